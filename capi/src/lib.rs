@@ -1,0 +1,1 @@
+//! The C library: a trace buffer for C and C++ embedders.

@@ -1,0 +1,3 @@
+//! The watershed program.
+#![forbid(unsafe_code)]
+fn main() {}

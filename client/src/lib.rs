@@ -1,0 +1,2 @@
+//! What traced programs link: arbiter, TraceWriter, data sources, in-process backend.
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! Workloads, measurements, gates and recorded results.
+#![forbid(unsafe_code)]
+fn main() {}

@@ -1,0 +1,2 @@
+//! Data sources of a Linux machine.
+#![forbid(unsafe_code)]

@@ -1,0 +1,1 @@
+//! Kernels on untrusted bytes: fragment walk, varint decode, protobuf field scan.

@@ -1,0 +1,1 @@
+//! The shared-memory ABI between producers and the tracing service.

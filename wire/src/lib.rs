@@ -1,0 +1,2 @@
+//! Messages: protobuf schema, configs, packet framing, trace reading; no I/O.
+#![forbid(unsafe_code)]
