@@ -1,0 +1,31 @@
+# Sourced by the checks: the repository's root as the working folder, and a few helpers.
+# shellcheck shell=bash
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0
+
+# fail TEXT...: say why and end the check.
+fail() {
+    printf 'ci: %s\n' "$*" >&2
+    exit 1
+}
+
+# need_packages PACKAGE...: installs the Debian packages that are not there yet.
+need_packages() {
+    local missing=()
+    for package in "$@"; do
+        dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+    done
+    [ ${#missing[@]} = 0 ] && return
+    # The lists of a fresh machine may be empty or old: refresh them only when the first try fails.
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get install -y -q --no-install-recommends "${missing[@]}" ||
+        { apt-get update -q && apt-get install -y -q --no-install-recommends "${missing[@]}"; }
+}
+
+# readme_command PREFIX: the first line of a code block in README.md that starts with PREFIX.
+readme_command() {
+    awk '/^```/ { inside = !inside; next } inside' README.md |
+        sed 's/^\$ //; s/[[:space:]]*#.*$//' | grep -m1 "^$1" ||
+        fail "README.md shows no command that starts with \"$1\""
+}
