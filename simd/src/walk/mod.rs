@@ -1,0 +1,74 @@
+//! The fragment walk: `[varint size][body][varint size][body]...`
+//!
+//! ```text
+//!   bytes   | 05 . . . . . | 83 80 80 00 . . . | 00 | ff ff ff 7f
+//!   spans     6 (1 + 5)      7 (4 + 3)           1    DropMarker: the walk stops in front of it
+//!           0              6                   13   14 = visible_bytes
+//! ```
+//!
+//! A size is a base-128 varint of 1 to 10 bytes, redundant forms included; it counts the body alone. The next header's
+//! place depends on this header's value, so the walk is one dependent chain: how fast it is depends on how
+//! long each link takes and on how many chains are under way at once, hardly on the number of bytes.
+//!
+//! Source of the format: the shared-memory chunk payload (spec, trace-buffer 1.4). The tests that end a walk are made
+//! in this order, and every version of the walk gives the answer of [`naive::walk`] on every input.
+
+pub mod naive;
+pub mod scalar;
+mod span;
+
+pub use span::{MAX_BYTES, Span, placed};
+
+/// The size value that says "the writer dropped the rest of this packet": 2^28 - 1.
+pub const DROP_MARKER: u64 = 268_435_455;
+
+/// The longest header that is accepted, in bytes: ten groups of seven bits hold 64 bits.
+pub const MAX_HEADER_BYTES: usize = 10;
+
+/// Why a walk ended. The tests are made in this order before and in each fragment; the first that holds is the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Stop {
+    /// The wanted number of fragments was found. Also when the last of them ends with the last byte.
+    Limit,
+    /// The bytes ended exactly behind a fragment, before the limit.
+    End,
+    /// The bytes ended within a header: its last byte says that more follow.
+    TruncatedHeader,
+    /// Ten header bytes all say that more follow.
+    OverlongHeader,
+    /// The size is [`DROP_MARKER`], in whatever encoding. Tested before the bounds, so it needs no body.
+    DropMarker,
+    /// The body would end behind the bytes.
+    OutOfBounds,
+}
+
+impl Stop {
+    /// Whether the row of fragments ended in a way that no well-behaved writer produces when it has been asked for
+    /// no more fragments than it wrote. [`Stop::End`] is not malformed by itself: the caller knows what was declared.
+    pub fn is_malformed(self) -> bool {
+        matches!(self, Stop::TruncatedHeader | Stop::OverlongHeader | Stop::OutOfBounds)
+    }
+}
+
+/// What a walk found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Walk {
+    /// The number of fragments, and of spans written. `0 <= fragments <= min(limit, spans.len())`.
+    pub fragments: usize,
+    /// Headers and bodies of these fragments together: where the walk stopped. `0 <= visible_bytes <= bytes.len()`.
+    pub visible_bytes: usize,
+    /// Why it ended there.
+    pub stop: Stop,
+}
+
+/// Walks the fragments of one chunk: writes the span of each to `spans`, in order, and says where and why it stopped.
+///
+/// At most `min(limit, spans.len())` fragments are looked for; finding that many is [`Stop::Limit`]. Spans behind
+/// [`Walk::fragments`] keep whatever they held or may be overwritten with anything: they mean nothing.
+/// Bytes from [`MAX_BYTES`] on are not looked at: a fragment that reaches there is out of bounds.
+///
+/// Any bytes are fine, no input makes it panic, nothing outside `bytes` is read.
+pub fn walk(bytes: &[u8], limit: usize, spans: &mut [Span]) -> Walk {
+    scalar::walk(bytes, limit, spans)
+}

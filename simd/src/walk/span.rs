@@ -1,0 +1,67 @@
+/// The most bytes of one input that a walk looks at: what a [`Span`] can count.
+pub const MAX_BYTES: usize = (1 << 28) - 1;
+
+/// The extent of one fragment, without its place.
+///
+/// ```text
+///   31                            4 3        0
+///  | total bytes (header and body) | header  |      header: 1..=10, total: header..=2^28 - 1
+/// ```
+///
+/// Four bytes, since the engine keeps them for every fragment of a chunk. The place of a fragment is the sum of the
+/// totals before it: see [`placed`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(transparent)]
+pub struct Span(u32);
+
+impl Span {
+    pub(crate) const HEADER_BITS: u32 = 4;
+
+    /// A span of `header_bytes` and `total_bytes`, header included.
+    ///
+    /// # Panics
+    /// If `header_bytes` is not in 1..=10 or `total_bytes` not in `header_bytes..=MAX_BYTES`.
+    pub fn new(header_bytes: usize, total_bytes: usize) -> Span {
+        assert!((1..=super::MAX_HEADER_BYTES).contains(&header_bytes), "header of {header_bytes} bytes");
+        assert!((header_bytes..=MAX_BYTES).contains(&total_bytes), "fragment of {total_bytes} bytes");
+        Span::pack(header_bytes as u32, total_bytes as u32)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn pack(header_bytes: u32, total_bytes: u32) -> Span {
+        Span((total_bytes << Self::HEADER_BITS) | header_bytes)
+    }
+
+    /// Header and body.
+    #[inline]
+    pub const fn total_bytes(self) -> usize {
+        (self.0 >> Self::HEADER_BITS) as usize
+    }
+
+    /// The size varint: 1 to 10 bytes. 0 only in a default span, which no walk writes.
+    #[inline]
+    pub const fn header_bytes(self) -> usize {
+        (self.0 & ((1 << Self::HEADER_BITS) - 1)) as usize
+    }
+
+    /// What the header's value counts. May be 0.
+    #[inline]
+    pub const fn body_bytes(self) -> usize {
+        self.total_bytes() - self.header_bytes()
+    }
+}
+
+impl std::fmt::Debug for Span {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}+{}", self.header_bytes(), self.total_bytes().wrapping_sub(self.header_bytes()))
+    }
+}
+
+/// The spans with the offset of each one's first header byte, counted from the chunk's first byte.
+pub fn placed(spans: &[Span]) -> impl Iterator<Item = (usize, Span)> + '_ {
+    spans.iter().scan(0usize, |next, &span| {
+        let offset_bytes = *next;
+        *next += span.total_bytes();
+        Some((offset_bytes, span))
+    })
+}
