@@ -1,3 +1,179 @@
-//! Workloads, measurements, gates and recorded results.
+//! `watershed-perf`: measures, and compares what was measured.
 #![forbid(unsafe_code)]
-fn main() {}
+
+use clap::{Parser, Subcommand};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use watershed_perf::machine::Machine;
+use watershed_perf::measure::Options;
+use watershed_perf::report::Report;
+use watershed_perf::{compare, suites};
+
+/// Measures Watershed, and compares what was measured.
+#[derive(Parser)]
+#[command(name = "watershed-perf")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure a suite, or all of them, interleaved with rivals, and print a table.
+    Run {
+        /// The suite; all of them when none is named. `list` names them.
+        suite: Option<String>,
+        /// Only results whose names contain this text.
+        #[arg(long, default_value = "")]
+        filter: String,
+        /// Write the results here too, as JSON: one object for a suite, an array of them for all suites.
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// Keep the results in perf/record/MACHINE/DATE.json, with the commit.
+        #[arg(long)]
+        record: bool,
+        /// Timed rounds for each result.
+        #[arg(long, value_name = "N", default_value_t = Options::full().rounds, value_parser = parse_rounds)]
+        rounds: usize,
+        /// Check the answers on small sizes; the times mean nothing.
+        #[arg(long)]
+        quick: bool,
+    },
+    /// Print the differences between two JSON files that exceed the noise that they measured.
+    Compare {
+        /// The results from before.
+        old: PathBuf,
+        /// The results from after.
+        new: PathBuf,
+    },
+    /// Print the suites and the names of their results.
+    List,
+}
+
+fn parse_rounds(text: &str) -> Result<usize, String> {
+    let rounds = text.parse::<usize>().map_err(|error| error.to_string())?;
+    if (1..=10_000).contains(&rounds) { Ok(rounds) } else { Err("between 1 and 10000 rounds".into()) }
+}
+
+/// What went wrong, and the exit code that says whose fault it is: 1 for a failed measurement, 2 for a wrong call.
+struct Failure(u8, String);
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Run { suite, filter, json, record, rounds, quick } => {
+            let options = Options { rounds, ..if quick { Options::check() } else { Options::full() } };
+            run(suite.as_deref(), &filter, json.as_deref(), record, &options)
+        }
+        Command::Compare { old, new } => compare_files(&old, &new),
+        Command::List => {
+            list();
+            Ok(())
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure(code, text)) => {
+            eprintln!("watershed-perf: {text}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn run(
+    name: Option<&str>,
+    filter: &str,
+    json: Option<&Path>,
+    record: bool,
+    options: &Options,
+) -> Result<(), Failure> {
+    if cfg!(debug_assertions) && options.full_size {
+        eprintln!("watershed-perf: built without optimisation, no figure means anything: use --release");
+    }
+    let chosen: Vec<_> =
+        suites::all().into_iter().filter(|suite| name.is_none_or(|name| suite.name == name)).collect();
+    if chosen.is_empty() {
+        let known: Vec<_> = suites::all().iter().map(|suite| suite.name).collect();
+        return Err(Failure(
+            2,
+            format!("no suite {:?}; there are: {}", name.unwrap_or(""), known.join(", ")),
+        ));
+    }
+    let mut reports = Vec::new();
+    for suite in &chosen {
+        let report =
+            suites::run(suite, filter, options, |workload| eprintln!("{} {workload} ...", suite.name))
+                .map_err(|answer| Failure(1, format!("wrong answer: {}: {answer}", suite.name)))?;
+        if report.results.is_empty() && name.is_some() {
+            return Err(Failure(2, format!("no result of suite {} has {filter:?} in its name", suite.name)));
+        }
+        println!("{}", report.to_table());
+        reports.push(report);
+    }
+    // One suite was asked for: one object. All of them: an array.
+    let text = if name.is_some() { reports[0].to_json() } else { to_json_array(&reports) };
+    if let Some(path) = json {
+        write(path, &text)?;
+    }
+    if record {
+        write(&record_path(options, name)?, &text)?;
+    }
+    Ok(())
+}
+
+fn to_json_array(reports: &[Report]) -> String {
+    let parts: Vec<String> = reports.iter().map(|report| report.to_json().trim_end().to_owned()).collect();
+    format!("[{}]\n", parts.join(",\n"))
+}
+
+/// `perf/record/MACHINE/DATE[-SUITE].json`, in the working folder.
+fn record_path(options: &Options, name: Option<&str>) -> Result<PathBuf, Failure> {
+    let machine = Machine::here();
+    if machine.emulated || !options.full_size || cfg!(debug_assertions) {
+        return Err(Failure(
+            2,
+            "emulated, small and unoptimised runs are no performance and are not recorded".into(),
+        ));
+    }
+    let date = jiff::Zoned::now().strftime("%Y-%m-%d").to_string();
+    let file = name.map_or_else(|| format!("{date}.json"), |suite| format!("{date}-{suite}.json"));
+    let folder = Path::new("perf/record").join(machine.folder_name());
+    std::fs::create_dir_all(&folder).map_err(|error| Failure(1, format!("{}: {error}", folder.display())))?;
+    Ok(folder.join(file))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|error| Failure(1, format!("{}: {error}", path.display())))?;
+    eprintln!("written: {}", path.display());
+    Ok(())
+}
+
+fn compare_files(old: &Path, new: &Path) -> Result<(), Failure> {
+    let (old, new) = (read(old)?, read(new)?);
+    let mut pairs = 0;
+    for before in &old {
+        if let Some(after) = new.iter().find(|after| after.suite == before.suite) {
+            println!("{}", compare::to_table(before, after));
+            pairs += 1;
+        }
+    }
+    if pairs == 0 { Err(Failure(2, "the two files have no suite in common".into())) } else { Ok(()) }
+}
+
+/// The reports of a file: one object, or an array of them.
+fn read(path: &Path) -> Result<Vec<Report>, Failure> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).map_err(|error| Failure(2, format!("{name}: {error}")))?;
+    let array = text.trim_start().starts_with('[');
+    let reports =
+        if array { serde_json::from_str(&text) } else { serde_json::from_str(&text).map(|one| vec![one]) };
+    reports.map_err(|error| Failure(2, format!("{name}: {error}")))
+}
+
+fn list() {
+    for suite in suites::all() {
+        println!("{}: {}", suite.name, suite.about);
+        for workload in (suite.workloads)() {
+            println!("  {}", workload.name);
+        }
+    }
+}

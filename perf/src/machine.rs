@@ -1,0 +1,133 @@
+//! On what a figure was measured: without it no two figures can be compared.
+
+use serde::{Deserialize, Serialize};
+use std::process::Command;
+
+/// Hardware, system and compiler of a run. Empty text where the system does not say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The processor's name.
+    pub cpu: String,
+    /// Processors that this process may use.
+    pub cores: usize,
+    /// For instance "x86_64".
+    pub arch: String,
+    /// For instance "linux".
+    pub os: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// Whether transparent huge pages are to be had: the kernel's setting, such as "madvise".
+    pub huge_pages: String,
+    /// `rustc --version` of the build.
+    pub compiler: String,
+    /// Flags beyond the profile's.
+    pub compiler_flags: String,
+    /// Profile and optimisation level of the build, such as "release, 3".
+    pub profile: String,
+    /// The commit of the working folder, with "+changes" where it differs from it.
+    pub commit: String,
+    /// Whether an emulator ran it: such figures are no performance and are never recorded.
+    pub emulated: bool,
+}
+
+impl Machine {
+    /// This machine, this build.
+    pub fn here() -> Self {
+        Self {
+            cpu: cpu_name(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            arch: std::env::consts::ARCH.into(),
+            os: std::env::consts::OS.into(),
+            kernel: first_line("/proc/sys/kernel/osrelease").unwrap_or_else(|| output("uname", &["-r"])),
+            huge_pages: huge_pages(),
+            compiler: env!("WATERSHED_PERF_COMPILER").into(),
+            compiler_flags: env!("WATERSHED_PERF_FLAGS").into(),
+            profile: format!("{}, {}", env!("WATERSHED_PERF_PROFILE"), env!("WATERSHED_PERF_OPT_LEVEL")),
+            commit: commit(),
+            emulated: emulated(),
+        }
+    }
+
+    /// A name for a folder: the processor, the architecture and the number of cores, in lower case with dashes.
+    pub fn folder_name(&self) -> String {
+        let name = format!("{} {} {} cores", self.cpu, self.arch, self.cores).to_lowercase();
+        let words = name.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.filter(|word| !matches!(*word, "" | "r" | "tm" | "cpu")).collect::<Vec<_>>().join("-")
+    }
+}
+
+impl std::fmt::Display for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, {} cores, {} {} {}", self.cpu, self.cores, self.os, self.kernel, self.arch)?;
+        write!(f, ", {} ({}), commit {}", self.compiler, self.profile, self.commit)?;
+        if self.emulated { f.write_str(", EMULATED: no figure means anything") } else { Ok(()) }
+    }
+}
+
+fn first_line(path: &str) -> Option<String> {
+    Some(std::fs::read_to_string(path).ok()?.lines().next()?.trim().to_owned())
+}
+
+/// What a command printed, or nothing.
+fn output(program: &str, args: &[&str]) -> String {
+    let output = Command::new(program).args(args).output().ok().filter(|output| output.status.success());
+    output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
+}
+
+fn cpu_name() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = info.lines().find(|line| line.split(':').next().is_some_and(|key| key.trim() == name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    // aarch64 kernels name no model, but the part's number says as much.
+    field("model name")
+        .or_else(|| Some(format!("implementer {} part {}", field("CPU implementer")?, field("CPU part")?)))
+        .unwrap_or_else(|| output("sysctl", &["-n", "machdep.cpu.brand_string"]))
+}
+
+/// The bracketed word of the kernel's list.
+fn huge_pages() -> String {
+    let line = first_line("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    let word = line.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    word.map_or_else(String::new, |(word, _)| word.to_owned())
+}
+
+fn commit() -> String {
+    let id = output("git", &["rev-parse", "--short=12", "HEAD"]);
+    if id.is_empty() || output("git", &["status", "--porcelain", "--untracked-files=no"]).is_empty() {
+        id
+    } else {
+        format!("{id}+changes")
+    }
+}
+
+/// Whether valgrind or a user-mode emulator runs this program. The kernel knows its own architecture, an emulator does
+/// not change what it says in /proc/sys.
+fn emulated() -> bool {
+    let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    let foreign_kernel =
+        first_line("/proc/sys/kernel/arch").is_some_and(|arch| arch != std::env::consts::ARCH);
+    foreign_kernel || preloaded.to_string_lossy().contains("vgpreload")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_a_compiler_and_cores() {
+        let machine = Machine::here();
+        assert!(machine.compiler.starts_with("rustc "), "{machine:?}");
+        assert!(machine.cores > 0);
+    }
+
+    #[test]
+    fn folder_names_are_plain_words() {
+        let mut machine = Machine::here();
+        machine.cpu = "Intel(R) Xeon(R) CPU @ 2.20GHz".into();
+        machine.arch = "x86_64".into();
+        machine.cores = 2;
+        assert_eq!(machine.folder_name(), "intel-xeon-2-20ghz-x86_64-2-cores");
+    }
+}

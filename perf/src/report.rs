@@ -1,0 +1,170 @@
+//! What was measured: the JSON that is kept, and the table that is read.
+
+use crate::machine::Machine;
+use crate::measure::Series;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// The results of one suite on one machine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// The suite's name.
+    pub suite: String,
+    /// On what it ran.
+    pub machine: Machine,
+    /// In the order of the suite.
+    pub results: Vec<Measurement>,
+}
+
+/// One figure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measurement {
+    /// Unique in its suite.
+    pub name: String,
+    /// The median, in `unit`.
+    pub value: f64,
+    /// For instance "ns/chunk". Smaller is better, unless the unit is "ratio".
+    pub unit: String,
+    /// Figures beside the value, under their own names, such as `ratio_to_memcpy` (the time of memcpy over ours) or
+    /// `nominal_gib_per_s`. Larger is better.
+    #[serde(flatten)]
+    pub extra: BTreeMap<String, f64>,
+    /// The smallest sample, in `unit`.
+    pub min: f64,
+    /// The largest sample, in `unit`.
+    pub max: f64,
+    /// How many samples there were.
+    pub samples: usize,
+    /// Half the width of the median's confidence interval, relative to the value; differences within it mean nothing.
+    pub noise: f64,
+}
+
+impl Measurement {
+    /// The figure of a series of laps, in nanoseconds per `what`: the unit is then "ns/what".
+    pub fn ns_per(what: &str, name: impl Into<String>, series: &Series) -> Self {
+        Self::scaled(name, format!("ns/{what}"), 1.0, series)
+    }
+
+    /// The figure of a series whose unit is one call, in microseconds.
+    pub fn microseconds(name: impl Into<String>, series: &Series) -> Self {
+        Self::scaled(name, "us".into(), 1e-3, series)
+    }
+
+    fn scaled(name: impl Into<String>, unit: String, factor: f64, series: &Series) -> Self {
+        Self {
+            name: name.into(),
+            value: series.median() * factor,
+            unit,
+            extra: BTreeMap::new(),
+            min: series.min() * factor,
+            max: series.max() * factor,
+            samples: series.values().len(),
+            noise: series.noise(),
+        }
+    }
+
+    /// Adds a figure under a name of its own.
+    pub fn with(mut self, name: &str, value: f64) -> Self {
+        self.extra.insert(name.into(), value);
+        self
+    }
+}
+
+impl Report {
+    /// As it is kept: one object, indented, with a newline at the end.
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("maps with text keys and finite numbers");
+        text.push('\n');
+        text
+    }
+
+    /// A table for a person.
+    pub fn to_table(&self) -> String {
+        let mut rows = vec![["", "median", "unit", "min", "max", "noise", "samples", ""].map(String::from)];
+        for result in &self.results {
+            let extra: Vec<String> =
+                result.extra.iter().map(|(name, value)| format!("{name} {}", short(*value))).collect();
+            rows.push([
+                result.name.clone(),
+                short(result.value),
+                result.unit.clone(),
+                short(result.min),
+                short(result.max),
+                format!("{:.1}%", result.noise * 100.0),
+                result.samples.to_string(),
+                extra.join(", "),
+            ]);
+        }
+        let mut text = format!("suite {} on {}\n", self.suite, self.machine);
+        text.push_str(&aligned(&rows));
+        text
+    }
+}
+
+/// Three significant digits, which is more than a noisy machine can hold.
+pub(crate) fn short(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// Rows as columns of equal width; the first column and the last are flush left, the others flush right.
+pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let width = widths[column];
+            // Writing into a String cannot fail.
+            let _ = match column {
+                0 => write!(line, "{cell:<width$}"),
+                _ if column == N - 1 => write!(line, "  {cell}"),
+                _ => write!(line, "  {cell:>width$}"),
+            };
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_json_has_the_documented_fields_and_comes_back() {
+        let series = Series::new(vec![10.0, 12.0, 11.0]);
+        let result = Measurement::ns_per("chunk", "write", &series).with("ratio_to_memcpy", 0.5);
+        let report =
+            Report { suite: "engine".into(), machine: Machine::here(), results: vec![result.clone()] };
+        let value: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
+        assert_eq!(value["suite"], "engine");
+        assert!(value["machine"].is_object());
+        let kept = &value["results"][0];
+        assert_eq!(kept["name"], "write");
+        assert_eq!(kept["value"], 11.0);
+        assert_eq!(kept["unit"], "ns/chunk");
+        assert_eq!(kept["ratio_to_memcpy"], 0.5);
+        assert_eq!((&kept["min"], &kept["max"], &kept["samples"]), (&10.0.into(), &12.0.into(), &3.into()));
+        let back: Report = serde_json::from_str(&report.to_json()).unwrap();
+        assert_eq!(back.results, [result]);
+    }
+
+    #[test]
+    fn microseconds_are_a_thousandth() {
+        let result = Measurement::microseconds("create", &Series::new(vec![2500.0]));
+        assert_eq!((result.value, result.unit.as_str()), (2.5, "us"));
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [["a", "1", "x"], ["bbb", "22", "y"]].map(|row| row.map(String::from));
+        assert_eq!(aligned(&rows), "a     1  x\nbbb  22  y\n");
+    }
+}

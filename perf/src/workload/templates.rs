@@ -1,0 +1,87 @@
+//! "Mixed chunks": the chunk templates on which trace buffers are compared (spec, benchmarks, chunk templates).
+
+use super::minstd::Minstd;
+
+/// Payload bytes of a 4 KiB shared-memory page with one chunk in it.
+pub const CHUNK_PAYLOAD_BYTES: usize = 4080;
+
+/// One chunk: whole packets only, no flags.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    /// Size headers and bodies, back to back.
+    pub bytes: Vec<u8>,
+    /// Number of packets in `bytes`, at least 5.
+    pub packets: u16,
+}
+
+/// The first `count` templates; the comparison uses 100, its patch workload 10.
+pub fn mixed(count: usize) -> Vec<Template> {
+    let mut random = Minstd::new(42);
+    (0..count).map(|index| mixed_chunk(&mut random, index)).collect()
+}
+
+fn mixed_chunk(random: &mut Minstd, index: usize) -> Template {
+    let mut chunk = Template { bytes: Vec::with_capacity(CHUNK_PAYLOAD_BYTES), packets: 0 };
+    let packets = 5 + random.below(11);
+    for _ in 0..packets {
+        if chunk.bytes.len() >= 4030 {
+            break;
+        }
+        let size = (50 + random.below(451)).min(CHUNK_PAYLOAD_BYTES - chunk.bytes.len());
+        if size < 10 {
+            break;
+        }
+        append_packet(&mut chunk.bytes, size, index);
+        chunk.packets += 1;
+    }
+    chunk
+}
+
+/// A packet that takes `size_bytes` with its header.
+fn append_packet(chunk: &mut Vec<u8>, size_bytes: usize, index: usize) {
+    let body_bytes = match size_bytes {
+        ..=128 => {
+            chunk.push((size_bytes - 1) as u8);
+            size_bytes - 1
+        }
+        // 127 fits one byte, 128 would make 130: the gap is filled by a header that is longer than it needs to be.
+        129 => {
+            chunk.extend([0xff, 0x00]);
+            127
+        }
+        _ => {
+            let body_bytes = size_bytes - 2;
+            chunk.extend([(body_bytes & 0x7f) as u8 | 0x80, (body_bytes >> 7) as u8]);
+            body_bytes
+        }
+    };
+    chunk.extend((0..body_bytes).map(|k| match k % 4 {
+        0 => b'a' + (index % 26) as u8,
+        1 => b'0' + ((k / 4 / 10) % 10) as u8,
+        2 => b'0' + ((k / 4) % 10) as u8,
+        _ => b'-',
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sha2::{Digest, Sha256};
+
+    #[test]
+    fn the_hundred_templates_are_the_published_bytes() {
+        let templates = mixed(100);
+        let sizes: Vec<usize> = templates.iter().map(|template| template.bytes.len()).collect();
+        assert_eq!(sizes.iter().sum::<usize>(), 267_310);
+        assert_eq!((sizes.iter().min(), sizes.iter().max()), (Some(&927), Some(&4080)));
+        assert_eq!(templates.iter().map(|template| usize::from(template.packets)).sum::<usize>(), 988);
+        let all: Vec<u8> = templates.into_iter().flat_map(|template| template.bytes).collect();
+        let digest: String = Sha256::digest(all).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(digest, "67e14f9982eab0a32b03864e952e0f95dd9d7acb4a729341c6d86b95f65e56d1");
+    }
+
+    #[test]
+    fn ten_templates_are_the_first_ten() {
+        assert_eq!(mixed(10), mixed(100)[..10]);
+    }
+}
