@@ -6,8 +6,12 @@
 //! | module | question it answers |
 //! |---|---|
 //! | [`walk`](mod@walk) | where does each `[varint size][body]` fragment of a chunk begin, and why does the row of them end? |
+//! | [`decode`] | what are the values of these varints, how long are these protobuf fields? |
+//! | [`fields`] | is this packet, cut into slices, well-formed, and does it hold reserved fields? |
 #![warn(missing_docs)]
 
+pub mod decode;
+pub mod fields;
 pub mod walk;
 
-pub use walk::{Span, Stop, Walk, walk};
+pub use walk::{Job, Span, Stop, Walk, walk, walk_many};
