@@ -1,3 +1,37 @@
-//! The watershed program.
+//! The watershed program: parse the arguments, run one command, turn its result into an exit code.
 #![forbid(unsafe_code)]
-fn main() {}
+
+mod args;
+mod exit;
+mod inspect;
+mod record;
+mod version;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+
+use crate::args::{Cli, Command};
+use crate::exit::{Exit, Failure};
+
+fn main() -> ExitCode {
+    match run(&Cli::parse()) {
+        Ok(exit) => exit.into(),
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(cli: &Cli) -> Result<Exit, Failure> {
+    if cli.version {
+        return version::print(cli.verbose);
+    }
+    match &cli.command {
+        Some(Command::Record(args)) => record::run(args, cli.verbose),
+        Some(Command::Inspect(args)) => inspect::run(args, cli.verbose),
+        None => {
+            // Asked for nothing: the same answer as to an unknown option, so that scripts notice.
+            let help = Cli::command().render_help();
+            Err(Failure::usage(format!("no command given\n\n{help}")))
+        }
+    }
+}
