@@ -1,0 +1,96 @@
+//! The house rules, applied to this repository.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use watershed_rules::{Repository, commands, length, manifests, unsafety};
+
+fn assert_none(violations: &[String]) {
+    assert!(violations.is_empty(), "\n{}\n", violations.join("\n"));
+}
+
+#[test]
+fn files_hold_one_concept() {
+    let repository = Repository::here();
+    assert_none(&length::violations(&repository.texts(".rs"), &repository.text("ci/rules/longer-files.txt")));
+}
+
+#[test]
+fn unsafe_stays_where_it_is_allowed() {
+    assert_none(&unsafety::violations(&Repository::here().texts(".rs")));
+}
+
+#[test]
+fn crates_inherit_from_the_workspace() {
+    assert_none(&manifests::violations(&Repository::here().texts("Cargo.toml")));
+}
+
+#[test]
+fn every_check_is_run() {
+    let repository = Repository::here();
+    let run = repository.text(".ci/run");
+    let list = run.lines().find_map(|line| line.strip_prefix("checks=(")).expect("the list of checks");
+    let listed: BTreeSet<&str> = list.trim_end_matches(')').split_whitespace().collect();
+    let is_script = |file: &&str| !file.contains('.') && !file.contains('/');
+    let scripts: Vec<&str> =
+        repository.files().filter_map(|file| file.strip_prefix("ci/")).filter(is_script).collect();
+    assert!(scripts.len() > 3, "{scripts:?}");
+    // A script that is no check says so in its second line.
+    let is_check = |name: &str| {
+        !repository.text(&format!("ci/{name}")).lines().nth(1).unwrap_or("").contains("Not a check")
+    };
+    let forgotten: Vec<_> =
+        scripts.iter().filter(|name| is_check(name) && !listed.contains(**name)).collect();
+    assert!(forgotten.is_empty(), "not in .ci/run: {forgotten:?}");
+}
+
+/// Commands of all documents, with the document's path.
+fn cited(repository: &Repository) -> Vec<(String, String)> {
+    let documents = repository.texts(".md");
+    documents
+        .iter()
+        .flat_map(|(path, text)| commands::cited(text).into_iter().map(|command| (path.to_string(), command)))
+        .collect()
+}
+
+#[test]
+fn documents_name_scripts_and_packages_that_exist() {
+    let repository = Repository::here();
+    let manifests = repository.texts("Cargo.toml");
+    let has_package =
+        |name: &str| manifests.iter().any(|(_, text)| text.contains(&format!("\nname = \"{name}\"\n")));
+    let mut violations = Vec::new();
+    for (document, command) in cited(&repository) {
+        if let Some(script) = commands::script(&command).filter(|script| !repository.has(script)) {
+            violations.push(format!("{document}: {command:?}: there is no {script}"));
+        }
+        if let Some(name) = commands::package(&command).filter(|name| !has_package(name)) {
+            violations.push(format!("{document}: {command:?}: there is no package {name}"));
+        }
+    }
+    assert_none(&violations);
+}
+
+#[test]
+fn documents_name_subcommands_that_exist() {
+    let repository = Repository::here();
+    let named: BTreeSet<(String, String)> = cited(&repository)
+        .iter()
+        .filter_map(|(_, command)| commands::subcommand(command))
+        .map(|(program, subcommand)| (program.to_owned(), subcommand.to_owned()))
+        .collect();
+    assert!(named.contains(&("watershed".into(), "record".into())), "README shows how to record: {named:?}");
+    // The programs themselves know. They are built already when the whole workspace is tested.
+    let violations: Vec<String> = named
+        .iter()
+        .filter(|(program, subcommand)| {
+            let output = Command::new(env!("CARGO"))
+                .args(["run", "--quiet", "--locked", "--package", program, "--", subcommand, "--help"])
+                .current_dir(repository.root())
+                .output()
+                .expect("cargo runs");
+            !output.status.success()
+        })
+        .map(|(program, subcommand)| format!("{program} has no subcommand {subcommand}"))
+        .collect();
+    assert_none(&violations);
+}
