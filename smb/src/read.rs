@@ -1,0 +1,208 @@
+//! The service's side: taking complete chunks, and looking at chunks that are still being written.
+
+use crate::header::ChunkHeader;
+use crate::layout::{CHUNK_HEADER_BYTES, ChunkState};
+use crate::smb::{Place, Smb, TransitionError};
+use crate::sync::Ordering;
+
+/// The payload of a chunk: memory that the producer may be writing at any moment, so every copy may differ from the
+/// last. Fetch each byte on which a decision depends once, and decide on what was fetched.
+#[derive(Clone, Copy, Debug)]
+pub struct Payload<'a> {
+    smb: &'a Smb,
+    offset_bytes: usize,
+    size_bytes: usize,
+}
+
+impl Payload<'_> {
+    /// Size in bytes: always the whole chunk but its header, however much of it was written.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        self.size_bytes
+    }
+
+    /// Copies `dst.len()` bytes at `offset_bytes` from the start of the payload.
+    ///
+    /// # Panics
+    ///
+    /// If the range does not lie in the payload.
+    pub fn copy_range(&self, offset_bytes: usize, dst: &mut [u8]) {
+        assert!(
+            offset_bytes.checked_add(dst.len()).is_some_and(|end| end <= self.size_bytes),
+            "{} bytes at {offset_bytes} are outside a payload of {} bytes",
+            dst.len(),
+            self.size_bytes
+        );
+        self.smb.region.copy_out(self.offset_bytes + offset_bytes, dst);
+    }
+}
+
+/// A chunk that the service has taken: its state is BeingRead, its header was read once. Dropping it frees the chunk;
+/// [`ReadChunk::release`] does the same and says whether it worked.
+#[derive(Debug)]
+pub struct ReadChunk<'a> {
+    smb: &'a Smb,
+    token: Option<ReadToken>,
+}
+
+/// A [`ReadChunk`] without the borrow, to be kept in a queue beside a clone of the [`Smb`]. It must come back through
+/// [`Smb::attach`]; dropped, the chunk stays BeingRead for ever.
+#[derive(Debug)]
+#[must_use = "a token that is dropped leaves its chunk BeingRead"]
+pub struct ReadToken {
+    place: Place,
+    header: ChunkHeader,
+}
+
+impl ReadToken {
+    /// The header as it was read when the chunk was taken. Untrusted.
+    #[must_use]
+    pub fn header(&self) -> ChunkHeader {
+        self.header
+    }
+}
+
+impl<'a> ReadChunk<'a> {
+    fn token(&self) -> &ReadToken {
+        // `None` only after `release` and `detach`, which consume the chunk.
+        self.token.as_ref().expect("a live chunk has its token")
+    }
+
+    /// The header as it was read when the chunk was taken. Untrusted.
+    #[must_use]
+    pub fn header(&self) -> ChunkHeader {
+        self.token().header
+    }
+
+    /// The payload.
+    #[must_use]
+    pub fn payload(&self) -> Payload<'_> {
+        #[cfg(loom)]
+        self.smb.region.witness_exclusive(self.token().place.offset_bytes);
+        self.smb.payload(&self.token().place)
+    }
+
+    /// Gives the chunk back to the producer: the header is zeroed, the state becomes Free, and the page can be
+    /// partitioned anew when this was its last chunk in use.
+    ///
+    /// # Errors
+    ///
+    /// [`TransitionError`] if the producer tampered with the bitmap. The chunk is not ours any more either way; the
+    /// caller may count a violation or close the connection.
+    pub fn release(mut self) -> Result<(), TransitionError> {
+        self.token.take().map_or(Ok(()), |token| self.smb.release_chunk(token.place, ChunkState::BeingRead))
+    }
+
+    /// Keeps the chunk without the borrow.
+    pub fn detach(mut self) -> ReadToken {
+        self.token.take().expect("a live chunk has its token")
+    }
+}
+
+impl Drop for ReadChunk<'_> {
+    fn drop(&mut self) {
+        if let Some(token) = self.token.take() {
+            // A refusal means that the producer broke the ABI: it loses its own chunk, we lose nothing.
+            let _ = self.smb.release_chunk(token.place, ChunkState::BeingRead);
+        }
+    }
+}
+
+/// A chunk that a scrape found, in use or complete. Its state is left alone.
+#[derive(Debug)]
+pub struct ScrapedChunk<'a> {
+    smb: &'a Smb,
+    place: Place,
+    header: ChunkHeader,
+    complete: bool,
+}
+
+impl ScrapedChunk<'_> {
+    /// The header, read once. Untrusted. The count of an incomplete chunk includes the fragment that is being written.
+    #[must_use]
+    pub fn header(&self) -> ChunkHeader {
+        self.header
+    }
+
+    /// True if the chunk is complete and only waits for its commit; false if its writer is still at it, so that the
+    /// last fragment and the flags about it mean nothing.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// The payload.
+    #[must_use]
+    pub fn payload(&self) -> Payload<'_> {
+        self.smb.payload(&self.place)
+    }
+}
+
+impl Smb {
+    fn payload(&self, place: &Place) -> Payload<'_> {
+        Payload {
+            smb: self,
+            offset_bytes: place.offset_bytes + CHUNK_HEADER_BYTES,
+            size_bytes: place.payload_size_bytes,
+        }
+    }
+
+    fn read_header(&self, place: &Place) -> ChunkHeader {
+        let words = self.region.header(place.offset_bytes);
+        // Acquire: pairs with the Release of `set_fragments` and `write_header`. A count of n shows the ids and the
+        // bytes of the first n - 1 fragments. Weaker, a scrape could take an old writer id or unwritten bytes.
+        let (fragments, flags) = ChunkHeader::unpack_fragments(words.fragments.load(Ordering::Acquire));
+        ChunkHeader {
+            chunk_id: words.chunk_id.load(Ordering::Relaxed),
+            writer_id: words.writer_id.load(Ordering::Relaxed),
+            fragments,
+            flags,
+        }
+    }
+
+    /// Takes a complete chunk for reading. Any `page` and `index` may be given, they may come from the producer.
+    ///
+    /// # Errors
+    ///
+    /// [`TransitionError::NoSuchChunk`] or [`TransitionError::WrongState`] if there is no such chunk or it is not
+    /// complete, [`TransitionError::Contended`] if the bitmap could not be changed.
+    pub fn try_begin_read(&self, page: usize, index: usize) -> Result<ReadChunk<'_>, TransitionError> {
+        let states = (ChunkState::Complete, ChunkState::BeingRead);
+        // Acquire: pairs with the Release of `complete`: header and payload are visible.
+        let now = self.transition(page, index, None, states, Ordering::Acquire)?;
+        // The layout is that of the very value that was exchanged.
+        let place = self.place(page, index, now.layout());
+        let header = self.read_header(&place);
+        Ok(ReadChunk { smb: self, token: Some(ReadToken { place, header }) })
+    }
+
+    /// Takes a detached chunk up again.
+    pub fn attach(&self, token: ReadToken) -> ReadChunk<'_> {
+        ReadChunk { smb: self, token: Some(token) }
+    }
+
+    /// Looks at every chunk that holds data without taking it: pages in index order with one load of the bitmap each,
+    /// chunks in index order. Chunks that are free or being read are left out, and so are those that are still being
+    /// written and have fewer than two fragments started: nothing of them is finished, and with a count of zero not
+    /// even the header is.
+    pub fn scrape(&self) -> impl Iterator<Item = ScrapedChunk<'_>> {
+        (0..self.num_pages()).flat_map(move |page| {
+            let now = self.load(page);
+            now.states().filter_map(move |(index, state)| {
+                let complete = match state {
+                    ChunkState::Complete => true,
+                    ChunkState::BeingWritten => false,
+                    ChunkState::Free | ChunkState::BeingRead => return None,
+                };
+                let place = self.place(page, index, now.layout());
+                let header = self.read_header(&place);
+                (complete || header.fragments >= 2).then_some(ScrapedChunk {
+                    smb: self,
+                    place,
+                    header,
+                    complete,
+                })
+            })
+        })
+    }
+}

@@ -1,0 +1,181 @@
+//! The pages of a shared memory buffer and the transitions of their chunks.
+
+use thiserror::Error;
+
+use crate::layout::{ChunkState, PageLayout, PageSnapshot};
+use crate::region::Region;
+use crate::sync::{Ordering, back_off};
+
+/// How often a transition is tried against neighbours that change the same bitmap word. Fourteen well-behaved
+/// neighbours cannot make one lose that often in a row; a hostile peer can, and then the chunk is given up.
+const MAX_ATTEMPTS: u32 = 64;
+
+/// Why a view of shared memory could not be made.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("pages of {page_size_bytes} bytes do not fit shared memory of {size_bytes} bytes")]
+pub struct GeometryError {
+    /// The page size that was asked for.
+    pub page_size_bytes: usize,
+    /// Size of the memory.
+    pub size_bytes: usize,
+}
+
+/// Why a chunk did not change its state. Between well-behaved peers only the first two can happen, and only to a caller
+/// that acts on an old snapshot; all of them can happen with a hostile peer. None of them harms anything: the chunk
+/// stays as it is.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TransitionError {
+    /// There is no such page, or its layout has no such chunk.
+    #[error("the page has no such chunk")]
+    NoSuchChunk,
+    /// The chunk is in a state from which the transition does not exist.
+    #[error("the chunk is {0:?}")]
+    WrongState(ChunkState),
+    /// The page has another layout than when the chunk was taken: the peer broke the ABI.
+    #[error("the layout of the page changed while a chunk was in use")]
+    LayoutChanged,
+    /// The bitmap word changed 64 times in a row between looking at it and changing it.
+    #[error("the page is contended")]
+    Contended,
+}
+
+/// A shared memory buffer: pages of one size over a mapping. Cheap to clone; all clones are the same memory.
+#[derive(Clone, Debug)]
+pub struct Smb {
+    pub(crate) region: Region,
+    page_size_bytes: usize,
+}
+
+/// A place in the buffer, as computed from one bitmap value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) page: usize,
+    pub(crate) index: usize,
+    pub(crate) layout: PageLayout,
+    /// Offset of the chunk header from the start of the region, in bytes.
+    pub(crate) offset_bytes: usize,
+    /// Size of the chunk without its header, in bytes.
+    pub(crate) payload_size_bytes: usize,
+}
+
+impl Smb {
+    /// A view of `memory` as pages of `page_size_bytes`.
+    ///
+    /// # Errors
+    ///
+    /// [`GeometryError`] unless the page size is 4, 8, 16 or 32 KiB and divides the size of the memory.
+    #[cfg(not(loom))]
+    pub fn new(
+        memory: std::sync::Arc<crate::SharedMemory>,
+        page_size_bytes: usize,
+    ) -> Result<Self, GeometryError> {
+        let size_bytes = memory.size_bytes();
+        crate::SmbSize::exact(page_size_bytes, size_bytes)
+            .ok_or(GeometryError { page_size_bytes, size_bytes })?;
+        Ok(Self { region: Region::new(memory), page_size_bytes })
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn modelled(layouts: &[PageLayout], page_size_bytes: usize) -> Self {
+        Self { region: Region::new(layouts, page_size_bytes), page_size_bytes }
+    }
+
+    /// The mapping below.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub fn memory(&self) -> &std::sync::Arc<crate::SharedMemory> {
+        self.region.memory()
+    }
+
+    /// Size of a page in bytes.
+    #[must_use]
+    pub fn page_size_bytes(&self) -> usize {
+        self.page_size_bytes
+    }
+
+    /// Number of pages, at least 1.
+    #[must_use]
+    pub fn num_pages(&self) -> usize {
+        self.region.size_bytes() / self.page_size_bytes
+    }
+
+    /// Size of the whole buffer in bytes.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        self.region.size_bytes()
+    }
+
+    /// The bitmap of `page` as it is now, or `None` if there is no such page.
+    #[must_use]
+    pub fn snapshot(&self, page: usize) -> Option<PageSnapshot> {
+        (page < self.num_pages()).then(|| self.load(page))
+    }
+
+    /// `page` must be a valid index.
+    pub(crate) fn load(&self, page: usize) -> PageSnapshot {
+        // Acquire: pairs with the Release of `complete`, so that a snapshot that shows a chunk as complete also shows
+        // its header and payload (a scrape reads them without another synchronising access). Relaxed would let a scrape
+        // read an older header.
+        PageSnapshot::from_word(self.region.page_word(page * self.page_size_bytes).load(Ordering::Acquire))
+    }
+
+    pub(crate) fn place(&self, page: usize, index: usize, layout: PageLayout) -> Place {
+        let chunk_size = layout.chunk_size_bytes(self.page_size_bytes);
+        Place {
+            page,
+            index,
+            layout,
+            offset_bytes: page * self.page_size_bytes
+                + layout.chunk_offset_bytes(self.page_size_bytes, index),
+            payload_size_bytes: chunk_size - crate::CHUNK_HEADER_BYTES,
+        }
+    }
+
+    /// Changes the bitmap of `page` to what `next` makes of it, retrying while neighbours change it. Returns the new
+    /// value; `next` refuses by returning an error.
+    pub(crate) fn update(
+        &self,
+        page: usize,
+        success: Ordering,
+        next: impl Fn(PageSnapshot) -> Result<PageSnapshot, TransitionError>,
+    ) -> Result<PageSnapshot, TransitionError> {
+        if page >= self.num_pages() {
+            return Err(TransitionError::NoSuchChunk);
+        }
+        let word = self.region.page_word(page * self.page_size_bytes);
+        // Relaxed here and on failure: the value only says what to try; the successful exchange synchronises.
+        let mut current = word.load(Ordering::Relaxed);
+        for attempt in 0..MAX_ATTEMPTS {
+            let wanted = next(PageSnapshot::from_word(current))?;
+            match word.compare_exchange(current, wanted.word(), success, Ordering::Relaxed) {
+                Ok(_) => return Ok(wanted),
+                Err(found) => current = found,
+            }
+            back_off(attempt);
+        }
+        Err(TransitionError::Contended)
+    }
+
+    /// Moves one chunk from `from` to `to`. With `layout` the page must still have that layout.
+    pub(crate) fn transition(
+        &self,
+        page: usize,
+        index: usize,
+        layout: Option<PageLayout>,
+        (from, to): (ChunkState, ChunkState),
+        success: Ordering,
+    ) -> Result<PageSnapshot, TransitionError> {
+        self.update(page, success, |now| {
+            if layout.is_some_and(|layout| layout != now.layout()) {
+                return Err(TransitionError::LayoutChanged);
+            }
+            match now.state(index) {
+                None => Err(TransitionError::NoSuchChunk),
+                Some(found) if found != from => Err(TransitionError::WrongState(found)),
+                Some(_) if to == ChunkState::Free => Ok(now.with_chunk_freed(index)),
+                Some(_) => Ok(now.with_state(index, to)),
+            }
+        })
+    }
+}

@@ -1,0 +1,376 @@
+//! Unit tests of the ABI: numbers of the format, transitions, hostile bitmaps, sizes, mappings.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::*;
+
+fn smb(pages: usize, page_size_bytes: usize) -> Smb {
+    let memory = SharedMemory::create(pages * page_size_bytes).unwrap();
+    Smb::new(Arc::new(memory), page_size_bytes).unwrap()
+}
+
+fn header(chunk_id: u32, fragments: u16) -> ChunkHeader {
+    ChunkHeader { chunk_id, writer_id: 7, fragments, flags: ChunkFlags::NONE }
+}
+
+/// Sets a page's bitmap the way a hostile peer can.
+fn forge(smb: &Smb, page: usize, word: u32) {
+    smb.region.page_word(page * smb.page_size_bytes()).store(word, Ordering::SeqCst);
+}
+
+fn word(smb: &Smb, page: usize) -> u32 {
+    smb.snapshot(page).unwrap().word()
+}
+
+/// The table of the format description, page sizes in rows, Div1 to Div14 in columns.
+#[test]
+fn chunk_sizes_are_those_of_the_format() {
+    let table = [
+        (4096, [4088, 2044, 1020, 584, 292]),
+        (8192, [8184, 4092, 2044, 1168, 584]),
+        (16384, [16376, 8188, 4092, 2336, 1168]),
+        (32768, [32760, 16380, 8188, 4680, 2340]),
+        (65536, [65528, 32764, 16380, 9360, 4680]),
+    ];
+    for (page, sizes) in table {
+        for (layout, size) in PageLayout::PARTITIONED.into_iter().zip(sizes) {
+            assert_eq!(layout.chunk_size_bytes(page), size, "{layout:?} of {page}");
+        }
+    }
+}
+
+#[test]
+fn the_header_lies_in_memory_as_the_format_says() {
+    let smb = smb(1, 4096);
+    let chunk = smb.try_acquire(0, PageLayout::Div2).unwrap();
+    let flags = ChunkFlags::FIRST_CONTINUES.with(ChunkFlags::NEEDS_PATCHING);
+    smb.write_header(
+        &chunk,
+        ChunkHeader { chunk_id: 0x0403_0201, writer_id: 0x0605, fragments: 1022, flags },
+    );
+    smb.write_payload(&chunk, 2, b"abc");
+    let mut bytes = [0; 32];
+    smb.region.copy_out(0, &mut bytes);
+    // Layout 2 in bits 28..31, chunk 0 being written.
+    assert_eq!(bytes[..8], [0x01, 0, 0, 0x20, 0, 0, 0, 0]);
+    // 1022 | 5 << 10 = 0x17FE.
+    assert_eq!(bytes[8..16], [1, 2, 3, 4, 5, 6, 0xFE, 0x17]);
+    assert_eq!(bytes[16..24], [0, 0, b'a', b'b', b'c', 0, 0, 0]);
+}
+
+#[test]
+fn a_chunk_goes_round() {
+    for page_size in [4096, 8192, 16384, 32768] {
+        for layout in PageLayout::PARTITIONED {
+            let smb = smb(2, page_size);
+            let n = layout.num_chunks();
+            let chunks: Vec<_> = (0..2 * n).map(|_| smb.try_acquire(1, layout).unwrap()).collect();
+            assert_eq!(smb.try_acquire(0, layout), Err(AcquireError::Exhausted));
+            for (i, chunk) in chunks.into_iter().enumerate() {
+                assert_eq!((chunk.page(), chunk.index()), (1 - i / n, i % n), "page 1 is looked at first");
+                assert_eq!(chunk.payload_size_bytes(), layout.chunk_size_bytes(page_size) - 8);
+                smb.write_header(&chunk, header(i as u32, 1));
+                let last = chunk.payload_size_bytes() - 1;
+                smb.write_payload(&chunk, last, &[i as u8 + 1]);
+                assert!(smb.try_begin_read(chunk.page(), chunk.index()).is_err());
+                smb.complete(chunk).unwrap();
+            }
+            assert!(smb.snapshot(0).unwrap().is_complete());
+            for page in [1, 0] {
+                for index in 0..n {
+                    let chunk = smb.try_begin_read(page, index).unwrap();
+                    let i = (1 - page) * n + index;
+                    assert_eq!(chunk.header(), header(i as u32, 1));
+                    let mut byte = [0];
+                    chunk.payload().copy_range(chunk.payload().size_bytes() - 1, &mut byte);
+                    assert_eq!(byte, [i as u8 + 1]);
+                    assert_eq!(
+                        smb.try_begin_read(page, index).err(),
+                        Some(TransitionError::WrongState(ChunkState::BeingRead))
+                    );
+                    chunk.release().unwrap();
+                }
+                assert!(smb.snapshot(page).unwrap().is_free(), "the layout goes with the last chunk");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_chunk_of_any_layout_is_taken_and_a_free_page_gets_the_wanted_one() {
+    let smb = smb(2, 4096);
+    forge(&smb, 0, PageSnapshot::partitioned(PageLayout::Div14).word());
+    let small = smb.try_acquire(0, PageLayout::Div1).unwrap();
+    assert_eq!((small.page(), small.index(), small.payload_size_bytes()), (0, 0, 284));
+    let large = smb.try_acquire(1, PageLayout::Div1).unwrap();
+    assert_eq!((large.page(), large.payload_size_bytes()), (1, 4080));
+}
+
+#[test]
+fn a_released_chunk_has_a_zero_header_and_its_neighbours_keep_the_page() {
+    let smb = smb(1, 4096);
+    let (a, b) =
+        (smb.try_acquire(0, PageLayout::Div2).unwrap(), smb.try_acquire(0, PageLayout::Div2).unwrap());
+    smb.write_header(&a, header(9, 3));
+    smb.complete(a).unwrap();
+    drop(smb.try_begin_read(0, 0).unwrap());
+    let now = smb.snapshot(0).unwrap();
+    assert_eq!((now.state(0), now.state(1)), (Some(ChunkState::Free), Some(ChunkState::BeingWritten)));
+    let again = smb.try_acquire(0, PageLayout::Div1).unwrap();
+    assert_eq!(again.index(), 0);
+    smb.complete(again).unwrap();
+    assert_eq!(smb.try_begin_read(0, 0).unwrap().header(), ChunkHeader::default());
+    smb.abandon(b).unwrap();
+    assert!(smb.snapshot(0).unwrap().is_free());
+}
+
+#[test]
+fn a_detached_chunk_can_be_taken_up_again() {
+    let smb = smb(1, 4096);
+    let chunk = smb.try_acquire(0, PageLayout::Div1).unwrap();
+    smb.write_header(&chunk, header(3, 1));
+    smb.complete(chunk).unwrap();
+    let token = smb.try_begin_read(0, 0).unwrap().detach();
+    assert_eq!(token.header(), header(3, 1));
+    assert_eq!(smb.snapshot(0).unwrap().state(0), Some(ChunkState::BeingRead));
+    smb.attach(token).release().unwrap();
+    assert!(smb.snapshot(0).unwrap().is_free());
+}
+
+#[test]
+fn a_scrape_sees_what_is_finished_and_changes_nothing() {
+    let smb = smb(3, 4096);
+    let complete = smb.try_acquire(0, PageLayout::Div1).unwrap();
+    smb.write_header(&complete, header(0, 1));
+    smb.complete(complete).unwrap();
+    let [fresh, started, running, reading] = [(); 4].map(|()| smb.try_acquire(1, PageLayout::Div4).unwrap());
+    smb.write_header(&started, header(1, 1));
+    smb.write_header(&running, header(2, 1));
+    smb.write_payload(&running, 0, &[1, b'x']);
+    smb.set_fragments(&running, 2, ChunkFlags::LAST_CONTINUES);
+    smb.write_header(&reading, header(3, 2));
+    smb.complete(reading).unwrap();
+    let reading = smb.try_begin_read(1, 3).unwrap();
+    let before = [word(&smb, 0), word(&smb, 1), word(&smb, 2)];
+
+    let seen: Vec<_> =
+        smb.scrape().map(|c| (c.header().chunk_id, c.header().fragments, c.is_complete())).collect();
+    assert_eq!(seen, [(0, 1, true), (2, 2, false)]);
+    let scraped = smb.scrape().nth(1).unwrap();
+    assert_eq!(scraped.header().flags, ChunkFlags::LAST_CONTINUES);
+    assert_eq!(scraped.payload().size_bytes(), 1012);
+    let mut bytes = [0; 2];
+    scraped.payload().copy_range(0, &mut bytes);
+    assert_eq!(bytes, [1, b'x']);
+    assert_eq!(before, [word(&smb, 0), word(&smb, 1), word(&smb, 2)]);
+    drop((fresh, started, running, reading));
+}
+
+#[test]
+fn the_patching_flag_is_cleared_alone() {
+    let smb = smb(1, 4096);
+    let chunk = smb.try_acquire(0, PageLayout::Div1).unwrap();
+    let flags = ChunkFlags::NEEDS_PATCHING.with(ChunkFlags::LAST_CONTINUES);
+    smb.write_header(&chunk, ChunkHeader { flags, ..header(1, 5) });
+    smb.clear_needs_patching(&chunk);
+    smb.complete(chunk).unwrap();
+    let header_now = smb.try_begin_read(0, 0).unwrap().header();
+    assert_eq!(header_now, ChunkHeader { flags: ChunkFlags::LAST_CONTINUES, ..header(1, 5) });
+}
+
+#[test]
+fn forged_bitmaps_are_refused_softly() {
+    let smb = smb(2, 4096);
+    // No such page, no such chunk, unpartitioned, reserved layouts.
+    assert_eq!(smb.try_begin_read(2, 0).err(), Some(TransitionError::NoSuchChunk));
+    assert_eq!(smb.try_begin_read(usize::MAX, usize::MAX).err(), Some(TransitionError::NoSuchChunk));
+    assert_eq!(smb.try_begin_read(0, 0).err(), Some(TransitionError::NoSuchChunk));
+    for reserved in [6 << 28, 7 << 28, 0x8000_0000, u32::MAX] {
+        forge(&smb, 0, reserved);
+        assert_eq!(smb.snapshot(0).unwrap().num_chunks(), 0);
+        assert!(!smb.snapshot(0).unwrap().is_complete());
+        assert_eq!(smb.try_begin_read(0, 0).err(), Some(TransitionError::NoSuchChunk));
+        assert_eq!(smb.try_acquire(0, PageLayout::Div1).unwrap().page(), 1, "such a page gives nothing");
+        forge(&smb, 1, 0);
+    }
+    // The layout changes under a chunk that is being read.
+    forge(&smb, 0, PageSnapshot::partitioned(PageLayout::Div2).with_state(1, ChunkState::Complete).word());
+    let chunk = smb.try_begin_read(0, 1).unwrap();
+    forge(&smb, 0, PageSnapshot::partitioned(PageLayout::Div14).word());
+    assert_eq!(chunk.release(), Err(TransitionError::LayoutChanged));
+    // The state changes under a chunk that is being read, and under one that is being written.
+    forge(&smb, 0, PageSnapshot::partitioned(PageLayout::Div1).with_state(0, ChunkState::Complete).word());
+    let chunk = smb.try_begin_read(0, 0).unwrap();
+    forge(&smb, 0, PageSnapshot::partitioned(PageLayout::Div1).word());
+    assert_eq!(chunk.release(), Err(TransitionError::WrongState(ChunkState::Free)));
+    let chunk = smb.try_acquire(0, PageLayout::Div1).unwrap();
+    forge(&smb, 0, 0);
+    assert_eq!(smb.complete(chunk), Err(TransitionError::LayoutChanged));
+    assert_eq!(word(&smb, 0), 0);
+}
+
+#[test]
+fn any_bitmap_can_be_scraped() {
+    let smb = smb(1, 4096);
+    for layout in 0..8_u32 {
+        for states in [0, 0x0555_5555, 0x0AAA_AAAA, 0x0FFF_FFFF, 0x0123_4567] {
+            forge(&smb, 0, layout << 28 | states);
+            for chunk in smb.scrape() {
+                let mut all = vec![0; chunk.payload().size_bytes()];
+                chunk.payload().copy_range(0, &mut all);
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "outside a payload")]
+fn reading_past_a_payload_is_a_callers_bug() {
+    let smb = smb(1, 4096);
+    smb.complete(smb.try_acquire(0, PageLayout::Div1).unwrap()).unwrap();
+    smb.try_begin_read(0, 0).unwrap().payload().copy_range(4079, &mut [0; 2]);
+}
+
+#[test]
+#[should_panic(expected = "do not fit")]
+fn writing_past_a_payload_is_a_callers_bug() {
+    let smb = smb(1, 4096);
+    let chunk = smb.try_acquire(0, PageLayout::Div1).unwrap();
+    smb.write_payload(&chunk, usize::MAX, &[0; 2]);
+}
+
+#[test]
+fn sizes_follow_the_rules_of_the_service() {
+    let sizes = |page, size| {
+        let negotiated = SmbSize::negotiate(page, size);
+        (negotiated.page_size_bytes(), negotiated.size_bytes())
+    };
+    assert_eq!(sizes(0, 0), (4096, 262_144));
+    assert_eq!(sizes(32768, 2 << 20), (32768, 2 << 20));
+    assert_eq!(sizes(65536, usize::MAX), (32768, 32 << 20), "too much is cut down");
+    assert_eq!(sizes(8192, 8192), (8192, 8192));
+    for bad in [(4095, 0), (12288, 12288 * 4), (6000, 0), (8192, 4096), (4096, 4097), (1, 1)] {
+        assert_eq!(sizes(bad.0, bad.1), (4096, 262_144), "{bad:?} falls back as a pair");
+    }
+    assert_eq!(SmbSize::exact(65536, 65536), None);
+    assert_eq!(SmbSize::negotiate(4096, 40960).num_pages(), 10);
+}
+
+#[test]
+fn a_view_needs_pages_that_fit() {
+    let memory = Arc::new(SharedMemory::anonymous(3 * 4096).unwrap());
+    assert_eq!(Smb::new(memory.clone(), 4096).unwrap().num_pages(), 3);
+    for page_size_bytes in [0, 1, 2048, 8192, 65536] {
+        assert_eq!(
+            Smb::new(memory.clone(), page_size_bytes).err(),
+            Some(GeometryError { page_size_bytes, size_bytes: 3 * 4096 })
+        );
+    }
+}
+
+#[test]
+fn sizes_of_memory_are_checked() {
+    for size in [0, 1, 4095, 4097, (32 << 20) + 4096, usize::MAX] {
+        assert!(matches!(SharedMemory::create(size), Err(MapError::Size { .. })), "{size}");
+        assert!(matches!(SharedMemory::anonymous(size), Err(MapError::Size { .. })), "{size}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn both_ends_of_a_sealed_mapping_see_the_same_chunks() {
+    let memory = SharedMemory::create(8192).unwrap();
+    let fd = memory.fd().unwrap().try_clone_to_owned().unwrap();
+    assert!(rustix::fs::ftruncate(&fd, 4096).is_err(), "sealed against shrinking");
+    assert!(rustix::fs::ftruncate(&fd, 16384).is_err(), "sealed against growing");
+    let service = Smb::new(Arc::new(memory), 4096).unwrap();
+    let producer = Smb::new(Arc::new(SharedMemory::adopt(fd).unwrap()), 4096).unwrap();
+    let chunk = producer.try_acquire(1, PageLayout::Div1).unwrap();
+    producer.write_header(&chunk, header(5, 1));
+    producer.write_payload(&chunk, 0, b"hello");
+    producer.complete(chunk).unwrap();
+    let chunk = service.try_begin_read(1, 0).unwrap();
+    let mut bytes = [0; 5];
+    chunk.payload().copy_range(0, &mut bytes);
+    assert_eq!((chunk.header().chunk_id, &bytes), (5, b"hello"));
+    drop(chunk);
+    assert!(producer.snapshot(1).unwrap().is_free());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn memory_that_could_shrink_is_not_adopted() {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+    let memfd = |size: u64, seals: SealFlags| -> OwnedFd {
+        let fd = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&fd, size).unwrap();
+        fcntl_add_seals(&fd, seals).unwrap();
+        fd
+    };
+    let all = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    for missing in [SealFlags::SHRINK, SealFlags::GROW, SealFlags::SEAL] {
+        assert!(matches!(SharedMemory::adopt(memfd(4096, all - missing)), Err(MapError::NotSealed)));
+    }
+    for size in [0, 5000, (32 << 20) + 4096] {
+        assert!(
+            matches!(SharedMemory::adopt(memfd(size, all)), Err(MapError::Size { size_bytes }) if size_bytes == size)
+        );
+    }
+    // Sealed against writing: the system refuses a writable shared mapping.
+    assert!(matches!(SharedMemory::adopt(memfd(4096, all | SealFlags::WRITE)), Err(MapError::System { .. })));
+    // Not a memfd at all.
+    assert!(matches!(
+        SharedMemory::adopt(std::fs::File::open("/dev/null").unwrap().into()),
+        Err(MapError::NotSealed)
+    ));
+    assert_eq!(SharedMemory::adopt(memfd(4096, all)).unwrap().size_bytes(), 4096);
+    assert_eq!(SharedMemory::map_trusted(memfd(4096, SealFlags::empty())).unwrap().size_bytes(), 4096);
+}
+
+#[test]
+fn many_writers_and_one_reader_lose_nothing() {
+    const WRITERS: u16 = 4;
+    const CHUNKS: u32 = 500;
+    let smb = smb(2, 4096);
+    std::thread::scope(|scope| {
+        for writer_id in 1..=WRITERS {
+            let smb = smb.clone();
+            scope.spawn(move || {
+                let mut chunk_id = 0;
+                while chunk_id < CHUNKS {
+                    let Ok(chunk) = smb.try_acquire(usize::from(writer_id), PageLayout::Div7) else {
+                        std::thread::yield_now();
+                        continue;
+                    };
+                    smb.write_header(&chunk, ChunkHeader { chunk_id, writer_id, ..header(0, 0) });
+                    smb.write_payload(&chunk, 0, &[chunk_id as u8 ^ writer_id as u8; 64]);
+                    smb.set_fragments(&chunk, 1, ChunkFlags::NONE);
+                    smb.complete(chunk).unwrap();
+                    chunk_id += 1;
+                }
+            });
+        }
+        let mut seen = vec![vec![false; CHUNKS as usize]; WRITERS as usize];
+        let mut left = u32::from(WRITERS) * CHUNKS;
+        while left > 0 {
+            for page in 0..2 {
+                for index in 0..7 {
+                    let Ok(chunk) = smb.try_begin_read(page, index) else { continue };
+                    let ChunkHeader { chunk_id, writer_id, .. } = chunk.header();
+                    let mut bytes = [0; 64];
+                    chunk.payload().copy_range(0, &mut bytes);
+                    assert_eq!(bytes, [chunk_id as u8 ^ writer_id as u8; 64]);
+                    let first =
+                        !std::mem::replace(&mut seen[writer_id as usize - 1][chunk_id as usize], true);
+                    assert!(first, "each chunk is taken once");
+                    left -= 1;
+                    chunk.release().unwrap();
+                }
+            }
+            std::thread::yield_now();
+        }
+    });
+    assert!(smb.snapshot(0).unwrap().is_free() && smb.snapshot(1).unwrap().is_free());
+}

@@ -1,0 +1,178 @@
+//! The producer's side: taking a chunk, writing it, handing it over.
+
+use thiserror::Error;
+
+use crate::header::{ChunkFlags, ChunkHeader};
+use crate::layout::{CHUNK_HEADER_BYTES, ChunkState, PageLayout, PageSnapshot};
+use crate::smb::{Place, Smb, TransitionError};
+use crate::sync::Ordering;
+
+/// Why a chunk was not acquired.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum AcquireError {
+    /// No page is free and no chunk of the wanted layout is free in a partitioned one: the reader is behind.
+    #[error("no chunk is free")]
+    Exhausted,
+}
+
+/// A chunk that is being written. It belongs to one writer; the state in shared memory says so until it is handed over
+/// with [`Smb::complete`] or given up with [`Smb::abandon`].
+///
+/// It is a token without a reference to the memory. Used with another [`Smb`] than the one that gave it, it cannot
+/// reach outside that memory, but it would write into someone else's chunk; do not.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a chunk that is dropped stays BeingWritten and is lost to its page"]
+pub struct WriteChunk {
+    place: Place,
+}
+
+impl WriteChunk {
+    /// Index of the page.
+    #[must_use]
+    pub fn page(&self) -> usize {
+        self.place.page
+    }
+
+    /// Index of the chunk in its page, 0..=13.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.place.index
+    }
+
+    /// Bytes of payload that the chunk holds.
+    #[must_use]
+    pub fn payload_size_bytes(&self) -> usize {
+        self.place.payload_size_bytes
+    }
+}
+
+impl Smb {
+    /// Takes a free chunk, looking at every page once from page `first_page` on (an index that may be out of range is
+    /// taken modulo the number of pages). A free page is partitioned with `layout`; a partitioned page gives any of its
+    /// free chunks, whatever its layout. The header still reads as zero: [`Smb::write_header`] comes next.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::Exhausted`] when no page had a free chunk when it was looked at.
+    pub fn try_acquire(&self, first_page: usize, layout: PageLayout) -> Result<WriteChunk, AcquireError> {
+        let num_pages = self.num_pages();
+        let first_page = first_page % num_pages;
+        (first_page..num_pages)
+            .chain(0..first_page)
+            .find_map(|page| self.try_acquire_in(page, layout))
+            .ok_or(AcquireError::Exhausted)
+    }
+
+    fn try_acquire_in(&self, page: usize, layout: PageLayout) -> Option<WriteChunk> {
+        // One exchange partitions and takes the first chunk: the intermediate "partitioned and all free" is legal in
+        // the ABI, and is accepted when met, but nobody needs to see it.
+        let taken = std::cell::Cell::new(0);
+        let choose = |now: PageSnapshot| {
+            let now = if now.is_free() { PageSnapshot::partitioned(layout) } else { now };
+            let free = now.states().find(|(_, state)| *state == ChunkState::Free);
+            let (index, _) = free.ok_or(TransitionError::NoSuchChunk)?;
+            taken.set(index);
+            Ok(now.with_state(index, ChunkState::BeingWritten))
+        };
+        // Acquire: pairs with the Release of `release_chunk`, which the reader did after its last access to the chunk.
+        // Weaker, our first bytes could be seen by a reader that still copies the previous contents. The exchanges of
+        // neighbours in between are read-modify-writes and carry the release on.
+        let now = self.update(page, Ordering::Acquire, choose).ok()?;
+        Some(WriteChunk { place: self.place(page, taken.get(), now.layout()) })
+    }
+
+    /// Writes the header of a chunk that was just acquired.
+    ///
+    /// # Panics
+    ///
+    /// If `header.fragments` is above [`crate::MAX_FRAGMENTS_PER_CHUNK`].
+    pub fn write_header(&self, chunk: &WriteChunk, header: ChunkHeader) {
+        let words = self.region.header(chunk.place.offset_bytes);
+        words.chunk_id.store(header.chunk_id, Ordering::Relaxed);
+        words.writer_id.store(header.writer_id, Ordering::Relaxed);
+        // Release: publishes the two ids to a scrape that loads the count with Acquire and sees it above zero.
+        words.fragments.store(ChunkHeader::pack_fragments(header.fragments, header.flags), Ordering::Release);
+    }
+
+    /// Sets the count of started fragments and the flags.
+    ///
+    /// The bytes of all fragments but the last of `fragments` must have been written: from here on a scrape may read
+    /// them.
+    ///
+    /// # Panics
+    ///
+    /// If `fragments` is above [`crate::MAX_FRAGMENTS_PER_CHUNK`].
+    pub fn set_fragments(&self, chunk: &WriteChunk, fragments: u16, flags: ChunkFlags) {
+        let words = self.region.header(chunk.place.offset_bytes);
+        // Release: publishes the payload of the finished fragments to a scrape's Acquire load of the count. Weaker, a
+        // scrape could copy bytes from before they were written.
+        words.fragments.store(ChunkHeader::pack_fragments(fragments, flags), Ordering::Release);
+    }
+
+    /// Writes `bytes` into the payload at `offset_bytes` from its start.
+    ///
+    /// # Panics
+    ///
+    /// If the range does not lie in the payload.
+    pub fn write_payload(&self, chunk: &WriteChunk, offset_bytes: usize, bytes: &[u8]) {
+        let place = &chunk.place;
+        assert!(
+            offset_bytes.checked_add(bytes.len()).is_some_and(|end| end <= place.payload_size_bytes),
+            "{} bytes at {offset_bytes} do not fit a payload of {} bytes",
+            bytes.len(),
+            place.payload_size_bytes
+        );
+        self.region.copy_in(place.offset_bytes + CHUNK_HEADER_BYTES + offset_bytes, bytes);
+    }
+
+    /// Clears the flag [`ChunkFlags::NEEDS_PATCHING`] of a chunk that is still being written, after its last patch was
+    /// written into it.
+    pub fn clear_needs_patching(&self, chunk: &WriteChunk) {
+        let words = self.region.header(chunk.place.offset_bytes);
+        // Relaxed load: only the chunk's owner stores this word, and the owner is the caller.
+        let (fragments, flags) = ChunkHeader::unpack_fragments(words.fragments.load(Ordering::Relaxed));
+        self.set_fragments(chunk, fragments, flags.without(ChunkFlags::NEEDS_PATCHING));
+    }
+
+    /// Hands the chunk to the reader: BeingWritten becomes Complete.
+    ///
+    /// # Errors
+    ///
+    /// [`TransitionError`] if somebody tampered with the bitmap: the chunk is lost to its page.
+    pub fn complete(&self, chunk: WriteChunk) -> Result<(), TransitionError> {
+        let WriteChunk { place } = chunk;
+        let states = (ChunkState::BeingWritten, ChunkState::Complete);
+        // Release: publishes header and payload; pairs with the Acquire of `try_begin_read` and of snapshots. Weaker,
+        // the reader could take bytes from before they were written.
+        self.transition(place.page, place.index, Some(place.layout), states, Ordering::Release).map(drop)
+    }
+
+    /// Gives the chunk back without handing it over: for producers that send the bytes another way, and for writers
+    /// that end before they wrote anything.
+    ///
+    /// # Errors
+    ///
+    /// As [`Smb::complete`].
+    pub fn abandon(&self, chunk: WriteChunk) -> Result<(), TransitionError> {
+        self.release_chunk(chunk.place, ChunkState::BeingWritten)
+    }
+
+    /// Zeroes the header and frees the chunk, from `from`.
+    pub(crate) fn release_chunk(&self, place: Place, from: ChunkState) -> Result<(), TransitionError> {
+        let words = self.region.header(place.offset_bytes);
+        // Relaxed: the exchange below publishes them. They come first so that a count of zero always means "the header
+        // of the present owner is not written yet".
+        words.chunk_id.store(0, Ordering::Relaxed);
+        words.writer_id.store(0, Ordering::Relaxed);
+        words.fragments.store(0, Ordering::Relaxed);
+        // Release: everything we read and wrote in this chunk happens before the next owner's Acquire in `try_acquire`.
+        self.transition(
+            place.page,
+            place.index,
+            Some(place.layout),
+            (from, ChunkState::Free),
+            Ordering::Release,
+        )
+        .map(drop)
+    }
+}
