@@ -1,0 +1,356 @@
+//! The buffer as plain collections.
+//!
+//! ```text
+//!   records: offset -> Record             sequences: key -> Sequence
+//!   0        1040       1072       used      list: [offset, offset, ...]  ordered by (life, chunk id)
+//!   +--------+----------+----------+         last: what was erased last
+//!   | data   | padding  | data     |         pending: loss bits for the next packet
+//!   +--------+----------+----------+
+//!        the records tile [0, used)
+//! ```
+//!
+//! There is no ring and there are no bytes of headers: a record's place is its key in a map, and a payload is its
+//! own vector. Placement is exact all the same, since eviction and statistics follow from it.
+
+use std::collections::BTreeMap;
+
+use crate::types::{Identity, Packet, Policy, flag, is_newer, loss};
+use crate::{Histogram, Ledger, Stats};
+
+/// Bytes of a record's header.
+pub(crate) const HEADER_BYTES: usize = 16;
+
+/// Outer bytes of a record with room for `reserved` payload bytes.
+pub(crate) fn outer_bytes(reserved: usize) -> usize {
+    (HEADER_BYTES + reserved).next_multiple_of(16)
+}
+
+/// A stretch of the buffer: a chunk, or padding where `data` is none.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub(crate) outer: usize,
+    pub(crate) data: Option<Data>,
+}
+
+/// How the last byte of a record was consumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Consumption {
+    Read,
+    Evict,
+}
+
+/// A chunk that is listed.
+#[derive(Clone, Debug)]
+pub(crate) struct Data {
+    pub(crate) key: u32,
+    pub(crate) life: u32,
+    pub(crate) chunk_id: u32,
+    pub(crate) identity: Identity,
+    /// Room for the payload.
+    pub(crate) reserved: usize,
+    /// Visible bytes.
+    pub(crate) payload: Vec<u8>,
+    /// `0 <= consumed <= payload.len()`.
+    pub(crate) consumed: usize,
+    pub(crate) flags: u8,
+    pub(crate) incomplete: bool,
+    /// A fragment after the visible ones was missing or malformed.
+    pub(crate) cut: bool,
+    /// The writer dropped a packet after the visible ones.
+    pub(crate) aborted: bool,
+    /// The ids missing before this record were reported.
+    pub(crate) gap_accounted: bool,
+    /// Counted in `chunks_read` already.
+    pub(crate) counted_read: bool,
+    pub(crate) drained_by: Option<Consumption>,
+}
+
+impl Data {
+    pub(crate) fn has(&self, bits: u8) -> bool {
+        self.flags & bits != 0
+    }
+
+    pub(crate) fn is_drained(&self) -> bool {
+        self.consumed == self.payload.len()
+    }
+}
+
+/// The newest chunk of a sequence that was erased.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Last {
+    pub(crate) life: u32,
+    pub(crate) chunk_id: u32,
+    pub(crate) payload_bytes: usize,
+    pub(crate) incomplete: bool,
+}
+
+/// Who said that a sequence's writer is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Writer,
+    Producer,
+}
+
+/// One `{ProducerID, WriterID}`.
+#[derive(Clone, Debug)]
+pub(crate) struct Sequence {
+    /// Identity of the newest life.
+    pub(crate) identity: Identity,
+    /// The newest life; writers that come back with an ended one's id get the next.
+    pub(crate) life: u32,
+    pub(crate) ended: Option<Ended>,
+    /// Offsets of records, by (life, chunk id).
+    pub(crate) list: Vec<usize>,
+    pub(crate) last: Option<Last>,
+    pub(crate) pending_loss: u32,
+    pub(crate) stalled_in: u64,
+}
+
+/// One pass of reading.
+#[derive(Clone, Debug)]
+pub(crate) struct Pass {
+    pub(crate) cursor: usize,
+    pub(crate) walker: Option<Walker>,
+}
+
+/// Reads a sequence in its order up to a target.
+#[derive(Clone, Debug)]
+pub(crate) struct Walker {
+    pub(crate) key: u32,
+    pub(crate) target: usize,
+    pub(crate) mode: Consumption,
+}
+
+/// Decides whether an evicted packet is absorbed; absorbed packets are no loss.
+pub type Absorb = fn(&Packet) -> bool;
+
+/// The naive trace buffer.
+#[derive(Clone, Debug)]
+pub struct Model {
+    pub(crate) policy: Policy,
+    pub(crate) size: usize,
+    pub(crate) used: usize,
+    pub(crate) cursor: usize,
+    pub(crate) sealed: bool,
+    pub(crate) read_only: bool,
+    pub(crate) records: BTreeMap<usize, Record>,
+    pub(crate) sequences: BTreeMap<u32, Sequence>,
+    pub(crate) generation: u64,
+    pub(crate) pass: Option<Pass>,
+    pub(crate) stats: Stats,
+    pub(crate) ledger: Ledger,
+    pub(crate) histograms: BTreeMap<u32, Histogram>,
+    pub(crate) absorb: Option<Absorb>,
+    pub(crate) evicted: Vec<Packet>,
+}
+
+impl Model {
+    /// A buffer of `size_bytes`, rounded up to a multiple of 4096, at least 4096.
+    #[must_use]
+    pub fn new(size_bytes: usize, policy: Policy) -> Self {
+        let size = size_bytes.max(1).next_multiple_of(4096);
+        Self {
+            policy,
+            size,
+            used: 0,
+            cursor: 0,
+            sealed: false,
+            read_only: false,
+            records: BTreeMap::new(),
+            sequences: BTreeMap::new(),
+            generation: 0,
+            pass: None,
+            stats: Stats { buffer_size: size as u64, ..Stats::default() },
+            ledger: Ledger::default(),
+            histograms: BTreeMap::new(),
+            absorb: None,
+            evicted: Vec::new(),
+        }
+    }
+
+    /// Attaches an overwrite sink. What it is shown is collected for [`Model::take_evicted`].
+    pub fn set_overwrite_sink(&mut self, absorb: Absorb) {
+        self.absorb = Some(absorb);
+    }
+
+    /// The packets shown to the sink since the last call.
+    pub fn take_evicted(&mut self) -> Vec<Packet> {
+        std::mem::take(&mut self.evicted)
+    }
+
+    /// A copy that can be read only. Counters of reads and of read-aheads start again.
+    #[must_use]
+    pub fn clone_read_only(&self) -> Self {
+        let mut copy = self.clone();
+        copy.read_only = true;
+        copy.pass = None;
+        copy.absorb = None;
+        copy.evicted.clear();
+        copy.stats.bytes_read = 0;
+        copy.stats.chunks_read = 0;
+        copy.stats.readaheads_succeeded = 0;
+        copy.stats.readaheads_failed = 0;
+        copy
+    }
+
+    /// Refuses everything but reading from now on.
+    pub fn set_read_only(&mut self) {
+        self.read_only = true;
+    }
+
+    /// BufferStats.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// The ledger.
+    #[must_use]
+    pub fn ledger(&self) -> Ledger {
+        self.ledger
+    }
+
+    /// `(producer, writer)` of every writer with a histogram, in that order.
+    #[must_use]
+    pub fn writer_stats(&self) -> Vec<(u16, u16, Histogram)> {
+        self.histograms.iter().map(|(&key, &h)| ((key >> 16) as u16, key as u16, h)).collect()
+    }
+
+    /// Size after rounding.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        self.size
+    }
+
+    /// High-water mark of the bytes ever covered by records.
+    #[must_use]
+    pub fn used_size_bytes(&self) -> usize {
+        self.used
+    }
+
+    /// Where the next record goes.
+    #[must_use]
+    pub fn write_offset(&self) -> usize {
+        self.cursor
+    }
+
+    /// `(offset, outer size, visible payload)` of every record; padding has none.
+    pub fn placed(&self) -> impl Iterator<Item = (usize, usize, Option<&[u8]>)> {
+        self.records.iter().map(|(&at, r)| (at, r.outer, r.data.as_ref().map(|d| d.payload.as_slice())))
+    }
+
+    pub(crate) fn data(&self, offset: usize) -> &Data {
+        self.records[&offset].data.as_ref().expect("a listed record holds a chunk")
+    }
+
+    pub(crate) fn data_mut(&mut self, offset: usize) -> &mut Data {
+        let record = self.records.get_mut(&offset).expect("a listed offset is a record's");
+        record.data.as_mut().expect("a listed record holds a chunk")
+    }
+
+    pub(crate) fn sequence(&self, key: u32) -> &Sequence {
+        &self.sequences[&key]
+    }
+
+    pub(crate) fn sequence_mut(&mut self, key: u32) -> &mut Sequence {
+        self.sequences.get_mut(&key).expect("a record's sequence exists")
+    }
+
+    pub(crate) fn add_loss(&mut self, key: u32, bits: u32) {
+        self.sequence_mut(key).pending_loss |= bits | loss::PRESENT;
+    }
+
+    /// Takes the record at the front of a sequence out of the list and turns it into padding.
+    pub(crate) fn erase_front(&mut self, key: u32) {
+        let offset = self.sequence_mut(key).list.remove(0);
+        let record = self.records.get_mut(&offset).expect("a listed offset is a record's");
+        let outer = record.outer;
+        let data = record.data.take().expect("a listed record holds a chunk");
+
+        self.ledger.listed.chunks -= 1;
+        self.ledger.listed.bytes -= outer as u64;
+        match data.drained_by {
+            _ if data.payload.is_empty() => self.ledger.empty.add(outer),
+            _ if !data.is_drained() => self.ledger.damaged.add(outer),
+            Some(Consumption::Evict) => self.ledger.overwritten.add(outer),
+            _ => self.ledger.read.add(outer),
+        }
+
+        let sequence = self.sequence_mut(key);
+        let erased = Last {
+            life: data.life,
+            chunk_id: data.chunk_id,
+            payload_bytes: data.payload.len(),
+            incomplete: data.incomplete,
+        };
+        match sequence.last {
+            // It never goes backwards, when an eviction took newer ids than the chunk that was being written.
+            Some(last) if last.life == data.life && is_newer(last.chunk_id, data.chunk_id) => {}
+            _ => sequence.last = Some(erased),
+        }
+        if data.cut {
+            self.add_loss(key, loss::CHUNK_CORRUPTED);
+        }
+        if data.aborted {
+            self.add_loss(key, loss::WRITER_ABORT);
+        }
+    }
+
+    /// Reports ids that are missing before the front record, once.
+    pub(crate) fn arrive_at_front(&mut self, key: u32) {
+        let sequence = self.sequence(key);
+        let (offset, last) = (sequence.list[0], sequence.last);
+        let data = self.data_mut(offset);
+        let Some(last) = last.filter(|last| last.life == data.life) else {
+            return;
+        };
+        let is_gap = is_newer(data.chunk_id, last.chunk_id) && data.chunk_id != last.chunk_id.wrapping_add(1);
+        if is_gap && !data.gap_accounted {
+            data.gap_accounted = true;
+            self.add_loss(key, loss::READ_GAP);
+        }
+    }
+
+    /// What must hold after every step, whatever was committed.
+    ///
+    /// # Panics
+    ///
+    /// If it does not.
+    pub fn check(&self) {
+        let mut end = 0;
+        let mut on_boundary = self.cursor == self.used;
+        let mut listed = crate::Amount::default();
+        for (&offset, record) in &self.records {
+            assert_eq!(offset, end, "records tile the used part");
+            on_boundary |= offset == self.cursor;
+            end = offset + record.outer;
+            if let Some(data) = &record.data {
+                listed.add(record.outer);
+                assert!(data.consumed <= data.payload.len() && data.payload.len() <= data.reserved);
+                assert!(self.sequence(data.key).list.contains(&offset));
+            }
+        }
+        assert_eq!(end, self.used);
+        assert!(on_boundary, "the cursor is a boundary");
+        assert_eq!(listed, self.ledger.listed);
+        for sequence in self.sequences.values() {
+            for pair in sequence.list.windows(2) {
+                let (a, b) = (self.data(pair[0]), self.data(pair[1]));
+                assert!(a.life < b.life || a.life == b.life && !is_newer(a.chunk_id, b.chunk_id));
+            }
+        }
+        let l = &self.ledger;
+        let sum = |f: fn(&crate::Amount) -> u64| {
+            [l.read, l.overwritten, l.empty, l.damaged, l.listed].iter().map(f).sum::<u64>()
+        };
+        assert_eq!(l.written.chunks, sum(|a| a.chunks));
+        assert_eq!(l.written.bytes, sum(|a| a.bytes));
+        assert_eq!(l.written.bytes, self.stats.bytes_written);
+        assert_eq!(l.written.chunks, self.stats.chunks_written);
+    }
+}
+
+/// Flags of a chunk that was cut: its last fragment is not the one that they speak of.
+pub(crate) fn flags_after_cut(flags: u8) -> u8 {
+    flags & !(flag::LAST_CONTINUES | flag::NEEDS_PATCHING)
+}
