@@ -5,10 +5,18 @@ use loom::thread;
 
 use crate::*;
 
-fn model(body: impl Fn() + Sync + Send + 'static) {
+/// Runs `body` in every order, which must be at least `orders_min` of them: a model that explores nothing proves nothing.
+fn model(orders_min: usize, body: impl Fn() + Sync + Send + 'static) {
+    let orders = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = orders.clone();
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
-    builder.check(body);
+    builder.check(move || {
+        counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        body();
+    });
+    let orders = orders.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(orders >= orders_min, "{orders} orders explored");
 }
 
 fn write(smb: &Smb, writer_id: u16, chunk_id: u32) -> bool {
@@ -40,7 +48,7 @@ fn read_all(smb: &Smb) -> usize {
 
 #[test]
 fn a_complete_chunk_is_whole_and_can_be_used_again() {
-    model(|| {
+    model(20, || {
         let smb = Smb::modelled(&[PageLayout::Div1], 4096);
         let writer = thread::spawn({
             let smb = smb.clone();
@@ -69,7 +77,7 @@ fn a_complete_chunk_is_whole_and_can_be_used_again() {
 
 #[test]
 fn two_writers_never_share_a_chunk() {
-    model(|| {
+    model(20, || {
         let smb = Smb::modelled(&[PageLayout::Div2], 4096);
         let other = thread::spawn({
             let smb = smb.clone();
@@ -85,7 +93,7 @@ fn two_writers_never_share_a_chunk() {
 
 #[test]
 fn a_page_is_partitioned_anew_only_when_nobody_is_in_it() {
-    model(|| {
+    model(20, || {
         let smb = Smb::modelled(&[PageLayout::Div2], 4096);
         assert!(write(&smb, 1, 1));
         let writer = thread::spawn({
@@ -101,7 +109,7 @@ fn a_page_is_partitioned_anew_only_when_nobody_is_in_it() {
 
 #[test]
 fn a_scrape_sees_every_finished_fragment_and_the_right_writer() {
-    model(|| {
+    model(20, || {
         let smb = Smb::modelled(&[PageLayout::Div1], 4096);
         let writer = thread::spawn({
             let smb = smb.clone();
@@ -124,6 +132,27 @@ fn a_scrape_sees_every_finished_fragment_and_the_right_writer() {
             chunk.payload().copy_range(0, &mut bytes);
             assert_eq!(bytes[..2], [1, 0xAA]);
             assert!(header.fragments < 3 || bytes[2..] == [1, 0xBB]);
+        }
+        writer.join().unwrap();
+    });
+}
+
+#[test]
+fn a_header_that_starts_with_two_fragments_shows_them() {
+    model(3, || {
+        let smb = Smb::modelled(&[PageLayout::Div1], 4096);
+        let chunk = smb.try_acquire(0, PageLayout::Div1).unwrap();
+        let writer = thread::spawn({
+            let smb = smb.clone();
+            move || {
+                smb.write_payload(&chunk, 0, &[1, 0xAA]);
+                smb.write_header(&chunk, ChunkHeader { chunk_id: 4, writer_id: 9, fragments: 2, ..Default::default() });
+            }
+        });
+        for chunk in smb.scrape() {
+            let mut bytes = [0; 2];
+            chunk.payload().copy_range(0, &mut bytes);
+            assert_eq!((chunk.header().chunk_id, chunk.header().writer_id, bytes), (4, 9, [1, 0xAA]));
         }
         writer.join().unwrap();
     });

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::layout::{ChunkState, PageLayout, PageSnapshot};
 use crate::region::Region;
-use crate::sync::{Ordering, back_off};
+use crate::sync::{Ordering, back_off, peek};
 
 /// How often a transition is tried against neighbours that change the same bitmap word. Fourteen well-behaved
 /// neighbours cannot make one lose that often in a row; a hostile peer can, and then the chunk is given up.
@@ -145,7 +145,7 @@ impl Smb {
         }
         let word = self.region.page_word(page * self.page_size_bytes);
         // Relaxed here and on failure: the value only says what to try; the successful exchange synchronises.
-        let mut current = word.load(Ordering::Relaxed);
+        let mut current = peek(word);
         for attempt in 0..MAX_ATTEMPTS {
             let wanted = next(PageSnapshot::from_word(current))?;
             match word.compare_exchange(current, wanted.word(), success, Ordering::Relaxed) {

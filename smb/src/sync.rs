@@ -21,3 +21,16 @@ pub(crate) fn back_off(attempt: u32) {
 pub(crate) fn back_off(_attempt: u32) {
     loom::thread::yield_now();
 }
+
+/// A look at a word that a compare-exchange will be tried on; orders nothing.
+#[cfg(not(loom))]
+pub(crate) fn peek(word: &AtomicU32) -> u32 {
+    word.load(Ordering::Relaxed)
+}
+
+/// The same in models, as a read-modify-write: loom remembers only the last access to an object, so a plain load would
+/// hide another thread's load from the exchange that follows, and the orders of those two would not be explored.
+#[cfg(loom)]
+pub(crate) fn peek(word: &AtomicU32) -> u32 {
+    word.fetch_or(0, Ordering::Relaxed)
+}
