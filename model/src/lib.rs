@@ -34,9 +34,13 @@
 //! * Not modelled: the bound on remembered empty sequences, which is above what a history reaches.
 
 mod commit;
+pub mod drive;
 pub mod fragments;
+pub mod history;
 mod model;
 mod stats;
+pub mod strategy;
+pub mod subject;
 mod types;
 mod walk;
 

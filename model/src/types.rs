@@ -1,5 +1,7 @@
 //! The words of the buffer's interface, spelled out anew: the model shares no type with the engine.
 
+use std::fmt;
+
 /// Who a producer is, as the transport vouches for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
@@ -85,7 +87,7 @@ pub struct Patch {
 }
 
 /// A packet as it is read, or as it is handed to the overwrite sink.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Packet {
     /// Producer of the sequence.
     pub producer_id: u16,
@@ -97,6 +99,22 @@ pub struct Packet {
     pub loss: u32,
     /// One byte string for each fragment that is not empty; at least one.
     pub slices: Vec<Vec<u8>>,
+}
+
+impl fmt::Debug for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Identity { uid, pid, machine_id } = self.identity;
+        write!(
+            f,
+            "{}/{} of {uid}:{pid}@{machine_id}, loss {}:",
+            self.producer_id, self.writer_id, self.loss
+        )?;
+        for slice in &self.slices {
+            let begin: String = slice.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+            write!(f, " [{} bytes {begin}..]", slice.len())?;
+        }
+        Ok(())
+    }
 }
 
 /// `producer << 16 | writer`; 0 is not a sequence.

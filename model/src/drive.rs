@@ -1,0 +1,387 @@
+//! Drives a buffer and the model through one history and compares them after every step.
+
+use std::fmt::{Debug, Write as _};
+
+use crate::history::{Change, Contents, Declared, Fragment, History, IdPick, Place, Start, Step};
+use crate::subject::Subject;
+use crate::{Chunk, Identity, Model, Packet, Patch, Policy, flag};
+
+/// Writers of a history: two for each producer.
+const WRITERS: u8 = 4;
+
+/// What a history led to.
+#[derive(Clone, Debug, Default)]
+pub struct Reached {
+    /// Steps that were compared.
+    pub steps: u64,
+    /// Packets that were read and equal.
+    pub packets: u64,
+    /// All loss bits that were seen.
+    pub loss_bits: u32,
+    /// The final statistics.
+    pub stats: crate::Stats,
+    /// The final ledger.
+    pub ledger: crate::Ledger,
+}
+
+/// Runs the history on a new `S` and a new model.
+///
+/// # Errors
+///
+/// The steps up to the first difference as a chain, and the difference.
+pub fn run<S: Subject>(history: &History) -> Result<Reached, String> {
+    let mut run = Run::<S>::new(history);
+    for step in &history.steps {
+        run.step(step)
+            .and_then(|()| run.compare())
+            .map_err(|difference| format!("{}\n    => {difference}\n", run.chain))?;
+        run.reached.steps += 1;
+    }
+    run.compare_image().map_err(|difference| format!("{}\n    => {difference}\n", run.chain))?;
+    run.reached.stats = run.model.stats();
+    run.reached.ledger = run.model.ledger();
+    Ok(run.reached)
+}
+
+fn absorb_every_other(packet: &Packet) -> bool {
+    packet.slices[0][0] & 1 == 1
+}
+
+/// What a writer committed, as its next step may need it.
+#[derive(Clone)]
+struct Committed {
+    id: u32,
+    fragments: Vec<Vec<u8>>,
+    declared: u16,
+    flags: u8,
+    slack: Vec<u8>,
+}
+
+struct Writer {
+    producer_id: u16,
+    writer_id: u16,
+    highest: u32,
+    /// LN of the highest.
+    continues: bool,
+    commits: Vec<Committed>,
+}
+
+struct Run<S> {
+    subject: S,
+    model: Model,
+    writers: Vec<Writer>,
+    /// Processes that had each producer id before.
+    epochs: [i32; 3],
+    serial: u32,
+    /// What was done, readable.
+    chain: String,
+    reached: Reached,
+}
+
+fn same<T: PartialEq + Debug>(what: &str, subject: &T, model: &T) -> Result<(), String> {
+    if subject == model {
+        return Ok(());
+    }
+    Err(format!("{what}:\n       got {subject:?}\n  expected {model:?}"))
+}
+
+impl<S: Subject> Run<S> {
+    fn new(history: &History) -> Self {
+        let setup = &history.setup;
+        let size = (1 + usize::from(setup.pages % 3)) * 4096;
+        let policy = if setup.discard { Policy::Discard } else { Policy::Ring };
+        let absorb = setup.sink.then_some(absorb_every_other as crate::Absorb);
+        let highest = match setup.start {
+            Start::Zero => u32::MAX,
+            Start::BeforeWrap => u32::MAX - 4,
+            Start::BeforeSign => (1 << 31) - 4,
+        };
+        let writer = |i: u8| Writer {
+            producer_id: 1 + u16::from(i / 2),
+            writer_id: 1 + u16::from(i),
+            highest,
+            continues: false,
+            commits: Vec::new(),
+        };
+        let sink = if setup.sink { ", sink" } else { "" };
+        Self {
+            subject: S::create(size, policy, absorb),
+            model: Model::create(size, policy, absorb),
+            writers: (0..WRITERS).map(writer).collect(),
+            epochs: [0; 3],
+            serial: 0,
+            chain: format!("buffer({size}, {policy:?}{sink})"),
+            reached: Reached::default(),
+        }
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), String> {
+        match step {
+            Step::Commit { writer, id, contents } => self.commit_new(*writer, *id, contents),
+            Step::Recommit { writer, nth_newest, change, complete } => {
+                self.recommit(*writer, *nth_newest, change, *complete)
+            }
+            Step::Patch { writer, nth_newest, places, pending } => {
+                self.patch(*writer, *nth_newest, places, *pending)
+            }
+            Step::EndWriter { writer, restart } => {
+                let writer = &mut self.writers[usize::from(writer % WRITERS)];
+                let (producer_id, writer_id) = (writer.producer_id, writer.writer_id);
+                if *restart {
+                    writer.restart();
+                }
+                self.note(format_args!("end_writer({producer_id}/{writer_id})"));
+                self.subject.end_writer(producer_id, writer_id);
+                self.model.end_writer(producer_id, writer_id);
+                Ok(())
+            }
+            Step::EndProducer { writer } => {
+                let producer_id = self.writers[usize::from(writer % WRITERS)].producer_id;
+                self.writers.iter_mut().filter(|w| w.producer_id == producer_id).for_each(Writer::restart);
+                self.epochs[usize::from(producer_id)] += 1;
+                self.note(format_args!("end_producer({producer_id})"));
+                self.subject.end_producer(producer_id);
+                self.model.end_producer(producer_id);
+                Ok(())
+            }
+            Step::Read { limit } => self.read(*limit),
+            Step::Clone => self.clone_and_read(),
+        }
+    }
+
+    fn commit_new(&mut self, writer: u8, id: IdPick, contents: &Contents) -> Result<(), String> {
+        let index = usize::from(writer % WRITERS);
+        let writer = &self.writers[index];
+        let id = match id {
+            IdPick::Next => writer.highest.wrapping_add(1),
+            IdPick::Skip(n) => writer.highest.wrapping_add(2 + u32::from(n % 3)),
+            IdPick::Back(n) => writer.highest.wrapping_sub(u32::from(n % 8)),
+            IdPick::Any(id) => id,
+        };
+        let mut flags = contents.other_flags & !flag::KNOWN;
+        flags |= u8::from(writer.continues != contents.flip_first_continues) * flag::FIRST_CONTINUES;
+        flags |= u8::from(contents.last_continues) * flag::LAST_CONTINUES;
+        flags |= u8::from(contents.needs_patching) * flag::NEEDS_PATCHING;
+        let fragments: Vec<_> = contents.fragments.iter().map(|f| f.bytes(&mut self.serial)).collect();
+        let count = fragments.len() as u16;
+        let declared = match contents.declared {
+            Declared::Exact => count,
+            Declared::Fewer(n) => count.saturating_sub(1 + u16::from(n % 2)),
+            Declared::More(n) => count.saturating_add(1 + u16::from(n % 2)),
+        };
+        let slack = vec![contents.slack.byte; usize::from(contents.slack.len)];
+        self.commit(index, Committed { id, fragments, declared, flags, slack }, contents.complete)
+    }
+
+    fn recommit(
+        &mut self,
+        writer: u8,
+        nth_newest: u8,
+        change: &Change,
+        complete: bool,
+    ) -> Result<(), String> {
+        let index = usize::from(writer % WRITERS);
+        let Some(mut chunk) = self.nth_newest(index, nth_newest) else {
+            return Ok(());
+        };
+        match change {
+            Change::Same => {}
+            Change::Grow(more) => {
+                for fragment in more {
+                    let bytes = fragment.bytes(&mut self.serial);
+                    chunk.slack.truncate(chunk.slack.len().saturating_sub(bytes.len()));
+                    chunk.fragments.push(bytes);
+                    chunk.declared = chunk.declared.saturating_add(1);
+                }
+            }
+            Change::Shrink(n) => {
+                let keep = chunk.fragments.len().saturating_sub(usize::from(*n));
+                chunk.fragments.truncate(keep);
+                chunk.declared = keep as u16;
+            }
+            Change::Replace(fragments) => {
+                chunk.fragments = fragments.iter().map(|f| f.bytes(&mut self.serial)).collect();
+                chunk.declared = chunk.fragments.len() as u16;
+            }
+            Change::Flags(flags) => chunk.flags = *flags,
+            Change::Continue(needs_patching) => {
+                chunk.flags |= flag::LAST_CONTINUES | u8::from(*needs_patching) * flag::NEEDS_PATCHING;
+            }
+        }
+        self.commit(index, chunk, complete)
+    }
+
+    fn nth_newest(&self, writer: usize, nth_newest: u8) -> Option<Committed> {
+        self.writers[writer].commits.iter().rev().nth(usize::from(nth_newest)).cloned()
+    }
+
+    fn commit(&mut self, writer: usize, committed: Committed, complete: bool) -> Result<(), String> {
+        let Committed { id, ref fragments, declared, flags, ref slack } = committed;
+        let bytes = [fragments.concat(), slack.clone()].concat();
+        let (producer_id, writer_id) = (self.writers[writer].producer_id, self.writers[writer].writer_id);
+        let sizes = fragments.iter().map(Vec::len).collect::<Vec<_>>();
+        let raw = bytes.iter().take(24).map(|b| format!("{b:02x}")).collect::<String>();
+        self.note(format_args!(
+            "commit({producer_id}/{writer_id}, id {id}, {}, {}, {declared} of {sizes:?} + {} = {} bytes {raw}..)",
+            if complete { "complete" } else { "scraped" },
+            names_of(flags),
+            slack.len(),
+            bytes.len(),
+        ));
+        let identity = Identity {
+            uid: i32::from(producer_id),
+            pid: 100 + self.epochs[usize::from(producer_id)],
+            machine_id: u32::from(producer_id) - 1,
+        };
+        let num_fragments = declared;
+        let bytes = &bytes[..];
+        let chunk =
+            Chunk { producer_id, writer_id, identity, chunk_id: id, num_fragments, flags, complete, bytes };
+        same("commit", &self.subject.commit(&chunk), &self.model.commit(&chunk))?;
+        self.writers[writer].remember(committed);
+        Ok(())
+    }
+
+    fn patch(&mut self, writer: u8, nth_newest: u8, places: &[Place], pending: bool) -> Result<(), String> {
+        let index = usize::from(writer % WRITERS);
+        let (producer_id, writer_id) = (self.writers[index].producer_id, self.writers[index].writer_id);
+        let chunk = self.nth_newest(index, nth_newest);
+        let id = chunk.as_ref().map_or(77_777, |chunk| chunk.id);
+        let fragments = chunk.map_or(Vec::new(), |chunk| chunk.fragments);
+        let total: usize = fragments.iter().map(Vec::len).sum();
+        let last = fragments.last().map_or(&[][..], |fragment| fragment);
+        let header = last.iter().position(|&byte| byte < 0x80).map_or(0, |i| i + 1);
+        let room = last.len().saturating_sub(header + 3).max(1);
+        let patches: Vec<_> = places
+            .iter()
+            .map(|place| {
+                self.serial += 1;
+                let offset = match *place {
+                    Place::LastBody(n) => (total - last.len() + header + usize::from(n) % room) as u32,
+                    Place::Offset(n) => u32::from(n),
+                    Place::NearEnd(n) => (total as u32).wrapping_add(u32::from(n)).wrapping_sub(6),
+                    Place::Far(n) => n,
+                };
+                Patch { offset, data: self.serial.to_be_bytes() }
+            })
+            .collect();
+        let offsets: Vec<_> = patches.iter().map(|patch| patch.offset).collect();
+        self.note(format_args!(
+            "patch({producer_id}/{writer_id}, id {id}, at {offsets:?}, pending {pending})"
+        ));
+        let subject = self.subject.patch(producer_id, writer_id, id, &patches, pending);
+        same("patch", &subject, &self.model.patch(producer_id, writer_id, id, &patches, pending))
+    }
+
+    fn read(&mut self, limit: u8) -> Result<(), String> {
+        let limit = if limit == u8::MAX { usize::MAX } else { usize::from(limit) };
+        self.note(format_args!(
+            "read({})",
+            if limit == usize::MAX { "all".to_owned() } else { limit.to_string() }
+        ));
+        read_both(&mut self.subject, &mut self.model, limit, &mut self.reached)
+    }
+
+    fn clone_and_read(&mut self) -> Result<(), String> {
+        self.note(format_args!("clone, read(all) of it"));
+        let (mut subject, mut model) = (self.subject.clone_read_only(), Model::clone_read_only(&self.model));
+        compare(&mut subject, &mut model)?;
+        compare_image(&subject, &model)?;
+        same("read_next without begin_read", &subject.read_next(), &model.read_next())?;
+        read_both(&mut subject, &mut model, usize::MAX, &mut self.reached)?;
+        compare(&mut subject, &mut model)
+    }
+
+    fn compare(&mut self) -> Result<(), String> {
+        self.model.check();
+        compare(&mut self.subject, &mut self.model)
+    }
+
+    fn compare_image(&self) -> Result<(), String> {
+        compare_image(&self.subject, &self.model)
+    }
+
+    fn note(&mut self, call: std::fmt::Arguments<'_>) {
+        write!(self.chain, "\n    .{call}").expect("strings take all text");
+    }
+}
+
+impl Writer {
+    fn restart(&mut self) {
+        self.highest = u32::MAX;
+        self.continues = false;
+        self.commits.clear();
+    }
+
+    fn remember(&mut self, committed: Committed) {
+        if committed.id.wrapping_sub(self.highest).cast_signed() >= 0 {
+            self.highest = committed.id;
+            self.continues = committed.flags & flag::LAST_CONTINUES != 0;
+        }
+        self.commits.retain(|c| c.id != committed.id);
+        self.commits.push(committed);
+        if self.commits.len() > 12 {
+            self.commits.remove(0);
+        }
+    }
+}
+
+fn names_of(flags: u8) -> String {
+    let names =
+        ["FP", "LN", "NP"].iter().enumerate().filter(|(bit, _)| flags >> bit & 1 == 1).map(|(_, name)| *name);
+    let mut text: String = names.collect::<Vec<_>>().join("|");
+    if flags & !flag::KNOWN != 0 {
+        write!(text, "|{:#x}", flags & !flag::KNOWN).expect("strings take all text");
+    }
+    if text.is_empty() { "no flags".to_owned() } else { text }
+}
+
+fn read_both<S: Subject>(
+    subject: &mut S,
+    model: &mut Model,
+    limit: usize,
+    reached: &mut Reached,
+) -> Result<(), String> {
+    subject.begin_read();
+    model.begin_read();
+    for i in 0..limit {
+        let (got, expected) = (subject.read_next(), model.read_next());
+        same(&format!("packet {i}"), &got, &expected)?;
+        let Some(packet) = expected else {
+            return same("read_next after the end", &subject.read_next(), &model.read_next());
+        };
+        reached.packets += 1;
+        reached.loss_bits |= packet.loss;
+    }
+    Ok(())
+}
+
+fn compare<S: Subject>(subject: &mut S, model: &mut Model) -> Result<(), String> {
+    same("evicted packets", &subject.take_evicted(), &model.take_evicted())?;
+    same("stats", &subject.stats(), &model.stats())?;
+    same("ledger", &subject.ledger(), &model.ledger())?;
+    same("write_offset", &subject.write_offset(), &model.write_offset())?;
+    same("used_size", &subject.used_size_bytes(), &model.used_size_bytes())?;
+    same("size", &subject.size_bytes(), &model.size_bytes())?;
+    same("writer_stats", &subject.writer_stats(), &model.writer_stats())
+}
+
+/// Payloads at their places, and zeroes above the high-water mark.
+fn compare_image<S: Subject>(subject: &S, model: &Model) -> Result<(), String> {
+    let Some(ring) = subject.ring() else {
+        return Ok(());
+    };
+    for (offset, _, payload) in model.placed() {
+        if let Some(payload) = payload {
+            same(&format!("payload at {offset}"), &&ring[offset + 16..][..payload.len()], &payload)?;
+        }
+    }
+    same("first byte above used_size", &ring[model.used_size_bytes()..].iter().position(|&b| b != 0), &None)
+}
+
+/// Bytes of fragments, for callers that build chunks themselves.
+#[must_use]
+pub fn bytes_of(fragments: &[Fragment]) -> Vec<u8> {
+    let mut serial = 0;
+    fragments.iter().flat_map(|f| f.bytes(&mut serial)).collect()
+}

@@ -1,0 +1,122 @@
+//! How histories are drawn at random for property tests.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::history::{
+    Change, Contents, Declared, Fragment, History, IdPick, Place, Setup, Slack, Start, Step,
+};
+
+/// Histories of up to `steps` steps.
+pub fn histories(steps: usize) -> impl Strategy<Value = History> {
+    (setups(), vec(any_step(), 1..=steps)).prop_map(|(setup, steps)| History { setup, steps })
+}
+
+fn setups() -> impl Strategy<Value = Setup> {
+    let start =
+        prop_oneof![4 => Just(Start::Zero), 1 => Just(Start::BeforeWrap), 1 => Just(Start::BeforeSign)];
+    (
+        prop_oneof![4 => Just(0u8), 1 => Just(1), 1 => Just(2)],
+        prop::bool::weighted(0.15),
+        prop::bool::weighted(0.2),
+        start,
+    )
+        .prop_map(|(pages, discard, sink, start)| Setup { pages, discard, sink, start })
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let writer = || prop_oneof![3 => Just(0u8), 2 => Just(1), 1 => Just(2), 1 => Just(3)];
+    let nth = || prop_oneof![4 => Just(0u8), 2 => Just(1), 1 => 0..12u8];
+    prop_oneof![
+        40 => (writer(), ids(), contents())
+            .prop_map(|(writer, id, contents)| Step::Commit { writer, id, contents }),
+        16 => (writer(), nth(), changes(), prop::bool::weighted(0.7))
+            .prop_map(|(writer, nth_newest, change, complete)| Step::Recommit { writer, nth_newest, change, complete }),
+        10 => (writer(), nth(), vec(places(), 0..3), prop::bool::weighted(0.3))
+            .prop_map(|(writer, nth_newest, places, pending)| Step::Patch { writer, nth_newest, places, pending }),
+        2 => (writer(), prop::bool::weighted(0.8)).prop_map(|(writer, restart)| Step::EndWriter { writer, restart }),
+        1 => writer().prop_map(|writer| Step::EndProducer { writer }),
+        9 => prop_oneof![2 => Just(u8::MAX), 3 => 0..12u8].prop_map(|limit| Step::Read { limit }),
+        2 => Just(Step::Clone),
+    ]
+}
+
+fn ids() -> impl Strategy<Value = IdPick> {
+    prop_oneof![
+        60 => Just(IdPick::Next),
+        8 => (0..3u8).prop_map(IdPick::Skip),
+        10 => (0..8u8).prop_map(IdPick::Back),
+        1 => any::<u32>().prop_map(IdPick::Any),
+    ]
+}
+
+fn contents() -> impl Strategy<Value = Contents> {
+    let declared = prop_oneof![
+        20 => Just(Declared::Exact),
+        1 => any::<u8>().prop_map(Declared::Fewer),
+        2 => any::<u8>().prop_map(Declared::More),
+    ];
+    let slack = prop_oneof![
+        10 => Just((true, 0)),
+        2 => (0..2000u16).prop_map(|len| (true, len)),
+        8 => (0..500u16).prop_map(|len| (false, len)),
+    ];
+    let flags = (
+        prop::bool::weighted(0.06),
+        prop_oneof![10 => Just((false, false)), 6 => Just((true, false)), 5 => Just((true, true)), 1 => Just((false, true))],
+        prop_oneof![15 => Just(0u8), 1 => any::<u8>()],
+    );
+    (fragments(0, 6), declared, flags, slack, prop_oneof![Just(0u8), any::<u8>()]).prop_map(
+        |(fragments, declared, flags, (complete, len), byte)| {
+            let (flip_first_continues, (last_continues, needs_patching), other_flags) = flags;
+            let slack = Slack { len, byte };
+            Contents {
+                fragments,
+                declared,
+                flip_first_continues,
+                last_continues,
+                needs_patching,
+                other_flags,
+                complete,
+                slack,
+            }
+        },
+    )
+}
+
+fn fragments(min: usize, max: usize) -> impl Strategy<Value = Vec<Fragment>> {
+    let len = prop_oneof![
+        2 => Just(0u16),
+        16 => 1..12u16,
+        8 => 12..300u16,
+        4 => 300..1500u16,
+        1 => 1500..6000u16,
+    ];
+    let header_len = prop_oneof![4 => Just(1u8), 4 => Just(4), 1 => 1..11u8];
+    let fragment = prop_oneof![
+        80 => (len, header_len).prop_map(|(len, header_len)| Fragment::Body { len, header_len }),
+        2 => Just(Fragment::Sentinel),
+        3 => vec(any::<u8>(), 0..13).prop_map(Fragment::Raw),
+    ];
+    vec(fragment, min..=max)
+}
+
+fn changes() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        5 => Just(Change::Same),
+        6 => fragments(1, 3).prop_map(Change::Grow),
+        1 => (1..3u8).prop_map(Change::Shrink),
+        2 => fragments(0, 5).prop_map(Change::Replace),
+        1 => any::<u8>().prop_map(Change::Flags),
+        3 => any::<bool>().prop_map(Change::Continue),
+    ]
+}
+
+fn places() -> impl Strategy<Value = Place> {
+    prop_oneof![
+        12 => any::<u8>().prop_map(Place::LastBody),
+        1 => (0..300u16).prop_map(Place::Offset),
+        1 => (0..9u8).prop_map(Place::NearEnd),
+        1 => any::<u32>().prop_map(Place::Far),
+    ]
+}

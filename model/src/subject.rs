@@ -1,0 +1,110 @@
+//! What is compared with the model.
+
+use crate::{Absorb, Chunk, Histogram, Ledger, Model, Packet, Patch, Policy, Stats};
+
+/// A trace buffer under test. Each call means what [`Model`]'s call of that name means.
+#[expect(missing_docs, reason = "see Model")]
+pub trait Subject: Sized {
+    fn create(size_bytes: usize, policy: Policy, absorb: Option<Absorb>) -> Self;
+    fn commit(&mut self, chunk: &Chunk<'_>) -> bool;
+    fn patch(
+        &mut self,
+        producer_id: u16,
+        writer_id: u16,
+        chunk_id: u32,
+        patches: &[Patch],
+        pending: bool,
+    ) -> bool;
+    fn end_writer(&mut self, producer_id: u16, writer_id: u16);
+    fn end_producer(&mut self, producer_id: u16);
+    fn begin_read(&mut self);
+    fn read_next(&mut self) -> Option<Packet>;
+    fn clone_read_only(&self) -> Self;
+    fn take_evicted(&mut self) -> Vec<Packet>;
+    fn stats(&self) -> Stats;
+    fn ledger(&self) -> Ledger;
+    /// In order of producer and writer.
+    fn writer_stats(&self) -> Vec<(u16, u16, Histogram)>;
+    fn size_bytes(&self) -> usize;
+    fn used_size_bytes(&self) -> usize;
+    fn write_offset(&self) -> usize;
+    /// The bytes of the buffer; none where they are not laid out as one ring.
+    fn ring(&self) -> Option<&[u8]>;
+}
+
+impl Subject for Model {
+    fn create(size_bytes: usize, policy: Policy, absorb: Option<Absorb>) -> Self {
+        let mut model = Self::new(size_bytes, policy);
+        if let Some(absorb) = absorb {
+            model.set_overwrite_sink(absorb);
+        }
+        model
+    }
+
+    fn commit(&mut self, chunk: &Chunk<'_>) -> bool {
+        Self::commit(self, chunk)
+    }
+
+    fn patch(
+        &mut self,
+        producer_id: u16,
+        writer_id: u16,
+        chunk_id: u32,
+        patches: &[Patch],
+        pending: bool,
+    ) -> bool {
+        Self::patch(self, producer_id, writer_id, chunk_id, patches, pending)
+    }
+
+    fn end_writer(&mut self, producer_id: u16, writer_id: u16) {
+        Self::end_writer(self, producer_id, writer_id);
+    }
+
+    fn end_producer(&mut self, producer_id: u16) {
+        Self::end_producer(self, producer_id);
+    }
+
+    fn begin_read(&mut self) {
+        Self::begin_read(self);
+    }
+
+    fn read_next(&mut self) -> Option<Packet> {
+        Self::read_next(self)
+    }
+
+    fn clone_read_only(&self) -> Self {
+        Self::clone_read_only(self)
+    }
+
+    fn take_evicted(&mut self) -> Vec<Packet> {
+        Self::take_evicted(self)
+    }
+
+    fn stats(&self) -> Stats {
+        Self::stats(self)
+    }
+
+    fn ledger(&self) -> Ledger {
+        Self::ledger(self)
+    }
+
+    fn writer_stats(&self) -> Vec<(u16, u16, Histogram)> {
+        Self::writer_stats(self)
+    }
+
+    fn size_bytes(&self) -> usize {
+        Self::size_bytes(self)
+    }
+
+    fn used_size_bytes(&self) -> usize {
+        Self::used_size_bytes(self)
+    }
+
+    fn write_offset(&self) -> usize {
+        Self::write_offset(self)
+    }
+
+    fn ring(&self) -> Option<&[u8]> {
+        None
+    }
+}
