@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod compare;
+pub mod instructions;
 pub mod machine;
 pub mod measure;
 pub mod report;

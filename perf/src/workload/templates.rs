@@ -1,27 +1,17 @@
 //! "Mixed chunks": the chunk templates on which trace buffers are compared (spec, benchmarks, chunk templates).
 
 use super::minstd::Minstd;
+use super::{CHUNK_PAYLOAD_BYTES, SourceChunk};
 
-/// Payload bytes of a 4 KiB shared-memory page with one chunk in it.
-pub const CHUNK_PAYLOAD_BYTES: usize = 4080;
-
-/// One chunk: whole packets only, no flags.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
-    /// Size headers and bodies, back to back.
-    pub bytes: Vec<u8>,
-    /// Number of packets in `bytes`, at least 5.
-    pub packets: u16,
-}
-
-/// The first `count` templates; the comparison uses 100, its patch workload 10.
-pub fn mixed(count: usize) -> Vec<Template> {
+/// The first `count` templates, each of whole packets without flags; the comparison uses 100, its patch workload 10.
+pub fn mixed(count: usize) -> Vec<SourceChunk> {
     let mut random = Minstd::new(42);
     (0..count).map(|index| mixed_chunk(&mut random, index)).collect()
 }
 
-fn mixed_chunk(random: &mut Minstd, index: usize) -> Template {
-    let mut chunk = Template { bytes: Vec::with_capacity(CHUNK_PAYLOAD_BYTES), packets: 0 };
+fn mixed_chunk(random: &mut Minstd, index: usize) -> SourceChunk {
+    let mut chunk =
+        SourceChunk { bytes: Vec::with_capacity(CHUNK_PAYLOAD_BYTES), fragments: 0, packets: 0, flags: 0 };
     let packets = 5 + random.below(11);
     for _ in 0..packets {
         if chunk.bytes.len() >= 4030 {
@@ -34,6 +24,7 @@ fn mixed_chunk(random: &mut Minstd, index: usize) -> Template {
         append_packet(&mut chunk.bytes, size, index);
         chunk.packets += 1;
     }
+    chunk.fragments = chunk.packets;
     chunk
 }
 
