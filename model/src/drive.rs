@@ -205,7 +205,7 @@ impl<S: Subject> Run<S> {
             }
             Change::Flags(flags) => chunk.flags = *flags,
             Change::Continue(needs_patching) => {
-                chunk.flags |= flag::LAST_CONTINUES | u8::from(*needs_patching) * flag::NEEDS_PATCHING;
+                chunk.flags |= flag::LAST_CONTINUES | (u8::from(*needs_patching) * flag::NEEDS_PATCHING);
             }
         }
         self.commit(index, chunk, complete)

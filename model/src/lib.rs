@@ -43,6 +43,7 @@ pub mod strategy;
 pub mod subject;
 mod types;
 mod walk;
+pub mod writers;
 
 pub use model::{Absorb, Model};
 pub use stats::{Amount, BUCKET_MAX_BYTES, Histogram, Ledger, Stats};
