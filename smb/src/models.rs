@@ -146,7 +146,10 @@ fn a_header_that_starts_with_two_fragments_shows_them() {
             let smb = smb.clone();
             move || {
                 smb.write_payload(&chunk, 0, &[1, 0xAA]);
-                smb.write_header(&chunk, ChunkHeader { chunk_id: 4, writer_id: 9, fragments: 2, ..Default::default() });
+                smb.write_header(
+                    &chunk,
+                    ChunkHeader { chunk_id: 4, writer_id: 9, fragments: 2, ..Default::default() },
+                );
             }
         });
         for chunk in smb.scrape() {
