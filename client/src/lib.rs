@@ -1,2 +1,15 @@
 //! What traced programs link: arbiter, TraceWriter, data sources, in-process backend.
 #![forbid(unsafe_code)]
+
+pub mod arbiter;
+pub mod clock;
+pub mod data_source;
+pub mod endpoint;
+pub mod producer;
+mod sync;
+pub mod writer;
+
+pub use arbiter::{Arbiter, ArbiterOptions, ArbiterStats, ExhaustedPolicy, Waker};
+pub use data_source::{Context, DataSource, DataSourceFactory, Stop, Wake};
+pub use endpoint::{Done, Endpoint};
+pub use writer::{MessageWriter, TraceWriter};

@@ -1,0 +1,142 @@
+//! Getting a chunk, and what to do when there is none.
+
+use std::time::Duration;
+
+use watershed_smb::WriteChunk;
+
+use super::{Shared, count};
+use crate::sync::{Ordering, lock};
+
+/// The longest single wait of a stalled writer.
+const MAX_STALL: Duration = Duration::from_millis(100);
+
+/// What a writer does when the service is behind and no chunk is free.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ExhaustedPolicy {
+    /// Drop packets until a chunk is free again; the next packet that gets through says so. Never waits.
+    #[default]
+    Drop,
+    /// Wait with growing pauses; after [`crate::ArbiterOptions::stall_limit`] of them end the process. For programs
+    /// that exist to trace, where a trace with a hole is worth nothing.
+    StallThenAbort,
+    /// Wait in the same way, then drop, without waiting again before one packet got through.
+    StallThenDrop,
+}
+
+impl ExhaustedPolicy {
+    /// The policy that a data source config asks for (`buffer_exhausted_policy`), if it asks for one.
+    #[must_use]
+    pub fn from_config(value: i32) -> Option<Self> {
+        match value {
+            1 => Some(Self::Drop),
+            2 => Some(Self::StallThenAbort),
+            3 => Some(Self::StallThenDrop),
+            _ => None,
+        }
+    }
+}
+
+/// The pauses of a stalled writer: none, then eight times the last one and 8 us more, at most 100 ms.
+fn next_pause(last: Duration) -> Duration {
+    ((last + Duration::from_micros(1)) * 8).min(MAX_STALL)
+}
+
+impl Shared {
+    /// A chunk for a writer, or `None` when its policy says to drop. `dropping` says that the writer's last attempt
+    /// ended that way too.
+    pub(crate) fn acquire(&self, policy: ExhaustedPolicy, dropping: bool) -> Option<WriteChunk> {
+        let stalls = match policy {
+            ExhaustedPolicy::Drop => false,
+            ExhaustedPolicy::StallThenDrop => !dropping,
+            ExhaustedPolicy::StallThenAbort => true,
+        };
+        let on_producer_thread = stalls && self.is_producer_thread();
+        if on_producer_thread && lock(&self.state).batch.is_half_of_memory() {
+            self.send_batch();
+        }
+        if let Some(chunk) = self.try_acquire() {
+            return Some(chunk);
+        }
+        if stalls {
+            self.stall(policy, on_producer_thread)
+        } else {
+            count(&self.counters.chunks_refused);
+            None
+        }
+    }
+
+    fn try_acquire(&self) -> Option<WriteChunk> {
+        if self.is_shut_down() {
+            return None;
+        }
+        // Relaxed: where to start looking is a hint.
+        let first = self.next_page.load(Ordering::Relaxed);
+        let chunk = self.smb.try_acquire(first, self.options.layout).ok()?;
+        self.next_page.store(chunk.page(), Ordering::Relaxed);
+        count(&self.counters.chunks_acquired);
+        Some(chunk)
+    }
+
+    fn stall(&self, policy: ExhaustedPolicy, on_producer_thread: bool) -> Option<WriteChunk> {
+        let mut pause = Duration::ZERO;
+        for stall in 0..self.options.stall_limit {
+            if self.is_shut_down() {
+                break;
+            }
+            count(&self.counters.stalls);
+            if on_producer_thread && stall % 2 == 0 {
+                // Nobody else will send what fills the memory.
+                self.send_batch();
+            } else {
+                std::thread::sleep(pause);
+                pause = next_pause(pause);
+            }
+            if let Some(chunk) = self.try_acquire() {
+                return Some(chunk);
+            }
+        }
+        count(&self.counters.chunks_refused);
+        if policy == ExhaustedPolicy::StallThenAbort && !self.is_shut_down() {
+            eprintln!(
+                "watershed: no trace memory became free in {} waits, and the data source's buffer_exhausted_policy is \
+                 to end the process then",
+                self.options.stall_limit
+            );
+            std::process::abort();
+        }
+        None
+    }
+
+    fn is_producer_thread(&self) -> bool {
+        self.producer_thread.get() == Some(&std::thread::current().id())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_their_limit() {
+        let pauses: Vec<_> =
+            std::iter::successors(Some(Duration::ZERO), |last| Some(next_pause(*last))).take(8).collect();
+        assert_eq!(pauses.map_us(), [0, 8, 72, 584, 4680, 37448, 100_000, 100_000]);
+    }
+
+    trait MapUs {
+        fn map_us(self) -> Vec<u128>;
+    }
+
+    impl MapUs for Vec<Duration> {
+        fn map_us(self) -> Vec<u128> {
+            self.into_iter().map(|pause| pause.as_micros()).collect()
+        }
+    }
+
+    #[test]
+    fn policies_have_the_numbers_of_the_format() {
+        let policies = [0, 1, 2, 3, 4].map(ExhaustedPolicy::from_config);
+        use ExhaustedPolicy::{Drop, StallThenAbort, StallThenDrop};
+        assert_eq!(policies, [None, Some(Drop), Some(StallThenAbort), Some(StallThenDrop), None]);
+    }
+}

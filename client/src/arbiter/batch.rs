@@ -1,0 +1,182 @@
+//! What waits to be sent to the service in one message.
+
+use std::time::Duration;
+
+use watershed_smb::{Smb, TransitionError, WriteChunk};
+use watershed_wire::protos::CommitDataRequest;
+use watershed_wire::protos::commit_data_request::chunk_to_patch::Patch;
+use watershed_wire::protos::commit_data_request::{ChunkToPatch, ChunksToMove};
+
+use super::Returned;
+use crate::endpoint::Done;
+use crate::writer::PatchGroup;
+
+/// A chunk that needs patches and waits in the batch, still BeingWritten, so that they can be written into it.
+struct Held {
+    chunk: WriteChunk,
+    writer_id: u16,
+    chunk_id: u32,
+}
+
+/// How soon the batch will be sent.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Scheduled {
+    Not,
+    AfterBatching,
+    Now,
+}
+
+pub(super) struct Batch {
+    request: CommitDataRequest,
+    held: Vec<Held>,
+    registered: Vec<(u16, u16)>,
+    unregistered: Vec<u16>,
+    done: Vec<Done>,
+    /// Someone wants a message even if there is nothing in it.
+    wanted: bool,
+    scheduled: Scheduled,
+    /// Bytes of the chunks in the batch, and of the whole memory.
+    pending_bytes: usize,
+    memory_bytes: usize,
+}
+
+/// A batch that was taken, in the order of sending.
+pub(super) struct Outgoing {
+    pub(super) registered: Vec<(u16, u16)>,
+    /// To be made Complete before the request is sent.
+    pub(super) held: Vec<WriteChunk>,
+    pub(super) request: Option<CommitDataRequest>,
+    pub(super) done: Option<Done>,
+    pub(super) unregistered: Vec<u16>,
+}
+
+impl Batch {
+    pub(super) fn new(memory_bytes: usize) -> Self {
+        Self {
+            request: CommitDataRequest::default(),
+            held: Vec::new(),
+            registered: Vec::new(),
+            unregistered: Vec::new(),
+            done: Vec::new(),
+            wanted: false,
+            scheduled: Scheduled::Not,
+            pending_bytes: 0,
+            memory_bytes,
+        }
+    }
+
+    pub(super) fn register(&mut self, writer_id: u16, target_buffer: u16) {
+        self.registered.push((writer_id, target_buffer));
+    }
+
+    pub(super) fn unregister(&mut self, writer_id: u16) {
+        self.unregistered.push(writer_id);
+    }
+
+    /// Adds a chunk. With `hold` it stays BeingWritten until its patches are in or the batch is sent.
+    pub(super) fn add_chunk(
+        &mut self,
+        smb: &Smb,
+        returned: Returned,
+        hold: bool,
+    ) -> Result<(), TransitionError> {
+        let Returned { chunk, writer_id, target_buffer, chunk_id, .. } = returned;
+        let place = ChunksToMove {
+            page: Some(chunk.page() as u32),
+            chunk: Some(chunk.index() as u32),
+            target_buffer: Some(target_buffer.into()),
+            ..ChunksToMove::default()
+        };
+        self.pending_bytes += chunk.payload_size_bytes() + watershed_smb::CHUNK_HEADER_BYTES;
+        if hold {
+            self.held.push(Held { chunk, writer_id, chunk_id });
+        } else {
+            smb.complete(chunk)?;
+        }
+        self.request.chunks_to_move.push(place);
+        Ok(())
+    }
+
+    /// Adds patches, or writes them into their chunk if it is held here.
+    pub(super) fn add_patches(
+        &mut self,
+        smb: &Smb,
+        writer_id: u16,
+        target_buffer: u16,
+        group: PatchGroup,
+    ) -> Result<(), TransitionError> {
+        let PatchGroup { chunk_id, patches, has_more } = group;
+        let held = self.held.iter().rposition(|h| h.writer_id == writer_id && h.chunk_id == chunk_id);
+        if let Some(held) = held {
+            for (offset, data) in patches {
+                smb.write_payload(&self.held[held].chunk, offset as usize, &data);
+            }
+            if !has_more {
+                let Held { chunk, .. } = self.held.swap_remove(held);
+                smb.clear_needs_patching(&chunk);
+                smb.complete(chunk)?;
+            }
+            return Ok(());
+        }
+        let patch =
+            |(offset, data): (u32, [u8; 4])| Patch { offset: Some(offset), data: Some(data.to_vec()) };
+        self.request.chunks_to_patch.push(ChunkToPatch {
+            target_buffer: Some(target_buffer.into()),
+            writer_id: Some(writer_id.into()),
+            chunk_id: Some(chunk_id),
+            patches: patches.into_iter().map(patch).collect(),
+            has_more_patches: Some(has_more),
+        });
+        Ok(())
+    }
+
+    pub(super) fn flush_done(&mut self, request_id: u64) {
+        let highest = self.request.flush_request_id.unwrap_or(0).max(request_id);
+        self.request.flush_request_id = Some(highest);
+        self.wanted = true;
+    }
+
+    pub(super) fn done(&mut self, done: Option<Done>) {
+        self.wanted = true;
+        self.done.extend(done);
+    }
+
+    pub(super) fn has_patches(&self) -> bool {
+        !self.request.chunks_to_patch.is_empty()
+    }
+
+    pub(super) fn is_half_of_memory(&self) -> bool {
+        self.pending_bytes >= self.memory_bytes / 2
+    }
+
+    /// The delay of a wake-up that is needed on top of those that are under way.
+    pub(super) fn schedule(&mut self, urgent: bool, batching: Duration) -> Option<Duration> {
+        let nothing = self.registered.is_empty()
+            && self.unregistered.is_empty()
+            && self.request.chunks_to_move.is_empty()
+            && !self.has_patches()
+            && !self.wanted;
+        let wanted = if urgent || batching.is_zero() { Scheduled::Now } else { Scheduled::AfterBatching };
+        if nothing || self.scheduled >= wanted {
+            return None;
+        }
+        self.scheduled = wanted;
+        Some(if wanted == Scheduled::Now { Duration::ZERO } else { batching })
+    }
+
+    /// Takes everything and starts over.
+    pub(super) fn take(&mut self) -> Outgoing {
+        let Self { request, held, registered, unregistered, done, wanted, .. } =
+            std::mem::replace(self, Self::new(self.memory_bytes));
+        let empty = request.chunks_to_move.is_empty() && request.chunks_to_patch.is_empty();
+        let done = (!done.is_empty())
+            .then(|| -> Done { Box::new(move || done.into_iter().for_each(|done| done())) });
+        Outgoing {
+            registered,
+            held: held.into_iter().map(|held| held.chunk).collect(),
+            request: (!empty || wanted).then_some(request),
+            done,
+            unregistered,
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! The arbiter: gives chunks of the shared memory to writers, and tells the service which ones are ready.
+//!
+//! ```text
+//!   writer threads                          arbiter                          producer thread        service
+//!
+//!   acquire  ------------------------> free chunk (no lock)
+//!   return chunk, resolved patches --> batch (one lock)
+//!                                        first of a batch, patches,
+//!                                        or half of the memory: Waker ------> flush -- CommitData --> moves chunks
+//!   acquire, nothing free ----------->  by policy: none, or wait and retry                            and frees them
+//! ```
+//!
+//! One arbiter serves one connection to the service. Commits leave in the order in which chunks were returned. Writers
+//! never talk to the service themselves, unless they run on the producer's own thread and would wait for it there.
+
+mod acquire;
+mod batch;
+mod writer_ids;
+
+use std::thread::ThreadId;
+use std::time::Duration;
+
+pub use acquire::ExhaustedPolicy;
+use batch::Batch;
+use watershed_smb::{PageLayout, Smb, WriteChunk};
+use writer_ids::WriterIds;
+
+use crate::endpoint::{Done, Endpoint};
+use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, OnceLock, Ordering, lock};
+use crate::writer::{PatchList, TraceWriter};
+
+/// Makes the producer's thread call [`Arbiter::flush_commits`].
+pub trait Waker: Send + Sync {
+    /// Asks for a flush after `delay`. Several may be under way.
+    fn wake(&self, delay: Duration);
+}
+
+/// How an arbiter works. The defaults are those of the format's common client library.
+#[derive(Clone, Copy, Debug)]
+pub struct ArbiterOptions {
+    /// How free pages are partitioned.
+    pub layout: PageLayout,
+    /// How long returned chunks wait for others before they are committed; zero means as soon as the producer's thread
+    /// gets to it.
+    pub batch_commits_duration: Duration,
+    /// Patch chunks that wait in the batch in place, instead of sending the patches. Only with a service that says that
+    /// it supports direct patching.
+    pub direct_patching: bool,
+    /// After how many waits a stalling writer gives up: 300 by default, about 29 seconds.
+    pub stall_limit: u32,
+}
+
+impl Default for ArbiterOptions {
+    fn default() -> Self {
+        Self {
+            layout: PageLayout::Div1,
+            batch_commits_duration: Duration::ZERO,
+            direct_patching: false,
+            stall_limit: 300,
+        }
+    }
+}
+
+/// What an arbiter has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArbiterStats {
+    /// Chunks that writers got.
+    pub chunks_acquired: u64,
+    /// Times that a writer asked and got none.
+    pub chunks_refused: u64,
+    /// Times that a writer waited for a free chunk.
+    pub stalls: u64,
+    /// Packets that writers dropped, for want of memory or because they were too large.
+    pub packets_dropped: u64,
+    /// Commit messages sent.
+    pub commits: u64,
+    /// Chunks whose state in shared memory was not what it must be: somebody tampered with it.
+    pub violations: u64,
+}
+
+/// What is counted, by threads that share nothing else. All relaxed: nothing else is published by them.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    chunks_acquired: AtomicU64,
+    chunks_refused: AtomicU64,
+    stalls: AtomicU64,
+    packets_dropped: AtomicU64,
+    commits: AtomicU64,
+    violations: AtomicU64,
+}
+
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A chunk on its way back from a writer.
+#[derive(Debug)]
+pub(crate) struct Returned {
+    pub(crate) chunk: WriteChunk,
+    pub(crate) writer_id: u16,
+    pub(crate) target_buffer: u16,
+    pub(crate) chunk_id: u32,
+    /// The chunk has sizes that are still in the writer's patch list.
+    pub(crate) needs_patching: bool,
+}
+
+struct State {
+    batch: Batch,
+    writer_ids: WriterIds,
+}
+
+pub(crate) struct Shared {
+    smb: Smb,
+    endpoint: Arc<dyn Endpoint>,
+    waker: Box<dyn Waker>,
+    options: ArbiterOptions,
+    state: Mutex<State>,
+    /// Held while a batch is taken and sent, so that batches leave in the order of their taking. Taken before `state`,
+    /// which is not held while sending: writers go on meanwhile.
+    sending: Mutex<()>,
+    /// Page where the next search for a free chunk starts; a hint.
+    next_page: AtomicUsize,
+    /// The thread that sends commits and on which nobody may wait for them.
+    producer_thread: OnceLock<ThreadId>,
+    shut_down: AtomicBool,
+    pub(crate) counters: Counters,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Arbiter")
+            .field("smb", &self.smb)
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The arbiter of one connection. Clones are the same arbiter.
+#[derive(Clone, Debug)]
+pub struct Arbiter {
+    shared: Arc<Shared>,
+}
+
+impl Arbiter {
+    /// An arbiter over `smb`.
+    #[must_use]
+    pub fn new(
+        smb: Smb,
+        endpoint: Arc<dyn Endpoint>,
+        waker: Box<dyn Waker>,
+        options: ArbiterOptions,
+    ) -> Self {
+        let state = State { batch: Batch::new(smb.size_bytes()), writer_ids: WriterIds::new() };
+        Self {
+            shared: Arc::new(Shared {
+                smb,
+                endpoint,
+                waker,
+                options,
+                state: Mutex::new(state),
+                sending: Mutex::new(()),
+                next_page: AtomicUsize::new(0),
+                producer_thread: OnceLock::new(),
+                shut_down: AtomicBool::new(false),
+                counters: Counters::default(),
+            }),
+        }
+    }
+
+    /// Declares the calling thread to be the producer's: a writer that must wait for memory there sends the commits
+    /// itself instead of waiting for a thread that is this one.
+    pub fn set_producer_thread(&self) {
+        // The second call of a second thread would be a bug of the shell; the first one stays.
+        let _ = self.shared.producer_thread.set(std::thread::current().id());
+    }
+
+    /// A new writer into `target_buffer`. When 32767 writers are in use, or after [`Arbiter::shut_down`], the writer
+    /// discards what it is given.
+    #[must_use]
+    pub fn create_writer(&self, target_buffer: u16, policy: ExhaustedPolicy) -> TraceWriter {
+        let shared = &self.shared;
+        if shared.is_shut_down() {
+            return TraceWriter::discarding();
+        }
+        let writer_id = {
+            let mut state = lock(&shared.state);
+            let writer_id = state.writer_ids.allocate();
+            if let Some(writer_id) = writer_id {
+                state.batch.register(writer_id, target_buffer);
+                shared.schedule(&mut state.batch, false);
+            }
+            writer_id
+        };
+        match writer_id {
+            Some(writer_id) => TraceWriter::new(shared.clone(), writer_id, target_buffer, policy),
+            None => TraceWriter::discarding(),
+        }
+    }
+
+    /// Sends what has been returned so far. The producer's thread calls it when the [`Waker`] asked for it; calls from
+    /// other threads are allowed where the [`Endpoint`] may be used from them.
+    pub fn flush_commits(&self) {
+        self.shared.send_batch();
+    }
+
+    /// Asks for a flush, and for a call of `done` when the service has processed it and all commits before it.
+    pub fn request_flush(&self, done: Option<Done>) {
+        self.shared.request_flush(done);
+    }
+
+    /// Answers the service's flush request `request_id` (and all earlier ones) behind everything that was returned, and
+    /// sends it at once.
+    pub fn notify_flush_complete(&self, request_id: u64) {
+        lock(&self.shared.state).batch.flush_done(request_id);
+        self.shared.send_batch();
+    }
+
+    /// Sends what is left, then lets no writer have a chunk any more: what they are given is discarded.
+    pub fn shut_down(&self) {
+        self.shared.shut_down.store(true, Ordering::Relaxed);
+        self.shared.send_batch();
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn stats(&self) -> ArbiterStats {
+        let Counters { chunks_acquired, chunks_refused, stalls, packets_dropped, commits, violations } =
+            &self.shared.counters;
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ArbiterStats {
+            chunks_acquired: get(chunks_acquired),
+            chunks_refused: get(chunks_refused),
+            stalls: get(stalls),
+            packets_dropped: get(packets_dropped),
+            commits: get(commits),
+            violations: get(violations),
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn smb(&self) -> &Smb {
+        &self.smb
+    }
+
+    pub(crate) fn is_shut_down(&self) -> bool {
+        // Relaxed: a writer that sees it late writes one more chunk, which nobody reads.
+        self.shut_down.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_dropped_packet(&self) {
+        count(&self.counters.packets_dropped);
+    }
+
+    /// Takes a chunk back, with the patches of its writer that can be sent.
+    pub(crate) fn return_chunk(&self, returned: Returned, patches: &mut PatchList) {
+        let mut state = lock(&self.state);
+        let (writer_id, target_buffer) = (returned.writer_id, returned.target_buffer);
+        let batch = &mut state.batch;
+        let hold = returned.needs_patching && self.options.direct_patching;
+        if batch.add_chunk(&self.smb, returned, hold).is_err() {
+            count(&self.counters.violations);
+        }
+        self.add_patches(batch, writer_id, target_buffer, patches);
+        let urgent = batch.has_patches() || batch.is_half_of_memory();
+        self.schedule(batch, urgent);
+    }
+
+    /// Takes the patches of a writer that can be sent.
+    pub(crate) fn return_patches(&self, writer_id: u16, target_buffer: u16, patches: &mut PatchList) {
+        let mut state = lock(&self.state);
+        let batch = &mut state.batch;
+        self.add_patches(batch, writer_id, target_buffer, patches);
+        let urgent = batch.has_patches();
+        self.schedule(batch, urgent);
+    }
+
+    fn add_patches(&self, batch: &mut Batch, writer_id: u16, target_buffer: u16, patches: &mut PatchList) {
+        while let Some(group) = patches.take_group() {
+            if batch.add_patches(&self.smb, writer_id, target_buffer, group).is_err() {
+                count(&self.counters.violations);
+            }
+        }
+    }
+
+    pub(crate) fn request_flush(&self, done: Option<Done>) {
+        let mut state = lock(&self.state);
+        state.batch.done(done);
+        self.schedule(&mut state.batch, true);
+    }
+
+    /// The writer has ended and has returned its last chunk.
+    pub(crate) fn end_writer(&self, writer_id: u16) {
+        let mut state = lock(&self.state);
+        state.batch.unregister(writer_id);
+        self.schedule(&mut state.batch, false);
+    }
+
+    /// Sees to it that the batch is sent: after the batching time, or at once when `urgent`.
+    fn schedule(&self, batch: &mut Batch, urgent: bool) {
+        if let Some(delay) = batch.schedule(urgent, self.options.batch_commits_duration) {
+            self.waker.wake(delay);
+        }
+    }
+
+    /// Sends the batch, if there is anything in it.
+    fn send_batch(&self) {
+        let _sending = lock(&self.sending);
+        let outgoing = lock(&self.state).batch.take();
+        for (writer_id, target_buffer) in outgoing.registered {
+            self.endpoint.register_trace_writer(writer_id, target_buffer);
+        }
+        for chunk in outgoing.held {
+            if self.smb.complete(chunk).is_err() {
+                count(&self.counters.violations);
+            }
+        }
+        if let Some(request) = outgoing.request {
+            count(&self.counters.commits);
+            self.endpoint.commit_data(request, outgoing.done);
+        }
+        for writer_id in outgoing.unregistered {
+            self.endpoint.unregister_trace_writer(writer_id);
+            // Only now: a new owner of the id must be registered after the old one has left.
+            lock(&self.state).writer_ids.free(writer_id);
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The two clocks that tracing uses.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Nanoseconds of CLOCK_MONOTONIC, on which timers run.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    read_ns(ClockId::Monotonic)
+}
+
+/// Nanoseconds of the clock of packet timestamps: CLOCK_BOOTTIME where the system has it (it goes on while the machine
+/// sleeps), else CLOCK_MONOTONIC.
+#[must_use]
+pub fn boottime_ns() -> u64 {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        read_ns(ClockId::Boottime)
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    {
+        monotonic_ns()
+    }
+}
+
+pub(crate) fn read_ns(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
+    // Both parts are not negative for the clocks read here (or a wall clock before 1970 reads as 0).
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+/// How long it is until `due_ns`, zero when it has passed.
+pub(crate) fn until(due_ns: u64, now_ns: u64) -> Duration {
+    Duration::from_nanos(due_ns.saturating_sub(now_ns))
+}

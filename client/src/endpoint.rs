@@ -1,0 +1,35 @@
+//! The way from a producer to the service.
+
+use watershed_wire::protos::CommitDataRequest;
+
+/// Called once when the service has processed a request and everything before it.
+pub type Done = Box<dyn FnOnce() + Send>;
+
+/// What a producer tells the service: one method for each call of the producer port. The service may live in the same
+/// process or behind a socket; producers cannot tell.
+///
+/// Calls that are made one after the other arrive in that order. Any thread may call; the arbiter makes sure that
+/// commits leave in the order of their making. A call must not wait for the service to act, and must not call back into
+/// the producer. After the service is gone calls are ignored, and `done` functions are dropped.
+pub trait Endpoint: Send + Sync {
+    /// Offers a data source. `descriptor` is a serialized `DataSourceDescriptor`.
+    fn register_data_source(&self, descriptor: &[u8]);
+    /// Replaces the descriptor of a registered source with the same name and a non-zero id.
+    fn update_data_source(&self, descriptor: &[u8]);
+    /// Withdraws a data source.
+    fn unregister_data_source(&self, name: &str);
+    /// Says into which buffer a writer writes, so that its unfinished chunks may be scraped.
+    fn register_trace_writer(&self, writer_id: u16, target_buffer: u16);
+    /// Says that a writer has ended; all its chunks were committed before.
+    fn unregister_trace_writer(&self, writer_id: u16);
+    /// Hands over chunks and patches.
+    fn commit_data(&self, request: CommitDataRequest, done: Option<Done>);
+    /// Answers the start of an instance.
+    fn data_source_started(&self, instance_id: u64);
+    /// Answers the stop of an instance; all its data was committed before.
+    fn data_source_stopped(&self, instance_id: u64);
+    /// Fires triggers.
+    fn activate_triggers(&self, names: &[String]);
+    /// Calls `done` when everything before has been processed.
+    fn sync(&self, done: Done);
+}

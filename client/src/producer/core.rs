@@ -1,0 +1,258 @@
+//! The producer as a state machine.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use prost::Message as _;
+use watershed_smb::Smb;
+use watershed_wire::protos::DataSourceConfig;
+
+use super::Command;
+use crate::arbiter::{Arbiter, ArbiterOptions, ExhaustedPolicy, Waker};
+use crate::data_source::{Context, DataSource, DataSourceFactory, InstanceInfo, Stop, Wake};
+use crate::endpoint::Endpoint;
+use crate::sync::Arc;
+
+/// What a producer has to tell its program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ProducerEvent {
+    /// An instance could not be made; the session goes on without it.
+    SetupFailed {
+        /// Name of the data source.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// One instance. Commands that do not fit its state are ignored: the service is trusted but may be late.
+struct Instance {
+    info: InstanceInfo,
+    /// `None`: it could not be made. The service is answered all the same, or it would wait.
+    source: Option<Box<dyn DataSource>>,
+    started: bool,
+    stopping: bool,
+    poll_at_ns: Option<u64>,
+}
+
+/// The data sources of one connection: takes commands, calls sources, answers.
+///
+/// Times are readings of CLOCK_MONOTONIC in nanoseconds.
+pub struct ProducerCore {
+    endpoint: Arc<dyn Endpoint>,
+    waker: Option<Box<dyn Waker>>,
+    options: ArbiterOptions,
+    arbiter: Option<Arbiter>,
+    factories: Vec<(String, Box<dyn DataSourceFactory>)>,
+    instances: BTreeMap<u64, Instance>,
+    commit_at_ns: Option<u64>,
+    on_event: Box<dyn FnMut(ProducerEvent) + Send>,
+}
+
+impl std::fmt::Debug for ProducerCore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<_> = self.factories.iter().map(|(name, _)| name).collect();
+        let instances: Vec<_> = self.instances.keys().collect();
+        f.debug_struct("ProducerCore")
+            .field("sources", &names)
+            .field("instances", &instances)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ProducerCore {
+    /// A producer that talks to `endpoint`. `waker` leads to [`ProducerCore::handle_wake`].
+    #[must_use]
+    pub fn new(
+        endpoint: Arc<dyn Endpoint>,
+        waker: Box<dyn Waker>,
+        options: ArbiterOptions,
+        on_event: Box<dyn FnMut(ProducerEvent) + Send>,
+    ) -> Self {
+        Self {
+            endpoint,
+            waker: Some(waker),
+            options,
+            arbiter: None,
+            factories: Vec::new(),
+            instances: BTreeMap::new(),
+            commit_at_ns: None,
+            on_event,
+        }
+    }
+
+    /// Offers a data source to the service. A second source of the same name is never asked: the first one is.
+    pub fn register(&mut self, factory: Box<dyn DataSourceFactory>) {
+        let descriptor = factory.descriptor();
+        self.endpoint.register_data_source(&descriptor.encode_to_vec());
+        self.factories.push((descriptor.name.unwrap_or_default(), factory));
+    }
+
+    /// The arbiter, once the service has provided memory.
+    #[must_use]
+    pub fn arbiter(&self) -> Option<&Arbiter> {
+        self.arbiter.as_ref()
+    }
+
+    /// Does what the service asks.
+    pub fn handle_command(&mut self, command: Command, now_ns: u64) {
+        match command {
+            Command::SetupTracing { smb } => self.set_up_tracing(smb),
+            Command::SetupDataSource { instance_id, config } => self.set_up(instance_id, config, now_ns),
+            Command::StartDataSource { instance_id, .. } => self.start(instance_id, now_ns),
+            Command::StopDataSource { instance_id } => self.stop(instance_id, now_ns),
+            Command::Flush { request_id, instance_ids } => self.flush(request_id, &instance_ids, now_ns),
+            Command::ClearIncrementalState { instance_ids } => {
+                self.each(&instance_ids, now_ns, |source, cx| source.clear_incremental_state(cx));
+            }
+        }
+    }
+
+    /// Commits are wanted after `delay`.
+    pub fn handle_wake(&mut self, delay: Duration, now_ns: u64) {
+        let due = Wake::After(delay).due_ns(None, now_ns);
+        self.commit_at_ns = [self.commit_at_ns, due].into_iter().flatten().min();
+    }
+
+    /// When [`ProducerCore::handle_timeout`] is wanted; `None` while nothing is due.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<u64> {
+        self.instances.values().filter_map(|instance| instance.poll_at_ns).chain(self.commit_at_ns).min()
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now_ns: u64) {
+        let due: Vec<u64> = self
+            .instances
+            .iter()
+            .filter(|(_, instance)| instance.poll_at_ns.is_some_and(|at| at <= now_ns))
+            .map(|(&instance_id, _)| instance_id)
+            .collect();
+        for instance_id in due {
+            self.poll(instance_id, now_ns);
+        }
+        if self.commit_at_ns.is_some_and(|at| at <= now_ns) {
+            self.commit_at_ns = None;
+            self.commit();
+        }
+    }
+
+    /// The connection ends: instances are dropped without being asked, memory is given up.
+    pub fn shut_down(&mut self) {
+        self.instances.clear();
+        if let Some(arbiter) = self.arbiter.take() {
+            arbiter.shut_down();
+        }
+    }
+
+    fn commit(&self) {
+        if let Some(arbiter) = &self.arbiter {
+            arbiter.flush_commits();
+        }
+    }
+
+    fn set_up_tracing(&mut self, smb: Smb) {
+        // A second memory would strand the writers of the first.
+        if let Some(waker) = self.waker.take() {
+            let arbiter = Arbiter::new(smb, self.endpoint.clone(), waker, self.options);
+            arbiter.set_producer_thread();
+            self.arbiter = Some(arbiter);
+        }
+    }
+
+    fn set_up(&mut self, instance_id: u64, config_bytes: Arc<[u8]>, now_ns: u64) {
+        let Some(arbiter) = &self.arbiter else { return };
+        let (config, damaged) = match DataSourceConfig::decode(&*config_bytes) {
+            Ok(config) => (config, None),
+            Err(error) => {
+                (DataSourceConfig::default(), Some(format!("its config cannot be decoded: {error}")))
+            }
+        };
+        let name = config.name().to_owned();
+        let factory = self.factories.iter_mut().find(|(of, _)| *of == name).map(|(_, factory)| factory);
+        let policy = ExhaustedPolicy::from_config(config.buffer_exhausted_policy.unwrap_or(0));
+        let default = factory.as_ref().map_or(ExhaustedPolicy::Drop, |factory| factory.exhausted_policy());
+        let info = InstanceInfo { instance_id, config, config_bytes, policy: policy.unwrap_or(default) };
+        let source = match (damaged, factory) {
+            (Some(damaged), _) => Err(damaged),
+            (None, None) => Err("this producer has no such data source".to_owned()),
+            (None, Some(factory)) => factory.setup(&mut Context::new(&info, arbiter, now_ns)),
+        };
+        let source =
+            source.map_err(|reason| (self.on_event)(ProducerEvent::SetupFailed { name, reason })).ok();
+        let instance = Instance { info, source, started: false, stopping: false, poll_at_ns: None };
+        self.instances.insert(instance_id, instance);
+    }
+
+    fn start(&mut self, instance_id: u64, now_ns: u64) {
+        let Some(arbiter) = &self.arbiter else { return };
+        let Some(instance) = self.instances.get_mut(&instance_id).filter(|i| !i.started && !i.stopping)
+        else {
+            return;
+        };
+        instance.started = true;
+        if let Some(source) = &mut instance.source {
+            let wake = source.start(&mut Context::new(&instance.info, arbiter, now_ns));
+            instance.poll_at_ns = wake.due_ns(None, now_ns);
+        }
+        self.endpoint.data_source_started(instance_id);
+    }
+
+    fn poll(&mut self, instance_id: u64, now_ns: u64) {
+        let Some(arbiter) = &self.arbiter else { return };
+        let Some(instance) = self.instances.get_mut(&instance_id) else { return };
+        let before = instance.poll_at_ns.take();
+        let Some(source) = &mut instance.source else { return };
+        let mut cx = Context::new(&instance.info, arbiter, now_ns);
+        let wake = source.poll(&mut cx);
+        if cx.stopped && instance.stopping {
+            self.end(instance_id);
+            return;
+        }
+        // `Keep` of a moment that has passed would poll without end.
+        instance.poll_at_ns = wake.due_ns(before.filter(|&at| at > now_ns), now_ns);
+    }
+
+    fn stop(&mut self, instance_id: u64, now_ns: u64) {
+        let Some(arbiter) = &self.arbiter else { return };
+        let Some(instance) = self.instances.get_mut(&instance_id).filter(|i| !i.stopping) else { return };
+        instance.stopping = true;
+        let mut cx = Context::new(&instance.info, arbiter, now_ns);
+        let stop = match &mut instance.source {
+            Some(source) if instance.started => source.stop(&mut cx),
+            _ => Stop::Done,
+        };
+        match stop {
+            Stop::Later(wake) if !cx.stopped => {
+                instance.poll_at_ns = wake.due_ns(instance.poll_at_ns, now_ns)
+            }
+            _ => self.end(instance_id),
+        }
+    }
+
+    /// Drops an instance, hands over what its writers had, and answers the stop behind it.
+    fn end(&mut self, instance_id: u64) {
+        self.instances.remove(&instance_id);
+        self.commit();
+        self.endpoint.data_source_stopped(instance_id);
+    }
+
+    fn flush(&mut self, request_id: u64, instance_ids: &[u64], now_ns: u64) {
+        self.each(instance_ids, now_ns, |source, cx| source.flush(cx));
+        if let Some(arbiter) = &self.arbiter {
+            arbiter.notify_flush_complete(request_id);
+        }
+    }
+
+    /// Calls `act` on those of the instances that are running.
+    fn each(&mut self, ids: &[u64], now_ns: u64, mut act: impl FnMut(&mut dyn DataSource, &mut Context<'_>)) {
+        let Some(arbiter) = &self.arbiter else { return };
+        for instance_id in ids {
+            let Some(instance) = self.instances.get_mut(instance_id).filter(|i| i.started) else { continue };
+            if let Some(source) = &mut instance.source {
+                act(source.as_mut(), &mut Context::new(&instance.info, arbiter, now_ns));
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The writer of one sequence of packets.
+//!
+//! ```text
+//!   private image of the chunk's payload (ordinary memory)
+//!   +------+--------+------+--------+---------+----------------------------+
+//!   | size | packet | size | packet | 4 bytes | packet being written ...   |
+//!   +------+--------+------+--------+---------+----------------------------+
+//!   0                               ^ fragment ^ synced up to here         ^ position
+//!                    at the end of a packet, or when the chunk is full:
+//!                    sizes are filled in, then one opaque copy
+//!   +------+--------+------+--------+
+//!   | size | packet | size | packet |         the chunk in shared memory
+//!   +------+--------+------+--------+
+//! ```
+//!
+//! A packet is composed in private memory and copied into the chunk when it is finished or when the chunk is full. So
+//! nothing but that copy ever writes shared payload, sizes are filled in and shortened where nobody else looks, and the
+//! compiler may optimise the composing as it likes. A scrape loses nothing by it: it ignores unfinished packets anyway.
+//!
+//! A packet that does not fit is cut: the fragment in the full chunk gets its size, and the chunk the flag that says
+//! that its last fragment continues. The sizes of messages that are open across the cut are not known yet: their four
+//! bytes stay zero, the chunk gets the flag that it needs patching, and the sizes go to the service as patches once the
+//! messages end.
+
+mod fragment;
+mod message;
+mod patches;
+mod varint;
+
+use crate::arbiter::{ExhaustedPolicy, Shared};
+use crate::endpoint::Done;
+use crate::sync::Arc;
+pub use message::MessageWriter;
+pub(crate) use patches::{PatchGroup, PatchList};
+
+use fragment::Core;
+
+/// Writes packets of one sequence into one buffer.
+///
+/// A writer belongs to one thread at a time; it can be moved to another one between packets. What it writes appears in
+/// the trace in the order of writing. Finished packets reach the service when their chunk is full, when
+/// [`TraceWriter::flush`] is called, when the writer is dropped, or when the service scrapes. After a `fork` only the
+/// parent may use it.
+///
+/// With the policy [`ExhaustedPolicy::Drop`] no call ever waits for the service. The only lock taken is the arbiter's,
+/// once a chunk.
+#[derive(Debug)]
+pub struct TraceWriter {
+    /// `None`: discards everything.
+    core: Option<Box<Core>>,
+    scratch: Vec<u8>,
+}
+
+impl TraceWriter {
+    pub(crate) fn new(
+        arbiter: Arc<Shared>,
+        writer_id: u16,
+        target_buffer: u16,
+        policy: ExhaustedPolicy,
+    ) -> Self {
+        Self {
+            core: Some(Box::new(Core::new(arbiter, writer_id, target_buffer, policy))),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// A writer that discards what it is given.
+    #[must_use]
+    pub fn discarding() -> Self {
+        Self { core: None, scratch: Vec::new() }
+    }
+
+    /// The writer's id, 1..=32767, or 0 if it discards.
+    #[must_use]
+    pub fn writer_id(&self) -> u16 {
+        self.core.as_ref().map_or(0, |core| core.writer_id())
+    }
+
+    /// Packets that this writer had to drop so far.
+    #[must_use]
+    pub fn packets_dropped(&self) -> u64 {
+        self.core.as_ref().map_or(0, |core| core.packets_dropped())
+    }
+
+    /// Writes one packet. `packet` is a serialized `TracePacket`; fields that the writer itself adds (about the start of
+    /// the sequence, about losses) come before it.
+    pub fn write_packet(&mut self, packet: &[u8]) {
+        if let Some(core) = &mut self.core {
+            core.begin_packet();
+            core.append(packet);
+            core.finish_packet();
+        }
+    }
+
+    /// Writes one packet from a message of the schema: a `TracePacket`.
+    pub fn write_message(&mut self, packet: &impl prost::Message) {
+        if self.core.is_none() {
+            return;
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        // A vector grows as it must: encoding into it cannot fail.
+        packet.encode(&mut scratch).expect("a vector has room");
+        self.write_packet(&scratch);
+        self.scratch = scratch;
+    }
+
+    /// Starts a packet that is written field by field. It ends when the returned message is dropped.
+    pub fn new_packet(&mut self) -> MessageWriter<'_> {
+        if let Some(core) = &mut self.core {
+            core.begin_packet();
+        }
+        MessageWriter::packet(self.core.as_deref_mut())
+    }
+
+    /// Hands everything written so far to the service, without waiting for it.
+    pub fn flush(&mut self) {
+        self.flush_inner(None);
+    }
+
+    /// As [`TraceWriter::flush`]; `done` is called when the service has processed it. It is called or dropped on another
+    /// thread, and dropped without a call when the service goes away first. A writer that discards calls it at once.
+    pub fn flush_with(&mut self, done: Done) {
+        self.flush_inner(Some(done));
+    }
+
+    fn flush_inner(&mut self, done: Option<Done>) {
+        match &mut self.core {
+            Some(core) => core.flush(done),
+            None => {
+                if let Some(done) = done {
+                    done();
+                }
+            }
+        }
+    }
+}
