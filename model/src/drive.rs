@@ -2,7 +2,7 @@
 
 use std::fmt::{Debug, Write as _};
 
-use crate::history::{Change, Contents, Declared, Fragment, History, IdPick, Place, Start, Step};
+use crate::history::{Change, Contents, History, IdPick, Place, Start, Step};
 use crate::subject::Subject;
 use crate::{Chunk, Identity, Model, Packet, Patch, Policy, flag};
 
@@ -163,12 +163,7 @@ impl<S: Subject> Run<S> {
         flags |= u8::from(contents.last_continues) * flag::LAST_CONTINUES;
         flags |= u8::from(contents.needs_patching) * flag::NEEDS_PATCHING;
         let fragments: Vec<_> = contents.fragments.iter().map(|f| f.bytes(&mut self.serial)).collect();
-        let count = fragments.len() as u16;
-        let declared = match contents.declared {
-            Declared::Exact => count,
-            Declared::Fewer(n) => count.saturating_sub(1 + u16::from(n % 2)),
-            Declared::More(n) => count.saturating_add(1 + u16::from(n % 2)),
-        };
+        let declared = contents.declared.of(fragments.len());
         let slack = vec![contents.slack.byte; usize::from(contents.slack.len)];
         self.commit(index, Committed { id, fragments, declared, flags, slack }, contents.complete)
     }
@@ -199,9 +194,9 @@ impl<S: Subject> Run<S> {
                 chunk.fragments.truncate(keep);
                 chunk.declared = keep as u16;
             }
-            Change::Replace(fragments) => {
+            Change::Replace(fragments, declared) => {
                 chunk.fragments = fragments.iter().map(|f| f.bytes(&mut self.serial)).collect();
-                chunk.declared = chunk.fragments.len() as u16;
+                chunk.declared = declared.of(fragments.len());
             }
             Change::Flags(flags) => chunk.flags = *flags,
             Change::Continue(needs_patching) => {
@@ -377,11 +372,4 @@ fn compare_image<S: Subject>(subject: &S, model: &Model) -> Result<(), String> {
         }
     }
     same("first byte above used_size", &ring[model.used_size_bytes()..].iter().position(|&b| b != 0), &None)
-}
-
-/// Bytes of fragments, for callers that build chunks themselves.
-#[must_use]
-pub fn bytes_of(fragments: &[Fragment]) -> Vec<u8> {
-    let mut serial = 0;
-    fragments.iter().flat_map(|f| f.bytes(&mut serial)).collect()
 }

@@ -151,6 +151,8 @@ pub enum Declared {
     Fewer(u8),
     /// More, by `1 + n % 2`.
     More(u8),
+    /// This many.
+    Count(u16),
 }
 
 /// A fragment, or what a hostile writer puts in its place.
@@ -179,8 +181,8 @@ pub enum Change {
     Grow(Vec<Fragment>),
     /// So many fragments less.
     Shrink(u8),
-    /// Other fragments.
-    Replace(Vec<Fragment>),
+    /// Other fragments, and a count for them.
+    Replace(Vec<Fragment>, Declared),
     /// Other flags.
     Flags(u8),
     /// LN, and NP as given, as a writer sets them when it is done.
@@ -217,6 +219,20 @@ impl<'a> arbitrary::Arbitrary<'a> for Fragment {
                 let len = u.int_in_range(0..=13)?;
                 Ok(Self::Raw(u.bytes(len.min(u.len()))?.to_vec()))
             }
+        }
+    }
+}
+
+impl Declared {
+    /// The count for `len` fragments.
+    #[must_use]
+    pub fn of(self, len: usize) -> u16 {
+        let exact = len as u16;
+        match self {
+            Self::Exact => exact,
+            Self::Fewer(n) => exact.saturating_sub(1 + u16::from(n % 2)),
+            Self::More(n) => exact.saturating_add(1 + u16::from(n % 2)),
+            Self::Count(n) => n,
         }
     }
 }

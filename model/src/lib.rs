@@ -33,12 +33,16 @@
 //! * **Overwrite sink**: packets show the pending loss bits, which stay pending; an absorbed packet sets no OVERWRITE.
 //! * Not modelled: the bound on remembered empty sequences, which is above what a history reaches.
 
+pub mod chain;
 mod commit;
 pub mod drive;
 pub mod fragments;
 pub mod history;
 mod model;
+#[cfg(feature = "property")]
+pub mod property;
 mod stats;
+#[cfg(feature = "property")]
 pub mod strategy;
 pub mod subject;
 mod types;

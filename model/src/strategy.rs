@@ -51,11 +51,6 @@ fn ids() -> impl Strategy<Value = IdPick> {
 }
 
 fn contents() -> impl Strategy<Value = Contents> {
-    let declared = prop_oneof![
-        20 => Just(Declared::Exact),
-        1 => any::<u8>().prop_map(Declared::Fewer),
-        2 => any::<u8>().prop_map(Declared::More),
-    ];
     let slack = prop_oneof![
         10 => Just((true, 0)),
         2 => (0..2000u16).prop_map(|len| (true, len)),
@@ -66,7 +61,7 @@ fn contents() -> impl Strategy<Value = Contents> {
         prop_oneof![10 => Just((false, false)), 6 => Just((true, false)), 5 => Just((true, true)), 1 => Just((false, true))],
         prop_oneof![15 => Just(0u8), 1 => any::<u8>()],
     );
-    (fragments(0, 6), declared, flags, slack, prop_oneof![Just(0u8), any::<u8>()]).prop_map(
+    (fragments(0, 6), declared(), flags, slack, prop_oneof![Just(0u8), any::<u8>()]).prop_map(
         |(fragments, declared, flags, (complete, len), byte)| {
             let (flip_first_continues, (last_continues, needs_patching), other_flags) = flags;
             let slack = Slack { len, byte };
@@ -82,6 +77,15 @@ fn contents() -> impl Strategy<Value = Contents> {
             }
         },
     )
+}
+
+fn declared() -> impl Strategy<Value = Declared> {
+    prop_oneof![
+        40 => Just(Declared::Exact),
+        2 => any::<u8>().prop_map(Declared::Fewer),
+        4 => any::<u8>().prop_map(Declared::More),
+        1 => any::<u16>().prop_map(Declared::Count),
+    ]
 }
 
 fn fragments(min: usize, max: usize) -> impl Strategy<Value = Vec<Fragment>> {
@@ -106,7 +110,7 @@ fn changes() -> impl Strategy<Value = Change> {
         5 => Just(Change::Same),
         6 => fragments(1, 3).prop_map(Change::Grow),
         1 => (1..3u8).prop_map(Change::Shrink),
-        2 => fragments(0, 5).prop_map(Change::Replace),
+        2 => (fragments(0, 5), declared()).prop_map(|(fragments, declared)| Change::Replace(fragments, declared)),
         1 => any::<u8>().prop_map(Change::Flags),
         3 => any::<bool>().prop_map(Change::Continue),
     ]

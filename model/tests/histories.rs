@@ -6,7 +6,7 @@ use watershed_model::drive::{Reached, run};
 use watershed_model::history::History;
 use watershed_model::subject::Subject;
 use watershed_model::{
-    Absorb, Chunk, Histogram, Ledger, Model, Packet, Patch, Policy, Stats, loss, strategy,
+    Absorb, Chunk, Histogram, Ledger, Model, Packet, Patch, Policy, Stats, loss, property, strategy,
 };
 
 fn draw(count: usize) -> Vec<History> {
@@ -147,6 +147,15 @@ impl<const FAULT: u8> Subject for Wrong<FAULT> {
     fn ring(&self) -> Option<&[u8]> {
         None
     }
+}
+
+#[test]
+fn differences_are_shrunk() {
+    let told =
+        std::panic::catch_unwind(|| property::check::<Wrong<3>>(100_000, 1)).expect_err("a gap is met");
+    let told = told.downcast_ref::<String>().expect("a message");
+    println!("{told}");
+    assert!(told.matches("\n    .").count() <= 3, "a gap takes two commits and a read: {told}");
 }
 
 #[test]
