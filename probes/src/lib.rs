@@ -16,6 +16,7 @@ mod probe;
 mod process_stats;
 mod roots;
 mod schedule;
+mod source;
 mod sys_stats;
 
 pub use clock::boottime_now_ns;
@@ -24,4 +25,5 @@ pub use probe::Probe;
 pub use process_stats::{PROC_STATS_POLL_MS_MIN, PROCESS_STATS_NAME, ProcessStatsProbe};
 pub use roots::Roots;
 pub use schedule::Schedule;
+pub use source::{ProcessStatsFactory, ScanRequest, SysStatsFactory};
 pub use sys_stats::{SYS_STATS_NAME, SYS_STATS_PERIOD_MS_MIN, SysStatsProbe};
