@@ -33,6 +33,8 @@
 //! * **Overwrite sink**: packets show the pending loss bits, which stay pending; an absorbed packet sets no OVERWRITE.
 //! * Not modelled: the bound on remembered empty sequences, which is above what a history reaches.
 
+#![forbid(unsafe_code)]
+
 pub mod chain;
 mod commit;
 pub mod drive;
