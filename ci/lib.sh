@@ -23,6 +23,19 @@ need_packages() {
         { apt-get update -q && apt-get install -y -q --no-install-recommends "${missing[@]}"; }
 }
 
+# need_web_rustc PACKAGE...: Debian's second compiler, /usr/bin/rustc 1.96 or later, and the packages beside it. An old
+# package list offers an older one that cannot build this workspace, so the lists are refreshed when it is missing or old.
+need_web_rustc() {
+    local have
+    have=$(/usr/bin/rustc --version 2>/dev/null | sed -nE 's/^rustc 1\.([0-9]+).*/\1/p')
+    if [ "${have:-0}" -lt 96 ]; then
+        export DEBIAN_FRONTEND=noninteractive
+        apt-get update -q
+        apt-get install -y -q --no-install-recommends rustc-web "$@"
+    fi
+    need_packages rustc-web "$@"
+}
+
 # readme_command PREFIX: the first line of a code block in README.md that starts with PREFIX.
 readme_command() {
     awk '/^```/ { inside = !inside; next } inside' README.md |
