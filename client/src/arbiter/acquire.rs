@@ -34,6 +34,12 @@ impl ExhaustedPolicy {
             _ => None,
         }
     }
+
+    /// True if a writer may wait for memory.
+    #[must_use]
+    pub fn waits(self) -> bool {
+        self != Self::Drop
+    }
 }
 
 /// The pauses of a stalled writer: none, then eight times the last one and 8 us more, at most 100 ms.
@@ -42,23 +48,19 @@ fn next_pause(last: Duration) -> Duration {
 }
 
 impl Shared {
-    /// A chunk for a writer, or `None` when its policy says to drop. `dropping` says that the writer's last attempt
-    /// ended that way too.
-    pub(crate) fn acquire(&self, policy: ExhaustedPolicy, dropping: bool) -> Option<WriteChunk> {
-        let stalls = match policy {
-            ExhaustedPolicy::Drop => false,
-            ExhaustedPolicy::StallThenDrop => !dropping,
-            ExhaustedPolicy::StallThenAbort => true,
-        };
-        let on_producer_thread = stalls && self.is_producer_thread();
-        if on_producer_thread && lock(&self.state).batch.is_half_of_memory() {
+    /// A chunk that is free now.
+    pub(crate) fn acquire_now(&self, policy: ExhaustedPolicy) -> Option<WriteChunk> {
+        if policy.waits() && self.is_producer_thread() && lock(&self.state).batch.is_half_of_memory() {
             self.send_batch();
         }
-        if let Some(chunk) = self.try_acquire() {
-            return Some(chunk);
-        }
-        if stalls {
-            self.stall(policy, on_producer_thread)
+        self.try_acquire()
+    }
+
+    /// What to do when no chunk is free now. `dropping` says that the writer's last attempt ended with `None` too.
+    pub(crate) fn acquire_later(&self, policy: ExhaustedPolicy, dropping: bool) -> Option<WriteChunk> {
+        if policy == ExhaustedPolicy::StallThenAbort || policy == ExhaustedPolicy::StallThenDrop && !dropping
+        {
+            self.stall(policy)
         } else {
             count(&self.counters.chunks_refused);
             None
@@ -77,7 +79,8 @@ impl Shared {
         Some(chunk)
     }
 
-    fn stall(&self, policy: ExhaustedPolicy, on_producer_thread: bool) -> Option<WriteChunk> {
+    fn stall(&self, policy: ExhaustedPolicy) -> Option<WriteChunk> {
+        let on_producer_thread = self.is_producer_thread();
         let mut pause = Duration::ZERO;
         for stall in 0..self.options.stall_limit {
             if self.is_shut_down() {

@@ -83,6 +83,8 @@ pub(super) struct Core {
     in_packet: bool,
     /// The current packet goes nowhere.
     discarding: bool,
+    /// The last chunk promised a continuation that never came: the next chunk must say so.
+    owes_continuation: bool,
     /// The last attempt to get a chunk failed.
     exhausted: bool,
     /// Packets were dropped and no packet that says so has got through yet.
@@ -116,6 +118,7 @@ impl Core {
             patches: PatchList::default(),
             in_packet: false,
             discarding: false,
+            owes_continuation: false,
             exhausted: false,
             loss_to_report: false,
             begun: false,
@@ -138,11 +141,11 @@ impl Core {
         self.finish_packet();
         self.in_packet = true;
         self.body_bytes = 0;
-        self.discarding = !self.room_for_packet();
-        let Some(current) = self.current.as_mut().filter(|_| !self.discarding) else {
-            self.packet_is_lost();
-            return;
-        };
+        self.discarding = false;
+        if !self.room_for_packet() {
+            self.lose_packet();
+        }
+        let Some(current) = &mut self.current else { return };
         if current.inflated {
             current.inflated = false;
         } else {
@@ -181,15 +184,24 @@ impl Core {
             debug_assert!(self.capacity - self.position >= MIN_PACKET_ROOM_BYTES);
             return true;
         }
+        if self.owes_continuation && !self.pay_continuation() {
+            return false;
+        }
         let Some(chunk) = self.acquire() else { return false };
         self.start_chunk(chunk, false);
         true
     }
 
-    fn packet_is_lost(&mut self) {
-        self.loss_to_report = true;
-        self.packets_dropped += 1;
-        self.arbiter.count_dropped_packet();
+    /// A chunk that continues the abandoned packet with the mark of a drop. Nothing can follow the mark in its chunk.
+    fn pay_continuation(&mut self) -> bool {
+        let Some(chunk) = self.acquire() else { return false };
+        self.start_chunk(chunk, true);
+        self.begin_fragment();
+        self.overwrite(self.fragment_start, DROPPED);
+        self.sync();
+        self.return_current(ChunkFlags::NONE);
+        self.owes_continuation = false;
+        true
     }
 
     // --- bytes of the current packet
@@ -338,11 +350,32 @@ impl Core {
             self.give_up();
             return;
         }
-        // The new one first: without it the fragment must say that it was given up, not that it continues.
-        let Some(next) = self.acquire() else {
-            self.give_up();
-            return;
+        // A writer that will not wait needs the next chunk first: without it the fragment must say that the packet was
+        // given up, not that it continues. One that waits must not keep a chunk meanwhile: when all chunks belong to
+        // writers that wait for another one, none would ever be free.
+        let next = match self.arbiter.acquire_now(self.policy) {
+            None if !self.policy.waits() => {
+                self.give_up();
+                return;
+            }
+            next => next,
         };
+        self.return_with_continuation();
+        match next.or_else(|| self.arbiter.acquire_later(self.policy, false)) {
+            Some(next) => {
+                self.start_chunk(next, true);
+                self.begin_fragment();
+            }
+            None => {
+                self.exhausted = true;
+                self.owes_continuation = true;
+                self.lose_packet();
+            }
+        }
+    }
+
+    /// Returns the chunk with a last fragment that goes on in the next one.
+    fn return_with_continuation(&mut self) {
         let size = self.fragment_body_bytes();
         self.overwrite(self.fragment_start, redundant(size as u32));
         let mut flags = ChunkFlags::LAST_CONTINUES;
@@ -356,8 +389,6 @@ impl Core {
         }
         self.sync();
         self.return_current(flags);
-        self.start_chunk(next, true);
-        self.begin_fragment();
     }
 
     /// Drops the current packet: its fragment gets the size that says so, and its chunk is returned.
@@ -370,14 +401,22 @@ impl Core {
         }
         self.sync();
         self.return_current(ChunkFlags::NONE);
+        self.exhausted = true;
+        self.lose_packet();
+    }
+
+    fn lose_packet(&mut self) {
         self.discarding = true;
-        self.packet_is_lost();
+        self.loss_to_report = true;
+        self.packets_dropped += 1;
+        self.arbiter.count_dropped_packet();
     }
 
     // --- chunks
 
     fn acquire(&mut self) -> Option<WriteChunk> {
-        let chunk = self.arbiter.acquire(self.policy, self.exhausted);
+        let now = self.arbiter.acquire_now(self.policy);
+        let chunk = now.or_else(|| self.arbiter.acquire_later(self.policy, self.exhausted));
         self.exhausted = chunk.is_none();
         chunk
     }
@@ -453,6 +492,11 @@ impl Drop for Core {
     fn drop(&mut self) {
         self.finish_packet();
         self.return_current(ChunkFlags::NONE);
+        if self.owes_continuation {
+            // If there is no memory for it the reader finds out by itself that the sequence ends within a packet.
+            self.policy = ExhaustedPolicy::Drop;
+            self.pay_continuation();
+        }
         self.arbiter.end_writer(self.writer_id);
     }
 }
