@@ -4,7 +4,7 @@ use std::fmt::{Debug, Write as _};
 
 use crate::history::{Change, Contents, History, IdPick, Place, Start, Step};
 use crate::subject::Subject;
-use crate::{Chunk, Identity, Model, Packet, Patch, Policy, flag};
+use crate::{Chunk, Identity, Model, Packet, Patch, Placed, Policy, flag};
 
 /// Writers of a history: two for each producer.
 const WRITERS: u8 = 4;
@@ -361,15 +361,26 @@ fn compare<S: Subject>(subject: &mut S, model: &mut Model) -> Result<(), String>
     same("writer_stats", &subject.writer_stats(), &model.writer_stats())
 }
 
-/// Payloads at their places, and zeroes above the high-water mark.
+/// The bytes of the buffer: headers tile what is used (spec, trace-buffer 2.2, 2.3), listed chunks are where they belong,
+/// nothing was ever written above.
 fn compare_image<S: Subject>(subject: &S, model: &Model) -> Result<(), String> {
     let Some(ring) = subject.ring() else {
         return Ok(());
     };
-    for (offset, _, payload) in model.placed() {
-        if let Some(payload) = payload {
-            same(&format!("payload at {offset}"), &&ring[offset + 16..][..payload.len()], &payload)?;
-        }
+    let u16_at = |at: usize| usize::from(u16::from_le_bytes([ring[at], ring[at + 1]]));
+    let u32_at = |at: usize| u32::from_le_bytes([ring[at], ring[at + 1], ring[at + 2], ring[at + 3]]);
+    for Placed { offset, outer_bytes, listed } in model.placed() {
+        let outer_found = (16 + u16_at(offset + 8)).next_multiple_of(16);
+        same(&format!("outer size of the record at {offset}"), &outer_found, &outer_bytes)?;
+        let Some(listed) = listed else { continue };
+        let header = (u32_at(offset), u32_at(offset + 4), u16_at(offset + 8), u16_at(offset + 10));
+        let expected = (listed.chunk_id, listed.key, listed.reserved_bytes, listed.payload.len());
+        same(&format!("id, key, reserved and visible size at {offset}"), &header, &expected)?;
+        same(
+            &format!("payload at {offset}"),
+            &&ring[offset + 16..][..listed.payload.len()],
+            &listed.payload,
+        )?;
     }
     same("first byte above used_size", &ring[model.used_size_bytes()..].iter().position(|&b| b != 0), &None)
 }

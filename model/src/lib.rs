@@ -51,6 +51,6 @@ mod types;
 mod walk;
 pub mod writers;
 
-pub use model::{Absorb, Model};
+pub use model::{Absorb, Listed, Model, Placed};
 pub use stats::{Amount, BUCKET_MAX_BYTES, Histogram, Ledger, Stats};
 pub use types::{Chunk, Identity, Packet, Patch, Policy, flag, is_newer, key_of, loss};

@@ -121,6 +121,30 @@ pub(crate) struct Walker {
     pub(crate) mode: Consumption,
 }
 
+/// A stretch of the buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Placed<'a> {
+    /// Where it begins.
+    pub offset: usize,
+    /// How long it is, header and rounding included.
+    pub outer_bytes: usize,
+    /// The chunk in it; padding has none.
+    pub listed: Option<Listed<'a>>,
+}
+
+/// A chunk in the buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Listed<'a> {
+    /// Producer and writer.
+    pub key: u32,
+    /// Id in the sequence.
+    pub chunk_id: u32,
+    /// Room for the payload.
+    pub reserved_bytes: usize,
+    /// Visible bytes.
+    pub payload: &'a [u8],
+}
+
 /// Decides whether an evicted packet is absorbed; absorbed packets are no loss.
 pub type Absorb = fn(&Packet) -> bool;
 
@@ -234,9 +258,17 @@ impl Model {
         self.cursor
     }
 
-    /// `(offset, outer size, visible payload)` of every record; padding has none.
-    pub fn placed(&self) -> impl Iterator<Item = (usize, usize, Option<&[u8]>)> {
-        self.records.iter().map(|(&at, r)| (at, r.outer, r.data.as_ref().map(|d| d.payload.as_slice())))
+    /// Every record in the order of places.
+    pub fn placed(&self) -> impl Iterator<Item = Placed<'_>> {
+        self.records.iter().map(|(&offset, record)| {
+            let listed = record.data.as_ref().map(|data| Listed {
+                key: data.key,
+                chunk_id: data.chunk_id,
+                reserved_bytes: data.reserved,
+                payload: &data.payload,
+            });
+            Placed { offset, outer_bytes: record.outer, listed }
+        })
     }
 
     pub(crate) fn data(&self, offset: usize) -> &Data {
