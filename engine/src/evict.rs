@@ -1,0 +1,196 @@
+//! Eviction: a read that waits for nothing.
+//!
+//! ```text
+//!   cursor            end of the new record
+//!   v                 v
+//!   | oldest | next | padding |...       each record that begins in the range goes, with all that is before it in its sequence
+//!   | new record      | rest  |...       what is left of the last one becomes padding
+//! ```
+//!
+//! A record of which nothing was consumed is evicted by what is kept of it in [`crate::records`]: neither its payload nor its
+//! header is touched. Fragments are gone through one by one only if a sink wants the packets, or if some were consumed.
+
+use crate::buffer::TraceBuffer;
+use crate::ids::LossReasons;
+use crate::read::{Mode, Reassembly};
+use crate::records::{NONE, Record, Slot, bit};
+use crate::tbchunk::TbChunk;
+
+impl TraceBuffer {
+    /// Evicts what is in the way of a record of `outer` bytes at the cursor.
+    #[inline]
+    pub(crate) fn make_room(&mut self, outer: usize) {
+        let start = self.space.cursor();
+        let end = start + outer;
+        while let Some(slot) = self.records.front() {
+            let record = *self.records.get(slot);
+            let Some(offset) = self.space.oldest_at_cursor(&record) else { return };
+            if offset < start || offset >= end {
+                return;
+            }
+            let outer = self.space.outer_bytes(&self.records, slot);
+            self.evict_record(slot, &record, outer, false);
+            if offset + outer > end {
+                let rest = offset + outer - end;
+                *self.records.get_mut(slot) = Record::padding(end);
+                self.ring.set_header(end, TbChunk::padding(rest));
+                self.stats.padding_bytes_written += rest as u64;
+                return;
+            }
+            self.records.pop_front();
+        }
+    }
+
+    /// Evicts everything between the cursor and the end of the used part. What was there stays as padding, and is now the newest.
+    pub(crate) fn evict_tail(&mut self) {
+        let start = self.space.cursor();
+        while let Some(slot) = self.records.front() {
+            let record = *self.records.get(slot);
+            if record.offset() < start {
+                return;
+            }
+            let outer = self.space.outer_bytes(&self.records, slot);
+            self.evict_record(slot, &record, outer, true);
+            self.records.pop_front();
+            self.records.push_back(Record::padding(record.offset()));
+        }
+    }
+
+    #[inline]
+    fn evict_record(&mut self, slot: Slot, record: &Record, outer: usize, keeps_header: bool) {
+        if record.is_padding() {
+            self.stats.padding_bytes_cleared += outer as u64;
+        } else {
+            self.evict_up_to(record.sequence, slot, keeps_header);
+        }
+    }
+
+    /// Evicts the records of a sequence up to `target`. Its header is rewritten only if it will be seen again.
+    #[inline]
+    fn evict_up_to(&mut self, sequence: u32, target: Slot, keeps_header: bool) {
+        let mut is_lost = false;
+        loop {
+            let front = self.sequences.get(sequence).queue.get(0);
+            self.arrive_at_front(sequence);
+            let record = *self.records.get(front);
+            if record.unread_bytes != 0 {
+                is_lost |= if self.sink.is_some() || record.has(bit::STARTED) {
+                    self.evict_by_fragment(sequence)
+                } else {
+                    self.evict_untouched(sequence, front, &record)
+                };
+            }
+            let visible_bytes = (!record.has(bit::STARTED)).then_some(record.unread_bytes);
+            self.erase_front(sequence, keeps_header || front != target, visible_bytes);
+            if front == target {
+                break;
+            }
+        }
+        if is_lost {
+            self.sequences.get_mut(sequence).add_loss(LossReasons::OVERWRITE);
+        }
+        if sequence != self.pinned {
+            self.sequences.release(sequence);
+        }
+    }
+
+    /// Evicts the fragments of the front record, of which none was consumed. Returns whether packets are lost.
+    #[inline]
+    fn evict_untouched(&mut self, sequence: u32, front: Slot, record: &Record) -> bool {
+        let mut is_lost = record.has(bit::DELIVERABLE);
+        if record.has(bit::FIRST_CONTINUES | bit::LAST_CONTINUES) {
+            is_lost |= self.evict_open_ends(sequence, record);
+        }
+        let record = self.records.get_mut(front);
+        record.unread_bytes = 0;
+        record.bits |= bit::STARTED;
+        self.note_drained(front, Mode::Evict);
+        is_lost
+    }
+
+    /// The fragments that belong to packets of several chunks. Returns whether a whole packet is lost.
+    fn evict_open_ends(&mut self, sequence: u32, record: &Record) -> bool {
+        let continues = record.has(bit::FIRST_CONTINUES);
+        if continues {
+            self.sequences.get_mut(sequence).add_loss(LossReasons::ORPHAN_CONTINUATION);
+        }
+        let is_one = record.first_bytes == record.unread_bytes;
+        if !record.has(bit::LAST_CONTINUES) || (continues && is_one) {
+            return false;
+        }
+        let outcome = self.look_ahead(sequence);
+        let is_lost = match outcome {
+            Reassembly::Success => {
+                self.stats.readaheads_succeeded += 1;
+                let is_empty = |&slot: &Slot| self.records.get(slot).has(bit::FIRST_EMPTY);
+                !(record.has(bit::LAST_EMPTY) && self.scratch.chain.iter().all(is_empty))
+            }
+            Reassembly::NotEnoughData => {
+                self.stats.readaheads_failed += 1;
+                self.sequences.get_mut(sequence).add_loss(LossReasons::OVERWRITE);
+                false
+            }
+            Reassembly::Loss(reasons) => {
+                self.stats.readaheads_failed += 1;
+                self.sequences.get_mut(sequence).add_loss(reasons);
+                false
+            }
+        };
+        self.consume_chain(Mode::Evict);
+        is_lost
+    }
+
+    /// Goes through the unread fragments of the front record. Returns whether packets are lost that no sink has absorbed.
+    fn evict_by_fragment(&mut self, sequence: u32) -> bool {
+        let mut is_lost = false;
+        let mut at = self.open_front(sequence);
+        while let Some(packet) = self.next_of_front(sequence, &mut at, Mode::Evict) {
+            let Some(sink) = &mut self.sink else {
+                is_lost = true;
+                continue;
+            };
+            // SAFETY: the packet's slices lie in the ring and its list in the arena; neither changes before it is dropped.
+            let packet = unsafe { packet.for_lifetime() };
+            is_lost |= !sink.handle_overwritten(&packet);
+        }
+        self.arena.reset();
+        is_lost
+    }
+
+    /// Takes the front record out of its sequence, books it, and turns it into padding. Whether its header says so too depends
+    /// on whether anybody will see it; the header is not looked at if the caller knows the number of visible bytes.
+    #[inline]
+    pub(crate) fn erase_front(&mut self, sequence: u32, keeps_header: bool, visible_bytes: Option<u16>) {
+        let slot = self.sequences.get(sequence).queue.get(0);
+        let record = *self.records.get(slot);
+        let outer = self.space.outer_bytes(&self.records, slot);
+        self.ledger.listed.sub(outer);
+        let visible_bytes = visible_bytes.unwrap_or_else(|| self.ring.header(record.offset()).visible_bytes);
+        let books = match () {
+            () if visible_bytes == 0 => &mut self.ledger.empty,
+            () if record.unread_bytes != 0 => &mut self.ledger.damaged,
+            () if record.has(bit::DRAINED_BY_EVICTION) => &mut self.ledger.overwritten,
+            () => &mut self.ledger.read,
+        };
+        books.add(outer);
+        let listed = self.sequences.get_mut(sequence);
+        listed.pop_front(&record, visible_bytes);
+        if record.has(bit::CUT) {
+            listed.add_loss(LossReasons::CHUNK_CORRUPTED);
+        }
+        if record.has(bit::ABORTED) {
+            listed.add_loss(LossReasons::WRITER_ABORT);
+        }
+        let offset = record.offset();
+        self.records.get_mut(slot).sequence = NONE;
+        if keeps_header {
+            let header = self.ring.header(offset);
+            let kept = TbChunk {
+                reserved_bytes: header.reserved_bytes,
+                visible_bytes: header.visible_bytes,
+                ..TbChunk::default()
+            };
+            self.ring.set_header(offset, kept);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Sizes of chunks by writer.
+
+use std::collections::HashMap;
+
+use crate::hash::KeyState;
+use crate::identity::Identities;
+use crate::ids::{ClientIdentity, ProducerId, WriterId, ids_of};
+use crate::records::NONE;
+
+/// Number of buckets: one for each of [`WriterStats::BUCKET_MAX_BYTES`], and one for what is larger.
+pub const NUM_BUCKETS: usize = 11;
+
+/// How many chunks of which visible size a writer has committed. Chunks that were refused are not in it; a chunk that grew in place is in it
+/// once for each size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriterStats {
+    /// Producer of the writer.
+    pub producer_id: ProducerId,
+    /// The writer.
+    pub writer_id: WriterId,
+    /// Identity that came with its newest life.
+    pub identity: ClientIdentity,
+    /// Chunks by bucket.
+    pub bucket_count: [u64; NUM_BUCKETS],
+    /// Their visible bytes.
+    pub bucket_sum: [u64; NUM_BUCKETS],
+}
+
+impl WriterStats {
+    /// Inclusive upper bounds of the buckets but the last.
+    pub const BUCKET_MAX_BYTES: [u64; NUM_BUCKETS - 1] =
+        [8, 32, 128, 512, 1024, 2048, 4096, 8192, 12288, 16384];
+}
+
+/// The bucket of a visible size.
+#[inline]
+fn bucket_of(visible_bytes: usize) -> usize {
+    WriterStats::BUCKET_MAX_BYTES.iter().map(|&max| usize::from(visible_bytes as u64 > max)).sum()
+}
+
+/// Most writers of a trace with many threads stay in one bucket: they get one, the others get all.
+#[derive(Clone, Debug)]
+struct Entry {
+    key: u32,
+    identity: u32,
+    /// Index into `full`, or [`NONE`] while one bucket is enough.
+    full: u32,
+    bucket: u32,
+    count: u64,
+    sum: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Full {
+    count: [u64; NUM_BUCKETS],
+    sum: [u64; NUM_BUCKETS],
+}
+
+/// The histograms of a buffer's writers. Nothing is ever taken away: readers want the writers that are gone, too.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Histograms {
+    index: HashMap<u32, u32, KeyState>,
+    entries: Vec<Entry>,
+    full: Vec<Full>,
+}
+
+impl Histograms {
+    /// The number of a writer's histogram, which stays the same.
+    pub(crate) fn number_of(&mut self, key: u32, identity: u32) -> u32 {
+        let number = *self.index.entry(key).or_insert_with(|| {
+            self.entries.push(Entry { key, identity, full: NONE, bucket: 0, count: 0, sum: 0 });
+            self.entries.len() as u32 - 1
+        });
+        self.entries[number as usize].identity = identity;
+        number
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, number: u32, visible_bytes: usize) {
+        let bucket = bucket_of(visible_bytes);
+        let entry = &mut self.entries[number as usize];
+        if entry.full == NONE {
+            if entry.count == 0 || entry.bucket == bucket as u32 {
+                entry.bucket = bucket as u32;
+                entry.count += 1;
+                entry.sum += visible_bytes as u64;
+                return;
+            }
+            let mut full = Full::default();
+            full.count[entry.bucket as usize] = entry.count;
+            full.sum[entry.bucket as usize] = entry.sum;
+            entry.full = self.full.len() as u32;
+            self.full.push(full);
+        }
+        let full = &mut self.full[entry.full as usize];
+        full.count[bucket] += 1;
+        full.sum[bucket] += visible_bytes as u64;
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>()
+            + self.full.capacity() * size_of::<Full>()
+            + self.index.capacity() * 9
+    }
+
+    /// All writers that have a chunk in their histogram, in the order of producer and writer.
+    pub(crate) fn list(&self, identities: &Identities) -> Vec<WriterStats> {
+        let mut list: Vec<WriterStats> =
+            self.entries.iter().map(|entry| self.stats_of(entry, identities)).collect();
+        list.sort_unstable_by_key(|writer| (writer.producer_id, writer.writer_id));
+        list
+    }
+
+    fn stats_of(&self, entry: &Entry, identities: &Identities) -> WriterStats {
+        let (producer_id, writer_id) = ids_of(entry.key);
+        let mut all = Full::default();
+        match self.full.get(entry.full as usize) {
+            Some(full) => all = full.clone(),
+            None => {
+                all.count[entry.bucket as usize] = entry.count;
+                all.sum[entry.bucket as usize] = entry.sum;
+            }
+        }
+        let identity = identities.get(entry.identity);
+        WriterStats { producer_id, writer_id, identity, bucket_count: all.count, bucket_sum: all.sum }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_inclusive() {
+        for (bucket, &max) in WriterStats::BUCKET_MAX_BYTES.iter().enumerate() {
+            assert_eq!(bucket_of(max as usize), bucket);
+            assert_eq!(bucket_of(max as usize + 1), bucket + 1);
+        }
+        assert_eq!(bucket_of(0), 0);
+    }
+
+    #[test]
+    fn the_second_bucket_keeps_the_first() {
+        let mut identities = Identities::default();
+        let identity = identities.intern(ClientIdentity::default());
+        let mut histograms = Histograms::default();
+        let number = histograms.number_of(7, identity);
+        for size in [5, 6, 100, 7] {
+            histograms.add(number, size);
+        }
+        let list = histograms.list(&identities);
+        assert_eq!((list[0].bucket_count[0], list[0].bucket_sum[0]), (3, 18));
+        assert_eq!((list[0].bucket_count[2], list[0].bucket_sum[2]), (1, 100));
+    }
+}

@@ -1,0 +1,108 @@
+//! Packets as they are handed out, and where their lists of slices live.
+
+use crate::ids::{ClientIdentity, LossReasons, ProducerId, WriterId};
+
+/// A packet: the bodies of its fragments, which lie in the ring, and what is known about it.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    one: &'a [u8],
+    /// Empty if `one` is all.
+    many: &'a [&'a [u8]],
+    /// The producer of the sequence.
+    pub producer_id: ProducerId,
+    /// The writer of the sequence.
+    pub writer_id: WriterId,
+    /// Who the producer was when the sequence (or this life of it) began.
+    pub identity: ClientIdentity,
+    /// What was lost on this sequence since the packet before.
+    pub loss: LossReasons,
+}
+
+impl<'a> Packet<'a> {
+    /// The bytes in order: at least one slice, none of them empty.
+    #[inline]
+    pub fn slices(&self) -> &[&'a [u8]] {
+        if self.many.is_empty() { std::slice::from_ref(&self.one) } else { self.many }
+    }
+
+    /// The bytes of all slices together.
+    #[inline]
+    pub fn size_bytes(&self) -> usize {
+        if self.many.is_empty() { self.one.len() } else { self.many.iter().map(|slice| slice.len()).sum() }
+    }
+
+    /// A copy of the bytes in one piece.
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.slices().concat()
+    }
+}
+
+/// What a packet consists of before it has a lifetime.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawPacket {
+    pub(crate) bodies: Bodies,
+    pub(crate) producer_id: ProducerId,
+    pub(crate) writer_id: WriterId,
+    pub(crate) identity: ClientIdentity,
+    pub(crate) loss: LossReasons,
+}
+
+/// One slice, or a list of them in a [`SliceArena`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Bodies {
+    One(*const [u8]),
+    Many(*const [*const [u8]]),
+}
+
+impl RawPacket {
+    /// # Safety
+    /// The slices, and the list of them if there are several, must stay valid and unchanged for `'a`.
+    #[inline]
+    pub(crate) unsafe fn for_lifetime<'a>(self) -> Packet<'a> {
+        let (one, many): (&'a [u8], &'a [&'a [u8]]) = match self.bodies {
+            // SAFETY: the caller says that the slice is valid for 'a.
+            Bodies::One(slice) => (unsafe { &*slice }, &[]),
+            // SAFETY: the caller says that list and slices are valid for 'a; pointer and reference have the same layout.
+            Bodies::Many(list) => (&[], unsafe { &*(list as *const [&'a [u8]]) }),
+        };
+        let RawPacket { producer_id, writer_id, identity, loss, .. } = self;
+        Packet { one, many, producer_id, writer_id, identity, loss }
+    }
+}
+
+const BLOCK_SLICES: usize = 512;
+
+/// Lists of slices that stay where they are until [`SliceArena::reset`].
+#[derive(Default)]
+pub(crate) struct SliceArena {
+    /// No block ever grows beyond the capacity it was made with, so what lies in it does not move.
+    blocks: Vec<Vec<*const [u8]>>,
+}
+
+// SAFETY: the pointers are looked at only through packets, whose lifetimes borrow the buffer.
+unsafe impl Send for SliceArena {}
+// SAFETY: nothing can be done with a shared arena.
+unsafe impl Sync for SliceArena {}
+
+impl SliceArena {
+    /// Forgets all lists. None of them may be in use.
+    #[inline]
+    pub(crate) fn reset(&mut self) {
+        self.blocks.truncate(1);
+        if let Some(block) = self.blocks.first_mut() {
+            block.clear();
+        }
+    }
+
+    /// Keeps a list.
+    pub(crate) fn keep(&mut self, slices: &[*const [u8]]) -> *const [*const [u8]] {
+        let has_room = |block: &Vec<_>| block.capacity() - block.len() >= slices.len();
+        if !self.blocks.last().is_some_and(has_room) {
+            self.blocks.push(Vec::with_capacity(slices.len().max(BLOCK_SLICES)));
+        }
+        let block = self.blocks.last_mut().expect("one was just made");
+        let start = block.len();
+        block.extend_from_slice(slices);
+        std::ptr::slice_from_raw_parts(block.as_ptr().wrapping_add(start), slices.len())
+    }
+}

@@ -1,0 +1,149 @@
+//! The ordered list of a sequence's records.
+
+/// A double-ended queue of record slots with room for two before it asks for memory.
+///
+/// Most sequences of a trace with many threads hold few records, and one sequence may hold millions of 16 bytes each: so the
+/// first two lie inside, and growth beyond 8192 goes by 1/16, which keeps the list near 4 bytes for a record.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SlotQueue {
+    inline: [u32; 2],
+    /// Empty, or a ring with more than two places.
+    heap: Box<[u32]>,
+    head: u32,
+    len: u32,
+}
+
+impl SlotQueue {
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes outside the struct.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.heap.len() * size_of::<u32>()
+    }
+
+    #[inline]
+    fn places(&self) -> &[u32] {
+        if self.heap.is_empty() { &self.inline } else { &self.heap }
+    }
+
+    #[inline]
+    fn places_mut(&mut self) -> &mut [u32] {
+        if self.heap.is_empty() { &mut self.inline } else { &mut self.heap }
+    }
+
+    #[inline]
+    fn position(&self, index: usize, capacity: usize) -> usize {
+        let at = self.head as usize + index;
+        if at >= capacity { at - capacity } else { at }
+    }
+
+    /// The slot at `index < len`.
+    #[inline]
+    pub(crate) fn get(&self, index: usize) -> u32 {
+        debug_assert!(index < self.len());
+        let places = self.places();
+        places[self.position(index, places.len())]
+    }
+
+    #[inline]
+    fn set(&mut self, index: usize, slot: u32) {
+        let at = self.position(index, self.places().len());
+        self.places_mut()[at] = slot;
+    }
+
+    /// The oldest slot.
+    #[inline]
+    pub(crate) fn front(&self) -> Option<u32> {
+        (!self.is_empty()).then(|| self.get(0))
+    }
+
+    /// The newest slot.
+    #[inline]
+    pub(crate) fn back(&self) -> Option<u32> {
+        self.len().checked_sub(1).map(|last| self.get(last))
+    }
+
+    #[inline]
+    pub(crate) fn push_back(&mut self, slot: u32) {
+        if self.len() == self.places().len() {
+            self.grow();
+        }
+        self.len += 1;
+        self.set(self.len() - 1, slot);
+    }
+
+    #[inline]
+    pub(crate) fn pop_front(&mut self) -> Option<u32> {
+        let slot = self.front()?;
+        self.head += 1;
+        if self.head as usize == self.places().len() {
+            self.head = 0;
+        }
+        self.len -= 1;
+        Some(slot)
+    }
+
+    /// Puts `slot` at `index <= len`; what is behind moves by one.
+    pub(crate) fn insert(&mut self, index: usize, slot: u32) {
+        self.push_back(slot);
+        for i in (index + 1..self.len()).rev() {
+            let before = self.get(i - 1);
+            self.set(i, before);
+        }
+        self.set(index, slot);
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let old = self.places().len();
+        let new = if old < 8192 { old * 2 } else { old + old / 16 };
+        let mut heap = vec![0; new].into_boxed_slice();
+        for (place, index) in heap.iter_mut().zip(0..self.len()) {
+            *place = self.get(index);
+        }
+        self.heap = heap;
+        self.head = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+
+    #[test]
+    fn it_is_a_deque() {
+        let (mut ours, mut theirs) = (SlotQueue::default(), VecDeque::new());
+        let mut random = 12345u32;
+        for step in 0..40_000u32 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            match random >> 29 {
+                0 | 1 if step % 20_000 > 12_000 => assert_eq!(ours.pop_front(), theirs.pop_front()),
+                2 => assert_eq!(ours.pop_front(), theirs.pop_front()),
+                3 => {
+                    let index = theirs.len().saturating_sub(random as usize % 4);
+                    ours.insert(index, step);
+                    theirs.insert(index, step);
+                }
+                _ => {
+                    ours.push_back(step);
+                    theirs.push_back(step);
+                }
+            }
+            assert_eq!(
+                (ours.len(), ours.front(), ours.back()),
+                (theirs.len(), theirs.front().copied(), theirs.back().copied())
+            );
+        }
+        assert!(theirs.len() > 8192, "slow growth was reached");
+        assert!((0..theirs.len()).all(|i| ours.get(i) == theirs[i]));
+    }
+}

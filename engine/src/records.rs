@@ -1,0 +1,261 @@
+//! What is kept of each record beside its payload.
+//!
+//! ```text
+//!   blocks of 1024 records, linked in the order in which records were written: the order of the ring from the write cursor on
+//!
+//!      head                                        end
+//!       v                                           v
+//!   [...R R R R] -> [R R R R R R R R] -> [R R R R R ....]
+//!       ^ evicted next                      ^ newest
+//! ```
+//!
+//! The records tile the used part of the ring: each ends where the next one begins (or, at the seam, where the used part ends), so sizes
+//! are not kept. Records that were erased stay as padding. A record's slot (block and index) does not change while it is listed.
+//!
+//! 20 bytes for a record and 4 for its entry in the sequence's list are all that writing and eviction look at. Fragment sizes
+//! ([`crate::sizes`]) hang on the block; evictions do not touch them.
+
+/// A record's place in the table: `block << 10 | index`.
+pub(crate) type Slot = u32;
+
+/// No slot, no sequence.
+pub(crate) const NONE: u32 = u32::MAX;
+
+const BLOCK_RECORDS: usize = 1 << BLOCK_BITS;
+const BLOCK_BITS: u32 = 10;
+
+/// Bits of [`Record::bits`].
+pub(crate) mod bit {
+    /// The chunk's flags, by their own values.
+    pub(crate) const FIRST_CONTINUES: u16 = 1;
+    pub(crate) const LAST_CONTINUES: u16 = 2;
+    pub(crate) const NEEDS_PATCHING: u16 = 4;
+    pub(crate) const KNOWN_FLAGS: u16 = 7;
+    /// Scraped and not committed in full yet.
+    pub(crate) const INCOMPLETE: u16 = 1 << 3;
+    /// Some fragment that is a packet by itself is not empty. Exact while nothing of the record was consumed.
+    pub(crate) const DELIVERABLE: u16 = 1 << 4;
+    /// Ids missing before this record have been reported.
+    pub(crate) const GAP_ACCOUNTED: u16 = 1 << 5;
+    /// What followed the visible fragments was missing or malformed.
+    pub(crate) const CUT: u16 = 1 << 6;
+    /// What followed the visible fragments was given up by the writer.
+    pub(crate) const ABORTED: u16 = 1 << 7;
+    /// Counted in chunks_read.
+    pub(crate) const COUNTED_READ: u16 = 1 << 8;
+    /// An eviction took the last byte.
+    pub(crate) const DRAINED_BY_EVICTION: u16 = 1 << 9;
+    /// The first fragment has no body.
+    pub(crate) const FIRST_EMPTY: u16 = 1 << 10;
+    /// The last fragment has no body.
+    pub(crate) const LAST_EMPTY: u16 = 1 << 11;
+    /// The last record of a life of its writer that has ended.
+    pub(crate) const LIFE_END: u16 = 1 << 12;
+    /// Some bytes were consumed.
+    pub(crate) const STARTED: u16 = 1 << 13;
+    /// The record grew, and the consumed bytes do not end where a fragment does: its bytes must be tested as they are read.
+    pub(crate) const UNALIGNED: u16 = 1 << 14;
+}
+
+/// No fragment sizes are kept.
+pub(crate) const NO_SIZES: u16 = u16::MAX;
+
+/// What is kept of a record. Invariants: `unread <= visible` (which is in the ring's header); `first_bytes` is the size of the first
+/// fragment, header included, when the record has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Record {
+    /// Offset in the ring in units of 16 bytes.
+    pub(crate) place: u32,
+    /// Index of its sequence; [`NONE`] for padding.
+    pub(crate) sequence: u32,
+    pub(crate) chunk_id: u32,
+    pub(crate) unread_bytes: u16,
+    pub(crate) first_bytes: u16,
+    /// Where the sizes of its fragments begin in the block's list, in pairs; [`NO_SIZES`] if they are not kept.
+    pub(crate) sizes: u16,
+    pub(crate) bits: u16,
+}
+
+const _: () = assert!(size_of::<Record>() == 20);
+
+impl Record {
+    pub(crate) fn padding(offset: usize) -> Record {
+        Record {
+            place: place_of(offset),
+            sequence: NONE,
+            chunk_id: 0,
+            unread_bytes: 0,
+            first_bytes: 0,
+            sizes: NO_SIZES,
+            bits: 0,
+        }
+    }
+
+    /// Offset of the header in the ring.
+    #[inline]
+    pub(crate) fn offset(&self) -> usize {
+        self.place as usize * 16
+    }
+
+    #[inline]
+    pub(crate) fn is_padding(&self) -> bool {
+        self.sequence == NONE
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, bits: u16) -> bool {
+        self.bits & bits != 0
+    }
+}
+
+#[inline]
+fn place_of(offset: usize) -> u32 {
+    (offset / 16) as u32
+}
+
+#[derive(Clone)]
+struct Block {
+    records: [Record; BLOCK_RECORDS],
+    sizes: Vec<u16>,
+    next: u32,
+}
+
+impl Block {
+    fn new() -> Box<Block> {
+        Box::new(Block { records: [Record::padding(0); BLOCK_RECORDS], sizes: Vec::new(), next: NONE })
+    }
+}
+
+/// The records of a buffer, oldest first.
+#[derive(Clone)]
+pub(crate) struct Records {
+    blocks: Vec<Box<Block>>,
+    free: Vec<u32>,
+    /// The oldest record; equal to `end` when there is none.
+    head: Slot,
+    /// Where the next record goes.
+    end: Slot,
+    len: usize,
+}
+
+impl Records {
+    /// No records, and no memory yet.
+    pub(crate) fn new() -> Records {
+        Records { blocks: Vec::new(), free: Vec::new(), head: 0, end: 0, len: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, slot: Slot) -> &Record {
+        &self.blocks[(slot >> BLOCK_BITS) as usize].records[slot as usize % BLOCK_RECORDS]
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, slot: Slot) -> &mut Record {
+        &mut self.blocks[(slot >> BLOCK_BITS) as usize].records[slot as usize % BLOCK_RECORDS]
+    }
+
+    /// The oldest record.
+    #[inline]
+    pub(crate) fn front(&self) -> Option<Slot> {
+        (self.len != 0).then_some(self.head)
+    }
+
+    /// The slot after a listed one; none after the newest.
+    #[inline]
+    pub(crate) fn next(&self, slot: Slot) -> Option<Slot> {
+        let next = self.step(slot);
+        (next != self.end).then_some(next)
+    }
+
+    #[inline]
+    fn step(&self, slot: Slot) -> Slot {
+        let next = slot + 1;
+        if !(next as usize).is_multiple_of(BLOCK_RECORDS) {
+            return next;
+        }
+        self.blocks[(slot >> BLOCK_BITS) as usize].next << BLOCK_BITS
+    }
+
+    /// Slots from the oldest to the newest.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
+        std::iter::successors(self.front(), |&slot| self.next(slot))
+    }
+
+    /// Appends a record.
+    #[inline]
+    pub(crate) fn push_back(&mut self, record: Record) -> Slot {
+        if self.blocks.is_empty() {
+            self.blocks.push(Block::new());
+        }
+        let slot = self.end;
+        *self.get_mut(slot) = record;
+        self.len += 1;
+        if (slot as usize + 1).is_multiple_of(BLOCK_RECORDS) {
+            self.append_block(slot >> BLOCK_BITS);
+        } else {
+            self.end = slot + 1;
+        }
+        slot
+    }
+
+    /// Links a block behind the full one: a used one if there is any, so that memory follows the number of records.
+    #[cold]
+    fn append_block(&mut self, full: u32) {
+        let next = self.free.pop().unwrap_or_else(|| {
+            self.blocks.push(Block::new());
+            self.blocks.len() as u32 - 1
+        });
+        self.blocks[full as usize].next = next;
+        self.end = next << BLOCK_BITS;
+    }
+
+    /// Takes the oldest record away.
+    #[inline]
+    pub(crate) fn pop_front(&mut self) {
+        debug_assert!(self.len != 0);
+        let next = self.step(self.head);
+        if next >> BLOCK_BITS != self.head >> BLOCK_BITS {
+            let freed = self.head >> BLOCK_BITS;
+            self.blocks[freed as usize].sizes.clear();
+            self.free.push(freed);
+        }
+        self.head = next;
+        self.len -= 1;
+    }
+
+    /// The list of sizes of the block to which the next record will belong, if it can still be pointed to.
+    #[inline]
+    pub(crate) fn sizes_for_next(&mut self) -> Option<(&mut Vec<u16>, u16)> {
+        if self.blocks.is_empty() {
+            self.blocks.push(Block::new());
+        }
+        let sizes = &mut self.blocks[(self.end >> BLOCK_BITS) as usize].sizes;
+        if !sizes.len().is_multiple_of(2) {
+            sizes.push(0);
+        }
+        let at = sizes.len() / 2;
+        (at < usize::from(NO_SIZES)).then_some((sizes, at as u16))
+    }
+
+    /// The sizes of a record's fragments, with those of later records behind them. Empty if none are kept.
+    #[inline]
+    pub(crate) fn sizes(&self, slot: Slot) -> &[u16] {
+        let block = &self.blocks[(slot >> BLOCK_BITS) as usize];
+        match block.records[slot as usize % BLOCK_RECORDS].sizes {
+            NO_SIZES => &[],
+            at => block.sizes.get(usize::from(at) * 2..).unwrap_or_default(),
+        }
+    }
+
+    /// Bytes of memory in use, lists of sizes included.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let sizes: usize = self.blocks.iter().map(|block| block.sizes.capacity() * size_of::<u16>()).sum();
+        self.blocks.len() * size_of::<Block>() + sizes
+    }
+}

@@ -1,0 +1,113 @@
+//! Sequences without records, kept so that a gap is seen and an old chunk is known after an idle time.
+
+use std::collections::VecDeque;
+
+/// What is remembered of an empty sequence: 16 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Memory {
+    /// 0 where the sequence has come back.
+    pub(crate) key: u32,
+    pub(crate) last_id: u32,
+    pub(crate) identity: u32,
+    pub(crate) last_payload_bytes: u16,
+    /// Pending loss bits (nine of them), and above: see [`memory_bit`].
+    pub(crate) bits: u16,
+}
+
+const _: () = assert!(size_of::<Memory>() == 16);
+
+/// Bits of [`Memory::bits`] above the loss reasons.
+pub(crate) mod memory_bit {
+    pub(crate) const LOSS: u16 = 0x1ff;
+    pub(crate) const HAS_LAST: u16 = 1 << 12;
+    pub(crate) const LAST_INCOMPLETE: u16 = 1 << 13;
+    pub(crate) const ENDED_WRITER: u16 = 1 << 14;
+    pub(crate) const ENDED_PRODUCER: u16 = 1 << 15;
+}
+
+/// Empty sequences by the time at which they became empty. Positions count up for ever, modulo 2^31.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Remembered {
+    queue: VecDeque<Memory>,
+    /// Position of the queue's front.
+    base: u32,
+    holes: usize,
+}
+
+/// The most sequences that are remembered: 16 MiB.
+pub(crate) const MAX_REMEMBERED: usize = 1 << 20;
+
+const POSITIONS: u32 = 1 << 31;
+
+impl Remembered {
+    fn index_of(&self, position: u32) -> usize {
+        (position.wrapping_sub(self.base) % POSITIONS) as usize
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.queue.capacity() * size_of::<Memory>()
+    }
+
+    /// Remembers, and returns the position.
+    pub(crate) fn push(&mut self, memory: Memory) -> u32 {
+        let position = self.base.wrapping_add(self.queue.len() as u32) % POSITIONS;
+        self.queue.push_back(memory);
+        position
+    }
+
+    /// Whether [`Remembered::pack`] should come before the next push: holes have become the larger part.
+    pub(crate) fn has_too_many_holes(&self) -> bool {
+        self.holes > 1024 + (self.queue.len() - self.holes) / 4
+    }
+
+    /// Whether the next push must be paid for with the oldest.
+    pub(crate) fn is_full(&self) -> bool {
+        self.queue.len() >= MAX_REMEMBERED
+    }
+
+    /// What is at a position.
+    pub(crate) fn get_mut(&mut self, position: u32) -> &mut Memory {
+        let index = self.index_of(position);
+        &mut self.queue[index]
+    }
+
+    /// Takes a sequence back.
+    pub(crate) fn take(&mut self, position: u32) -> Memory {
+        self.holes += 1;
+        let memory = std::mem::take(self.get_mut(position));
+        while self.queue.front().is_some_and(|front| front.key == 0) {
+            self.pop_front();
+        }
+        memory
+    }
+
+    fn pop_front(&mut self) -> Option<Memory> {
+        let memory = self.queue.pop_front()?;
+        self.base = (self.base + 1) % POSITIONS;
+        self.holes -= usize::from(memory.key == 0);
+        Some(memory)
+    }
+
+    /// Forgets the oldest, and says its key. None if it was a hole.
+    pub(crate) fn forget_oldest(&mut self) -> Option<u32> {
+        self.pop_front().map(|memory| memory.key).filter(|&key| key != 0)
+    }
+
+    /// Closes the holes; `moved` is told each sequence's new position.
+    pub(crate) fn pack(&mut self, mut moved: impl FnMut(u32, u32)) {
+        self.queue.retain(|memory| memory.key != 0);
+        self.holes = 0;
+        for (index, memory) in self.queue.iter().enumerate() {
+            moved(memory.key, (self.base.wrapping_add(index as u32)) % POSITIONS);
+        }
+    }
+
+    /// All of them with their positions.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Memory)> {
+        let base = self.base;
+        let all = self.queue.iter_mut().enumerate();
+        all.map(move |(i, memory)| (base.wrapping_add(i as u32) % POSITIONS, memory))
+            .filter(|(_, m)| m.key != 0)
+    }
+}

@@ -1,0 +1,469 @@
+//! The sequences: one for each `{ProducerID, WriterID}`.
+//!
+//! ```text
+//!   index: key -> live n ------> slab[n]: Sequence, which lists its records by (life, chunk id)
+//!          key -> remembered p -> 16 bytes for a sequence without records
+//! ```
+//!
+//! A sequence moves from the slab to the remembered ones when its last record is erased and back at its next chunk. Records hold the
+//! slab index, so nothing but a commit or a patch looks a key up, and of these the last key is kept.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::hash::KeyState;
+use crate::ids::{ChunkId, LossReasons};
+use crate::queue::SlotQueue;
+use crate::records::{NONE, Record, Records, bit};
+use crate::remembered::{Memory, Remembered, memory_bit};
+
+/// The newest chunk of a life that was erased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Last {
+    pub(crate) chunk_id: ChunkId,
+    pub(crate) payload_bytes: u16,
+    pub(crate) incomplete: bool,
+}
+
+/// Who said that a sequence's writer is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Writer,
+    Producer,
+}
+
+/// A life of the writer that is over, of which records are still listed.
+#[derive(Clone, Copy, Debug)]
+struct OldLife {
+    identity: u32,
+    records: u32,
+}
+
+/// A sequence with records, or one that is about to get its first.
+#[derive(Clone, Debug)]
+pub(crate) struct Sequence {
+    pub(crate) key: u32,
+    /// Identity of the newest life.
+    identity: u32,
+    /// Records by (life, chunk id).
+    pub(crate) queue: SlotQueue,
+    /// Where the newest life begins in the queue.
+    newest_start: u32,
+    /// Chunk id of the queue's back, when the queue is not empty.
+    back_id: ChunkId,
+    /// What was erased last of the life that the queue's front belongs to.
+    pub(crate) last: Option<Last>,
+    pub(crate) pending_loss: u16,
+    pub(crate) ended: Option<Ended>,
+    /// Generation of the read pass that it stalled.
+    pub(crate) stalled_in: u32,
+    /// Number of its histogram, or [`NONE`] while it has none.
+    pub(crate) histogram: u32,
+    /// Lives before the newest, oldest first. Not there in nearly all sequences.
+    #[expect(clippy::box_collection, reason = "8 bytes in every sequence, not 32")]
+    old_lives: Option<Box<VecDeque<OldLife>>>,
+}
+
+impl Sequence {
+    fn new(key: u32, identity: u32) -> Sequence {
+        Sequence {
+            key,
+            identity,
+            queue: SlotQueue::default(),
+            newest_start: 0,
+            back_id: ChunkId(0),
+            last: None,
+            pending_loss: 0,
+            ended: None,
+            stalled_in: 0,
+            histogram: NONE,
+            old_lives: None,
+        }
+    }
+
+    fn recalled(memory: Memory) -> Sequence {
+        let has = |bit: u16| memory.bits & bit != 0;
+        let last = Last {
+            chunk_id: ChunkId(memory.last_id),
+            payload_bytes: memory.last_payload_bytes,
+            incomplete: has(memory_bit::LAST_INCOMPLETE),
+        };
+        let ended = match () {
+            () if has(memory_bit::ENDED_PRODUCER) => Some(Ended::Producer),
+            () if has(memory_bit::ENDED_WRITER) => Some(Ended::Writer),
+            () => None,
+        };
+        Sequence {
+            last: has(memory_bit::HAS_LAST).then_some(last),
+            pending_loss: memory.bits & memory_bit::LOSS,
+            ended,
+            ..Sequence::new(memory.key, memory.identity)
+        }
+    }
+
+    fn to_memory(&self) -> Memory {
+        let mut bits = self.pending_loss & memory_bit::LOSS;
+        bits |= match self.ended {
+            None => 0,
+            Some(Ended::Writer) => memory_bit::ENDED_WRITER,
+            Some(Ended::Producer) => memory_bit::ENDED_PRODUCER,
+        };
+        let mut memory = Memory { key: self.key, identity: self.identity, ..Memory::default() };
+        if let Some(last) = self.last {
+            memory.last_id = last.chunk_id.0;
+            memory.last_payload_bytes = last.payload_bytes;
+            bits |= memory_bit::HAS_LAST;
+            bits |= if last.incomplete { memory_bit::LAST_INCOMPLETE } else { 0 };
+        }
+        Memory { bits, ..memory }
+    }
+
+    #[inline]
+    pub(crate) fn add_loss(&mut self, reasons: LossReasons) {
+        self.pending_loss |= (reasons.0 | LossReasons::PRESENT.0) as u16;
+    }
+
+    /// Identity of the life that the front belongs to.
+    #[inline]
+    pub(crate) fn front_identity(&self) -> u32 {
+        match &self.old_lives {
+            Some(lives) => lives.front().map_or(self.identity, |life| life.identity),
+            None => self.identity,
+        }
+    }
+
+    /// Identity of the newest life.
+    pub(crate) fn newest_identity(&self) -> u32 {
+        self.identity
+    }
+
+    /// Whether the front belongs to a life that has been followed by another: nothing of it will come or be mended.
+    #[inline]
+    pub(crate) fn is_front_of_an_old_life(&self) -> bool {
+        self.newest_start != 0
+    }
+
+    /// Erased last, if it was of the newest life.
+    #[inline]
+    pub(crate) fn last_of_newest_life(&self) -> Option<Last> {
+        if self.newest_start == 0 { self.last } else { None }
+    }
+
+    /// The newest id of the newest life that is listed.
+    #[inline]
+    pub(crate) fn newest_listed(&self) -> Option<ChunkId> {
+        (self.queue.len() > self.newest_start as usize).then_some(self.back_id)
+    }
+
+    /// What comes from now on is another writer's, with this identity.
+    pub(crate) fn start_life(&mut self, records: &mut Records, identity: u32) {
+        let of_newest = self.queue.len() as u32 - self.newest_start;
+        if let Some(back) = self.queue.back() {
+            if of_newest != 0 {
+                records.get_mut(back).bits |= bit::LIFE_END;
+                let life = OldLife { identity: self.identity, records: of_newest };
+                self.old_lives.get_or_insert_default().push_back(life);
+                self.newest_start = self.queue.len() as u32;
+            }
+        } else {
+            self.last = None;
+        }
+        self.identity = identity;
+        self.ended = None;
+    }
+
+    /// Where in the queue a chunk of the newest life is (`Ok`), or belongs (`Err`).
+    #[inline]
+    pub(crate) fn find(&self, records: &Records, id: ChunkId) -> Result<usize, usize> {
+        match self.newest_listed() {
+            None => Err(self.queue.len()),
+            Some(back) if id.is_newer_than(back) => Err(self.queue.len()),
+            Some(back) if id == back => Ok(self.queue.len() - 1),
+            Some(_) => self.find_between(records, id, self.newest_start as usize, self.queue.len()),
+        }
+    }
+
+    /// As [`find`](Self::find) among `start..end` of the queue, which belong to one life.
+    ///
+    /// Ids are nearly always without gaps, so the distance to the back says where to look. Otherwise by halves; where ids are more
+    /// than 2^31 apart, which only forged ones are, the order means nothing and the answer is one of the possible ones.
+    fn find_between(&self, records: &Records, id: ChunkId, start: usize, end: usize) -> Result<usize, usize> {
+        let id_at = |index: usize| ChunkId(records.get(self.queue.get(index)).chunk_id);
+        if start == end {
+            return Err(end);
+        }
+        let distance = id_at(end - 1).0.wrapping_sub(id.0) as usize;
+        if distance < end - start && id_at(end - 1 - distance) == id {
+            return Ok(end - 1 - distance);
+        }
+        // The last few one by one: chunks of a scrape come in any order, but together.
+        let near = end.saturating_sub(8).max(start);
+        for index in (near..end).rev() {
+            if id_at(index) == id {
+                return Ok(index);
+            }
+            if id.is_newer_than(id_at(index)) {
+                return Err(index + 1);
+            }
+        }
+        let (mut low, mut high) = (start, near);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let found = id_at(middle);
+            if found == id {
+                return Ok(middle);
+            }
+            if id.is_newer_than(found) { low = middle + 1 } else { high = middle }
+        }
+        Err(low)
+    }
+
+    /// Where a chunk is, from the newest life back. Lives further back than 64 are not looked at: a patch that comes so late fails.
+    pub(crate) fn find_in_any_life(&self, records: &Records, id: ChunkId) -> Option<usize> {
+        if let Ok(index) = self.find(records, id) {
+            return Some(index);
+        }
+        let mut end = self.newest_start as usize;
+        for life in self.old_lives.iter().flat_map(|lives| lives.iter().rev().take(64)) {
+            let start = end - life.records as usize;
+            if let Ok(index) = self.find_between(records, id, start, end) {
+                return Some(index);
+            }
+            end = start;
+        }
+        None
+    }
+
+    /// Puts a record of the newest life into the queue.
+    #[inline]
+    pub(crate) fn insert(&mut self, index: usize, slot: u32, id: ChunkId) {
+        if index == self.queue.len() {
+            self.queue.push_back(slot);
+            self.back_id = id;
+        } else {
+            self.queue.insert(index, slot);
+        }
+    }
+
+    /// Takes the front, which was `record`, out of the queue.
+    #[inline]
+    pub(crate) fn pop_front(&mut self, record: &Record, payload_bytes: u16) {
+        self.queue.pop_front();
+        if self.newest_start != 0 {
+            self.pop_old(record);
+        }
+        if record.has(bit::LIFE_END) {
+            self.last = None;
+            return;
+        }
+        let chunk_id = ChunkId(record.chunk_id);
+        match self.last {
+            Some(last) if last.chunk_id.is_newer_than(chunk_id) => {}
+            _ => self.last = Some(Last { chunk_id, payload_bytes, incomplete: record.has(bit::INCOMPLETE) }),
+        }
+    }
+
+    #[cold]
+    fn pop_old(&mut self, record: &Record) {
+        self.newest_start -= 1;
+        if let Some(lives) = &mut self.old_lives {
+            if record.has(bit::LIFE_END) {
+                lives.pop_front();
+            } else if let Some(life) = lives.front_mut() {
+                life.records -= 1;
+            }
+            if lives.is_empty() {
+                self.old_lives = None;
+            }
+        }
+    }
+}
+
+const REMEMBERED: u32 = 1 << 31;
+
+/// All sequences of a buffer.
+#[derive(Clone)]
+pub(crate) struct Sequences {
+    slab: Vec<Sequence>,
+    free: Vec<u32>,
+    index: HashMap<u32, u32, KeyState>,
+    remembered: Remembered,
+    /// The key that was looked up last, if it was live; 0 if none.
+    last_key: u32,
+    last_index: u32,
+    /// Empty sequences that were forgotten.
+    pub(crate) forgotten: u64,
+}
+
+impl Sequences {
+    pub(crate) fn new() -> Sequences {
+        Sequences {
+            slab: Vec::new(),
+            free: Vec::new(),
+            index: HashMap::default(),
+            remembered: Remembered::default(),
+            last_key: 0,
+            last_index: NONE,
+            forgotten: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, index: u32) -> &Sequence {
+        &self.slab[index as usize]
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, index: u32) -> &mut Sequence {
+        &mut self.slab[index as usize]
+    }
+
+    /// The live sequence of a key; a remembered one is none.
+    #[inline]
+    pub(crate) fn find_live(&mut self, key: u32) -> Option<u32> {
+        if key == self.last_key {
+            return Some(self.last_index);
+        }
+        let index = *self.index.get(&key)?;
+        if index & REMEMBERED != 0 {
+            return None;
+        }
+        (self.last_key, self.last_index) = (key, index);
+        Some(index)
+    }
+
+    /// The sequence of a key, live from now on until [`release`](Self::release) finds it empty. None if it is not known.
+    #[inline]
+    pub(crate) fn open(&mut self, key: u32) -> Option<u32> {
+        match self.find_live(key) {
+            None => self.recall(key),
+            found => found,
+        }
+    }
+
+    fn recall(&mut self, key: u32) -> Option<u32> {
+        let position = self.index.get(&key)? & !REMEMBERED;
+        let sequence = Sequence::recalled(self.remembered.take(position));
+        Some(self.add(sequence))
+    }
+
+    /// Makes a sequence that is not known.
+    pub(crate) fn create(&mut self, key: u32, identity: u32) -> u32 {
+        self.add(Sequence::new(key, identity))
+    }
+
+    fn add(&mut self, sequence: Sequence) -> u32 {
+        let key = sequence.key;
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.slab[index as usize] = sequence;
+                index
+            }
+            None => {
+                self.slab.push(sequence);
+                self.slab.len() as u32 - 1
+            }
+        };
+        self.index.insert(key, index);
+        (self.last_key, self.last_index) = (key, index);
+        index
+    }
+
+    /// Whether no more sequences can be live.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.slab.len() >= REMEMBERED as usize - 1
+    }
+
+    /// To be called when a sequence may have lost its last record: if it has, it is only remembered from now on.
+    #[inline]
+    pub(crate) fn release(&mut self, index: u32) {
+        if self.get(index).queue.is_empty() {
+            self.remember(index);
+        }
+    }
+
+    #[inline(never)]
+    fn remember(&mut self, index: u32) {
+        let sequence = &mut self.slab[index as usize];
+        let memory = sequence.to_memory();
+        let is_done_with = sequence.ended == Some(Ended::Producer) && sequence.pending_loss == 0;
+        *sequence = Sequence::new(0, 0);
+        self.free.push(index);
+        if self.last_key == memory.key {
+            self.last_key = 0;
+        }
+        if is_done_with {
+            self.index.remove(&memory.key);
+            return;
+        }
+        if self.remembered.has_too_many_holes() {
+            let index = &mut self.index;
+            self.remembered.pack(|key, position| {
+                index.insert(key, position | REMEMBERED);
+            });
+        }
+        while self.remembered.is_full() {
+            if let Some(key) = self.remembered.forget_oldest() {
+                self.index.remove(&key);
+                self.forgotten += 1;
+            }
+        }
+        let position = self.remembered.push(memory);
+        self.index.insert(memory.key, position | REMEMBERED);
+    }
+
+    /// Adds loss to a sequence, live or not. Nothing happens if it is not known.
+    pub(crate) fn add_loss(&mut self, key: u32, reasons: LossReasons) {
+        if let Some(index) = self.open(key) {
+            self.get_mut(index).add_loss(reasons);
+            self.release(index);
+        }
+    }
+
+    /// No more chunks come from this writer.
+    pub(crate) fn end_writer(&mut self, key: u32) {
+        match self.index.get(&key) {
+            None => {}
+            Some(&position) if position & REMEMBERED != 0 => {
+                self.remembered.get_mut(position & !REMEMBERED).bits |= memory_bit::ENDED_WRITER;
+            }
+            Some(&index) => {
+                self.slab[index as usize].ended.get_or_insert(Ended::Writer);
+            }
+        }
+    }
+
+    /// No more chunks come from this producer.
+    pub(crate) fn end_producer(&mut self, producer: u16) {
+        let is_meant = |key: u32| key != 0 && key >> 16 == u32::from(producer);
+        for sequence in self.slab.iter_mut().filter(|sequence| is_meant(sequence.key)) {
+            sequence.ended = Some(Ended::Producer);
+        }
+        let mut done_with = Vec::new();
+        for (position, memory) in self.remembered.iter_mut().filter(|(_, memory)| is_meant(memory.key)) {
+            memory.bits |= memory_bit::ENDED_PRODUCER;
+            if memory.bits & memory_bit::LOSS == 0 {
+                done_with.push((memory.key, position));
+            }
+        }
+        for (key, position) in done_with {
+            self.remembered.take(position);
+            self.index.remove(&key);
+        }
+    }
+
+    /// Bytes of memory in use.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let queues: usize = self.slab.iter().map(|sequence| sequence.queue.heap_bytes()).sum();
+        self.slab.capacity() * size_of::<Sequence>()
+            + queues
+            + self.free.capacity() * 4
+            + self.index.capacity() * 9
+            + self.remembered.memory_bytes()
+    }
+
+    /// The sequences that have records.
+    pub(crate) fn live(&self) -> impl Iterator<Item = &Sequence> {
+        self.slab.iter().filter(|sequence| !sequence.queue.is_empty())
+    }
+}

@@ -1,0 +1,125 @@
+//! Sizes of fragments, kept beside the payload so that a read need not touch it.
+//!
+//! ```text
+//!   one entry:    15      12 11                 0
+//!                | header    | total bytes       |      header 1..=10, total < 4096
+//!   two entries: | 15        | header            |  | total bytes (16 bits) |
+//! ```
+//!
+//! Sizes are kept when they take at most one byte for 16 of payload; the bytes of denser chunks are walked again when
+//! they are read, in the buffer's own copy.
+
+use watershed_simd::Span;
+
+const WIDE: u16 = 15 << 12;
+const MAX_NARROW: usize = 0xfff;
+
+/// The extent of one fragment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) header_bytes: u32,
+    /// Header included.
+    pub(crate) total_bytes: u32,
+}
+
+/// Whether the sizes of this many fragments may be kept.
+#[inline]
+pub(crate) fn is_worth_keeping(fragments: usize, visible_bytes: usize) -> bool {
+    // A wide entry stands for 4096 bytes or more, so counting it once keeps the bound all the same.
+    fragments * 32 <= visible_bytes
+}
+
+/// Appends the sizes of fragments of at most 65535 bytes.
+#[inline]
+pub(crate) fn append(sizes: &mut Vec<u16>, spans: &[Span]) {
+    sizes.reserve(spans.len() * 2);
+    for span in spans {
+        let (header, total) = (span.header_bytes(), span.total_bytes());
+        if total <= MAX_NARROW {
+            sizes.push((header << 12 | total) as u16);
+        } else {
+            sizes.extend([WIDE | header as u16, total as u16]);
+        }
+    }
+}
+
+/// The first fragment of a list, and the rest of the list. None at its end.
+#[inline]
+pub(crate) fn split_first(sizes: &[u16]) -> Option<(Extent, &[u16])> {
+    let (&first, rest) = sizes.split_first()?;
+    if first < WIDE {
+        let extent = Extent {
+            header_bytes: u32::from(first >> 12),
+            total_bytes: u32::from(first) & MAX_NARROW as u32,
+        };
+        return Some((extent, rest));
+    }
+    let (&total, rest) = rest.split_first()?;
+    Some((Extent { header_bytes: u32::from(first & !WIDE), total_bytes: u32::from(total) }, rest))
+}
+
+/// What a look at the bytes of a fragment's header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Token {
+    Fragment(Extent),
+    /// No bytes, or the drop marker: nothing more, and nothing wrong.
+    End,
+    Malformed,
+}
+
+/// Reads one header out of a chunk's own copy.
+#[inline]
+pub(crate) fn token(bytes: &[u8]) -> Token {
+    match bytes.first() {
+        None => return Token::End,
+        Some(&size) if size < 0x80 && usize::from(size) < bytes.len() => {
+            return Token::Fragment(Extent { header_bytes: 1, total_bytes: u32::from(size) + 1 });
+        }
+        Some(_) => {}
+    }
+    let mut span = [Span::default()];
+    let walk = watershed_simd::walk(bytes, 1, &mut span);
+    match walk.stop {
+        _ if walk.fragments == 1 => Token::Fragment(Extent {
+            header_bytes: span[0].header_bytes() as u32,
+            total_bytes: span[0].total_bytes() as u32,
+        }),
+        watershed_simd::Stop::DropMarker | watershed_simd::Stop::End => Token::End,
+        _ => Token::Malformed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_come_back() {
+        let spans: Vec<Span> = [(1, 1), (1, 128), (4, 4095), (10, 10), (3, 4096), (4, 65535)]
+            .map(|(h, t)| Span::new(h, t))
+            .into();
+        let mut sizes = Vec::new();
+        append(&mut sizes, &spans);
+        assert_eq!(sizes.len(), spans.len() + 2, "two of them are wide");
+        let mut rest = sizes.as_slice();
+        for span in &spans {
+            let (extent, behind) = split_first(rest).unwrap();
+            assert_eq!(extent.header_bytes as usize, span.header_bytes());
+            assert_eq!(extent.total_bytes as usize, span.total_bytes());
+            rest = behind;
+        }
+        assert_eq!(split_first(rest), None);
+    }
+
+    #[test]
+    fn tokens() {
+        let fragment = |header_bytes, total_bytes| Token::Fragment(Extent { header_bytes, total_bytes });
+        assert_eq!(token(&[]), Token::End);
+        assert_eq!(token(&[0]), fragment(1, 1));
+        assert_eq!(token(&[2, 9, 9]), fragment(1, 3));
+        assert_eq!(token(&[0x81, 0x80, 0x80, 0, 7]), fragment(4, 5));
+        assert_eq!(token(&[0xff, 0xff, 0xff, 0x7f]), Token::End, "the drop marker");
+        assert_eq!(token(&[3, 1, 1]), Token::Malformed);
+        assert_eq!(token(&[0x80]), Token::Malformed);
+    }
+}

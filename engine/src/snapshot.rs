@@ -1,0 +1,55 @@
+//! Read-only copies.
+
+use crate::buffer::Scratch;
+use crate::buffer::TraceBuffer;
+use crate::config::{CreateError, HugePages};
+use crate::mem::Region;
+use crate::packet::SliceArena;
+use crate::read::Reader;
+use crate::records::NONE;
+use crate::tbchunk::RingMemory;
+
+impl TraceBuffer {
+    /// A read-only copy: contents, what has been consumed of them, pending losses, statistics, ledger, histograms. Counters of
+    /// reads and of read-aheads start again at 0. Sink and read pass stay with the original. Memory above the used
+    /// part is not touched.
+    ///
+    /// # Errors
+    /// If the system has no memory.
+    pub fn clone_read_only(&self) -> Result<TraceBuffer, CreateError> {
+        let size_bytes = self.size_bytes();
+        // Pages out of the system's pool are for the buffer that asked for them.
+        let pages = match self.granted_pages() {
+            HugePages::No => HugePages::No,
+            _ => HugePages::Advise,
+        };
+        let region =
+            Region::map(size_bytes, pages).map_err(|source| CreateError::NoMemory { size_bytes, source })?;
+        let mut ring = RingMemory::new(region);
+        ring.write(0, self.ring.bytes(0, self.space.used_bytes()));
+        let mut stats = self.stats;
+        stats.bytes_read = 0;
+        stats.chunks_read = 0;
+        stats.readaheads_succeeded = 0;
+        stats.readaheads_failed = 0;
+        Ok(TraceBuffer {
+            ring,
+            space: self.space,
+            records: self.records.clone(),
+            sequences: self.sequences.clone(),
+            identities: self.identities.clone(),
+            histograms: self.histograms.clone(),
+            policy: self.policy,
+            is_sealed: self.is_sealed,
+            is_read_only: true,
+            pinned: NONE,
+            generation: self.generation,
+            reader: Reader::default(),
+            arena: SliceArena::default(),
+            scratch: Scratch::default(),
+            sink: None,
+            stats,
+            ledger: self.ledger,
+        })
+    }
+}

@@ -1,0 +1,49 @@
+//! Where the bytes of a chunk come from.
+
+/// The payload of a chunk that is to be committed. Its bytes may be changed by somebody else at any time: they are copied
+/// once and only the copy is looked at.
+pub trait ByteSource {
+    /// Payload bytes, the same at each call.
+    fn size_bytes(&self) -> usize;
+
+    /// Copies `dst.len()` bytes from `offset_bytes` on. The engine asks only for what lies inside of
+    /// [`size_bytes`](Self::size_bytes), and for each byte at most once a commit.
+    fn copy_range(&self, offset_bytes: usize, dst: &mut [u8]);
+
+    /// The bytes themselves, if nobody can change them during the call: then one copy less is made.
+    fn stable_bytes(&self) -> Option<&[u8]> {
+        None
+    }
+}
+
+impl ByteSource for [u8] {
+    #[inline]
+    fn size_bytes(&self) -> usize {
+        self.len()
+    }
+
+    fn copy_range(&self, offset_bytes: usize, dst: &mut [u8]) {
+        dst.copy_from_slice(&self[offset_bytes..][..dst.len()]);
+    }
+
+    #[inline]
+    fn stable_bytes(&self) -> Option<&[u8]> {
+        Some(self)
+    }
+}
+
+impl<T: ByteSource + ?Sized> ByteSource for &T {
+    #[inline]
+    fn size_bytes(&self) -> usize {
+        T::size_bytes(self)
+    }
+
+    fn copy_range(&self, offset_bytes: usize, dst: &mut [u8]) {
+        T::copy_range(self, offset_bytes, dst);
+    }
+
+    #[inline]
+    fn stable_bytes(&self) -> Option<&[u8]> {
+        T::stable_bytes(self)
+    }
+}

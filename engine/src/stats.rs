@@ -1,0 +1,104 @@
+//! What is counted: BufferStats, the ledger, histograms.
+
+/// BufferStats, each field by the name it has in the trace format. Bytes are outer bytes of records (header and rounding
+/// included) unless the name says padding. Source of the meanings: spec, trace-buffer 2.12, with the differences that
+/// `docs/differences.md` names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BufferStats {
+    /// Size of the buffer after rounding.
+    pub buffer_size: u64,
+    /// Records written, relocated and re-admitted ones included.
+    pub bytes_written: u64,
+    /// The same in records.
+    pub chunks_written: u64,
+    /// Records whose last unread byte went in an eviction.
+    pub bytes_overwritten: u64,
+    /// The same in records.
+    pub chunks_overwritten: u64,
+    /// Records whose last unread byte was read; each record counts once.
+    pub bytes_read: u64,
+    /// The same in records.
+    pub chunks_read: u64,
+    /// Padding that was made because a record ended inside an older one.
+    pub padding_bytes_written: u64,
+    /// Padding, and records that had been read or evicted before, that new records went over.
+    pub padding_bytes_cleared: u64,
+    /// Records that grew in place.
+    pub chunks_rewritten: u64,
+    /// Scraped, read and then completed records that moved to the write position.
+    pub chunks_relocated: u64,
+    /// Chunks refused: the buffer is sealed, or the id is older than what was consumed.
+    pub chunks_discarded: u64,
+    /// Records that were not inserted at the end of their sequence.
+    pub chunks_committed_out_of_order: u64,
+    /// How often writing began again at the buffer's start.
+    pub write_wrap_count: u64,
+    /// Patches that were written.
+    pub patches_succeeded: u64,
+    /// Calls for patches that were refused.
+    pub patches_failed: u64,
+    /// Packets over several chunks that were found whole, in reads and in evictions.
+    pub readaheads_succeeded: u64,
+    /// Attempts at that which failed or have to wait.
+    pub readaheads_failed: u64,
+    /// Chunks with missing or malformed fragments, chunks larger than the buffer, and recommits that take something back.
+    pub abi_violations: u64,
+    /// Records at whose end the writer gave up a packet.
+    pub trace_writer_packet_loss: u64,
+}
+
+/// A number of records and their outer bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// Records.
+    pub chunks: u64,
+    /// Outer bytes.
+    pub bytes: u64,
+}
+
+impl Amount {
+    #[inline]
+    pub(crate) fn add(&mut self, outer_bytes: usize) {
+        self.chunks += 1;
+        self.bytes += outer_bytes as u64;
+    }
+
+    #[inline]
+    pub(crate) fn sub(&mut self, outer_bytes: usize) {
+        self.chunks -= 1;
+        self.bytes -= outer_bytes as u64;
+    }
+}
+
+/// Where every record went. A record is booked once, when it is erased.
+///
+/// At any time `written = read + overwritten + empty + damaged + listed`, in chunks and in bytes: see
+/// [`Ledger::is_balanced`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// Records that were made.
+    pub written: Amount,
+    /// Erased; a read took the last byte.
+    pub read: Amount,
+    /// Erased; an eviction took the last byte.
+    pub overwritten: Amount,
+    /// Erased; never had a visible byte.
+    pub empty: Amount,
+    /// Erased with bytes that could not be told apart into fragments.
+    pub damaged: Amount,
+    /// Not erased, whether their bytes have been read or not.
+    pub listed: Amount,
+    /// Commits of a chunk that was consumed before in the same length: no loss.
+    pub duplicate_commits: u64,
+    /// Empty sequences that were forgotten, so that a gap after them goes unseen.
+    pub forgotten_sequences: u64,
+}
+
+impl Ledger {
+    /// Whether every record that was written is accounted for.
+    pub fn is_balanced(&self) -> bool {
+        let parts = [self.read, self.overwritten, self.empty, self.damaged, self.listed];
+        self.written.chunks == parts.iter().map(|amount| amount.chunks).sum::<u64>()
+            && self.written.bytes == parts.iter().map(|amount| amount.bytes).sum::<u64>()
+    }
+}
