@@ -1,65 +1,135 @@
 //! The tracing service as a state machine: no sockets, no clock, no threads.
 //!
-//! A shell (the daemon, or the in-process backend of the client crate) feeds it with `handle_*` calls and takes what
-//! comes out with `poll_*` calls. Time is a parameter ([`ClockReadings`]), randomness a seed, memory comes from a function that
-//! the shell passes in. One seed and one list of calls give the same outputs, byte for byte.
+//! A shell (the daemon, or the in-process backend of the client crate) feeds it with `handle_*` calls and
+//! takes what comes out with `poll_*` calls. Time is a parameter ([`ClockReadings`]), randomness a seed,
+//! memory comes from a function that the shell passes in. One seed and one list of calls give the same
+//! outputs, byte for byte.
 //!
 //! ```text
-//! impl Service {
-//!     fn new(options: ServiceOptions) -> Service;
-//!         // ServiceOptions { seed: u64, uid: i32 (ours), version: String ("Perfetto v58.0-watershed..."), system: SystemInfo,
-//!         //                  scraping_by_default: bool, memory: MemoryFactory = Box<dyn FnMut(usize) -> io::Result<SharedMemory> + Send> }
+//!                 handle_producer_*, handle_commit_data ...            handle_enable_tracing, read_* ...
+//!   producers  ------------------------------------------> Service <-------------------------------------- consumers
+//!              <-- Output::Producer: set-up, start, stop,    |   ^     -- Output::Consumer: ended, flushed -->
+//!                  flush, shared memory                      |   |
+//!                                                 poll_timeout   handle_timeout          poll_file, handle_file_done
+//!                                                            v   |                                 |
+//!                                                        the shell's clocks                  the shell's files
+//! ```
 //!
-//!     // --- producers: one call per method of the producer port
-//!     fn handle_producer_connect(&mut self, hello: ProducerHello) -> Result<ProducerWelcome, ConnectError>;
-//!         // ProducerHello { identity: PeerIdentity, name, sdk_version, page_size_hint_bytes: u32, shm_size_hint_bytes: u32,
-//!         //                 scraping: ScrapingMode::{Default, Enabled, Disabled}, memory: ProducerMemory::{FromService, Provided(SharedMemory), Emulated} }
-//!         // ProducerWelcome { producer_id, using_provided_memory: bool, emulated: bool }  (direct patching: always)
-//!     fn handle_producer_disconnect(&mut self, ProducerId, now: &ClockReadings);
-//!     fn handle_register_data_source(&mut self, ProducerId, descriptor: &[u8] /* DataSourceDescriptor, kept as it is */, now);
-//!     fn handle_update_data_source(&mut self, ProducerId, descriptor: &[u8]);
-//!     fn handle_unregister_data_source(&mut self, ProducerId, name: &str, now);
-//!     fn handle_register_trace_writer(&mut self, ProducerId, writer_id: u32, target_buffer: u32);
-//!     fn handle_unregister_trace_writer(&mut self, ProducerId, writer_id: u32);
-//!     fn handle_commit_data(&mut self, ProducerId, &protos::CommitDataRequest);      // no time: what it completes is due at once
-//!     fn handle_data_source_started(&mut self, ProducerId, InstanceId, now);
-//!     fn handle_data_source_stopped(&mut self, ProducerId, InstanceId, now);
+//! What a shell does, in this order, each time that anything happens:
 //!
-//!     // --- consumers
-//!     fn handle_consumer_connect(&mut self, identity: PeerIdentity) -> ConsumerId;
-//!     fn handle_consumer_disconnect(&mut self, ConsumerId, now);
-//!     fn handle_enable_tracing(&mut self, ConsumerId, EnableTracing<'_>, now) -> Result<SessionId, EnableError>;
-//!         // EnableTracing { config: &[u8] (binary TraceConfig, echoed byte for byte), file: OutputFile }
-//!         // OutputFile::{ None, Provided (the shell holds an open file), Create(&mut dyn FnMut(&str) -> Result<(), String>) }
-//!     fn handle_start_tracing(&mut self, ConsumerId, now);
-//!     fn handle_disable_tracing(&mut self, ConsumerId, now);
-//!     fn handle_flush(&mut self, ConsumerId, timeout_ms: u32, FlushFlags, now) -> Result<FlushId, FlushRefused>;   // answer: ConsumerEvent::FlushDone
-//!     fn handle_free_buffers(&mut self, ConsumerId, now);
-//!     fn read_packets(&mut self, ConsumerId, &mut PacketBatch, now) -> ReadProgress;   // ReadBuffers: slices without Trace preamble, 32 KiB
-//!     fn read_framed(&mut self, ConsumerId, &mut Vec<u8>, now) -> ReadProgress;        // as in a trace file, appended, about 1 MiB a call
-//!         // ReadProgress::{More, Done, Refused(reason)}: call until Done
-//!     fn trace_stats(&self, ConsumerId) -> Option<protos::TraceStats>;
-//!     fn data_sources(&self) -> impl Iterator<Item = RegisteredDataSource<'_>>;        // names that a config may ask for
-//!     fn session_state(&self, SessionId) -> Option<SessionState>;
+//! 1. It reads its clocks and makes the call that fits: one `handle_*` for each message of a peer, or
+//!    [`Service::handle_timeout`] when [`Service::poll_timeout`] says that something is due.
+//! 2. It delivers what [`Service::poll_output`] gives, until there is nothing more. What is addressed to a
+//!    peer that has gone is dropped.
+//! 3. If it has sessions with files, it does what [`Service::poll_file`] says, until there is nothing more.
 //!
-//!     // --- time
-//!     fn poll_timeout(&self) -> Deadlines;             // Deadlines { monotonic_ns, boottime_ns: Option<u64> }; .wait_ns(&now)
-//!     fn handle_timeout(&mut self, now);
+//! Everything is one `&mut` call at a time: a shell with threads puts a lock around the service.
 //!
-//!     // --- what comes out, in order; drain until None after every handle_* call
-//!     fn poll_output(&mut self) -> Option<Output>;
-//!         // Output::Producer(ProducerId, ProducerCommand) | Output::Consumer(ConsumerId, ConsumerEvent) | Output::Warning(Warning)
-//!         // ProducerCommand::{ SetupTracing { memory: Option<SharedMemory> (None: adopted), page_size_bytes },
-//!         //      SetupDataSource { instance_id, config: Arc<[u8]> (binary DataSourceConfig) }, StartDataSource { same },
-//!         //      StopDataSource { instance_id }, Flush { request_id: u64, instance_ids, flags }, ClearIncrementalState { instance_ids } }
-//!         // ConsumerEvent::{ TracingDisabled { session_id, error: Option<String> }, FlushDone { flush_id, success },
-//!         //      InstanceStates.., AllDataSourcesStarted }
+//! Non-goals: transport, permissions of sockets, and the reading of clocks belong to shells. Triggers,
+//! clones, filters, compression and detached sessions are not here yet; configs that need them for a right
+//! trace are refused with a message that says so.
 //!
-//!     // --- sessions that write into a file: the shell owns the file
-//!     fn poll_file(&mut self, block: &mut Vec<u8>, now) -> Option<FileAction>;
-//!         // fills `block` (cleared first). FileAction::{ Write(SessionId), Sync(SessionId), Close(SessionId) };
-//!         // after each, before the next poll_file: handle_file_done(SessionId, Result<(), String>, now)
-//!     fn handle_file_done(&mut self, SessionId, Result<(), String>, now);
+//! # Example
+//!
+//! A producer in the same process, and a session of two packets:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use prost::Message;
+//! use watershed_service::*;
+//! use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
+//! use watershed_wire::protos::{self, commit_data_request::ChunksToMove};
+//!
+//! let mut service = Service::new(ServiceOptions {
+//!     seed: 1,
+//!     uid: 0,
+//!     version: "Perfetto v58.0-example".to_owned(),
+//!     system: SystemInfo::default(),
+//!     scraping_by_default: false,
+//!     memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
+//! });
+//! let now = ClockReadings::default(); // A shell reads its clocks here.
+//!
+//! // A producer comes and offers a data source.
+//! let producer = service.handle_producer_connect(ProducerHello::default())?.producer_id;
+//! let source = protos::DataSourceDescriptor { name: Some("my.source".to_owned()), ..Default::default() };
+//! service.handle_register_data_source(producer, &source.encode_to_vec(), &now);
+//!
+//! // A consumer asks for it, with a buffer of 64 KiB.
+//! let consumer = service.handle_consumer_connect(PeerIdentity::default());
+//! let config = [0x0a, 2, 8, 64, 0x12, 13, 0x0a, 11, 0x0a, 9, b'm', b'y', b'.', b's', b'o', b'u', b'r', b'c', b'e'];
+//! service.handle_enable_tracing(consumer, &config, OutputFile::None, &now)?;
+//!
+//! // The producer is told where to write.
+//! let (mut memory, mut target_buffer) = (None, 0);
+//! while let Some(output) = service.poll_output() {
+//!     match output {
+//!         Output::Producer(_, ProducerCommand::SetupTracing { memory: Some(shared), page_size_bytes }) => {
+//!             memory = Some(Smb::new(shared, page_size_bytes)?);
+//!         }
+//!         Output::Producer(_, ProducerCommand::SetupDataSource { config, .. }) => {
+//!             target_buffer = protos::DataSourceConfig::decode(&config[..])?.target_buffer();
+//!         }
+//!         _ => {}
+//!     }
 //! }
+//!
+//! // It writes two packets into a chunk and commits it.
+//! let memory = memory.expect("memory is set up before the first data source");
+//! let chunk = memory.try_acquire(0, PageLayout::Div1)?;
+//! let packet = [2, 0x40, 7]; // Two bytes: TracePacket { timestamp: 7 }
+//! memory.write_payload(&chunk, 0, &[packet, packet].concat());
+//! memory.write_header(&chunk, ChunkHeader { chunk_id: 0, writer_id: 1, fragments: 2, flags: ChunkFlags::NONE });
+//! let place = ChunksToMove {
+//!     page: Some(chunk.page() as u32),
+//!     chunk: Some(chunk.index() as u32),
+//!     target_buffer: Some(target_buffer),
+//!     ..Default::default()
+//! };
+//! memory.complete(chunk)?;
+//! service.handle_commit_data(producer, &protos::CommitDataRequest { chunks_to_move: vec![place], ..Default::default() });
+//!
+//! // The consumer stops the session and reads it, as it would lie in a file.
+//! service.handle_disable_tracing(consumer, &now);
+//! let mut trace = Vec::new();
+//! while service.read_framed(consumer, &mut trace, &now) == ReadProgress::More {}
+//! let trace = protos::Trace::decode(&trace[..])?;
+//! assert_eq!(trace.packet.iter().filter(|packet| packet.timestamp() == 7).count(), 2);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
+
+mod buffers;
+mod clock;
+mod consumer;
+mod emit;
+mod error;
+mod ids;
+pub mod limits;
+mod options;
+mod output;
+mod producer;
+mod proto_bytes;
+mod read;
+mod service;
+mod session;
+mod timer;
+
+pub use clock::ClockReadings;
+pub use consumer::OutputFile;
+pub use emit::SYNC_MARKER;
+pub use error::{ConnectError, EnableError, FlushRefused};
+pub use ids::{BufferId, ConsumerId, FlushId, InstanceId, SessionId};
+pub use options::{MemoryFactory, ServiceOptions, SystemInfo};
+pub use output::{
+    ConsumerEvent, FileAction, FlushFlags, ObservedEvents, Output, ProducerCommand, ReadProgress, Warning,
+};
+pub use producer::{
+    ConnectedProducer, PeerIdentity, ProducerHello, ProducerMemory, ProducerWelcome, RegisteredDataSource,
+    ScrapingMode,
+};
+pub use read::{PacketBatch, RESERVED_FIELDS};
+pub use service::Service;
+pub use session::SessionState;
+pub use timer::Deadlines;
+pub use watershed_engine::ProducerId;

@@ -1,0 +1,132 @@
+//! Packets that the service itself writes. Source of their order and contents: spec, service section 6.
+//!
+//! ```text
+//!   before the data of a pass                                          after it, if all was read
+//!   clocks (initial, then drift) - sync marker - config - uuid -       read_tracing_buffers_completed - stats
+//!   provenance - system info - lifecycle events - other sessions
+//!              once: config, uuid, provenance, system info
+//! ```
+
+mod packet;
+mod stats;
+
+use prost::Message;
+use watershed_wire::protos;
+use watershed_wire::protos::tracing_service_event::EventType;
+
+use crate::buffers::BufferTable;
+use crate::clock::{BOOTTIME_CLOCK_ID, ClockReadings};
+use crate::ids::SessionId;
+use crate::read::Sink;
+use crate::service::Service;
+use crate::session::Session;
+pub use packet::SYNC_MARKER;
+use packet::{Stamp, field, service_packet, sync_marker_packet};
+
+impl Service {
+    /// Writes what comes before the producers' packets in a pass. False if the sink ran out of room.
+    pub(crate) fn emit_before_data(
+        &mut self,
+        session_id: SessionId,
+        sink: &mut impl Sink,
+        now: &ClockReadings,
+    ) -> bool {
+        let Some(session) = self.sessions.get_mut(&session_id) else { return true };
+        let mut out = Emitter { sink, uid: self.options.uid, has_room: true };
+        let builtin = *session.config.builtin();
+        let primary_clock = builtin.primary_trace_clock.unwrap_or(BOOTTIME_CLOCK_ID as i32);
+        for clocks in session.pending.initial_clocks.take().into_iter().chain(session.pending.clocks.drain())
+        {
+            out.message(field::CLOCK_SNAPSHOT, None, &clocks.to_proto(primary_clock));
+        }
+        if std::mem::take(&mut session.pending.sync_marker) {
+            out.packet(&sync_marker_packet(out.uid));
+        }
+        let once = !std::mem::replace(&mut session.pending.once_done, true);
+        if once {
+            if !builtin.disable_trace_config() {
+                out.bytes(field::TRACE_CONFIG, None, session.config.bytes());
+            }
+            let (msb, lsb) = session.uuid;
+            out.message(field::TRACE_UUID, None, &protos::TraceUuid { msb: Some(msb), lsb: Some(lsb) });
+            let provenance = provenance(session, &self.buffers);
+            out.message(field::TRACE_PROVENANCE, Some(now.boottime_ns), &provenance);
+            if !builtin.disable_system_info() {
+                let system_info = self.options.system.to_proto(&self.options.version);
+                out.message(field::SYSTEM_INFO, None, &system_info);
+            }
+        }
+        let events = session.pending.events.drain();
+        if !builtin.disable_service_events() {
+            for (at_ns, event) in events {
+                out.message(field::SERVICE_EVENT, Some(at_ns), &event);
+            }
+        }
+        for (at_ns, event) in session.pending.concurrent.drain(..) {
+            out.message(field::CONCURRENT_SESSION_EVENT, Some(at_ns), &event);
+        }
+        out.has_room
+    }
+
+    /// Writes what ends a pass that has read everything. False if the sink ran out of room.
+    pub(crate) fn emit_after_data(
+        &mut self,
+        session_id: SessionId,
+        sink: &mut impl Sink,
+        now: &ClockReadings,
+    ) -> bool {
+        let Some(session) = self.sessions.get_mut(&session_id) else { return true };
+        let events = !session.config.builtin().disable_service_events();
+        let stats_wanted = std::mem::take(&mut session.pending.stats);
+        let stats = stats_wanted.then(|| self.stats_of(session_id)).flatten();
+        let mut out = Emitter { sink, uid: self.options.uid, has_room: true };
+        if events {
+            let completed = EventType::ReadTracingBuffersCompleted(true);
+            let event = protos::TracingServiceEvent { event_type: Some(completed) };
+            out.message(field::SERVICE_EVENT, Some(now.boottime_ns), &event);
+        }
+        if let Some(stats) = stats {
+            out.message(field::TRACE_STATS, None, &stats);
+        }
+        out.has_room
+    }
+}
+
+/// Puts packets into a sink until it has no room.
+struct Emitter<'a, S> {
+    sink: &'a mut S,
+    uid: i32,
+    has_room: bool,
+}
+
+impl<S: Sink> Emitter<'_, S> {
+    fn message(&mut self, number: u32, timestamp_ns: Option<u64>, message: &impl Message) {
+        self.bytes(number, timestamp_ns, &message.encode_to_vec());
+    }
+
+    fn bytes(&mut self, number: u32, timestamp_ns: Option<u64>, content: &[u8]) {
+        self.packet(&service_packet(Stamp { uid: self.uid, timestamp_ns }, number, content));
+    }
+
+    fn packet(&mut self, packet: &[u8]) {
+        self.has_room = self.has_room && self.sink.packet(&[packet], &[]);
+    }
+}
+
+/// Which sequences each buffer knows, and whose they are. Those that were never read get their number here.
+fn provenance(session: &mut Session, buffers: &BufferTable) -> protos::TraceProvenance {
+    let mut listed = Vec::with_capacity(session.buffers.len());
+    for buffer_id in &session.buffers {
+        let Some(buffer) = buffers.get(*buffer_id) else { continue };
+        let sequences = buffer.trace.writer_stats().map(|writer| {
+            let sequence =
+                session.sequences.get_or_add(writer.producer_id, writer.writer_id, writer.identity);
+            protos::trace_provenance::Sequence {
+                id: Some(sequence.id),
+                producer_id: Some(i32::from(writer.producer_id.0)),
+            }
+        });
+        listed.push(protos::trace_provenance::Buffer { sequences: sequences.collect() });
+    }
+    protos::TraceProvenance { buffers: listed }
+}

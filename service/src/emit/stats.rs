@@ -1,0 +1,92 @@
+//! Statistics of a session: of its buffers, its writers, its flushes, and of the service.
+
+use watershed_engine::BufferStats;
+use watershed_wire::protos;
+use watershed_wire::protos::trace_stats;
+
+use crate::ids::{ConsumerId, SessionId};
+use crate::service::Service;
+
+/// Inclusive upper bounds of the buckets of chunk payload sizes, in bytes; one bucket for larger ones
+/// follows.
+const HISTOGRAM_BOUNDS_BYTES: [i64; 10] = [8, 32, 128, 512, 1024, 2048, 4096, 8192, 12288, 16384];
+
+impl Service {
+    /// Statistics of the consumer's session as they are now, `None` if it has none.
+    pub fn trace_stats(&mut self, consumer_id: ConsumerId) -> Option<protos::TraceStats> {
+        self.stats_of(self.session_of(consumer_id)?)
+    }
+
+    pub(crate) fn stats_of(&mut self, session_id: SessionId) -> Option<protos::TraceStats> {
+        let (producers, sources, sessions) = (self.producers.len(), self.sources.len(), self.sessions.len());
+        let session = self.sessions.get_mut(&session_id)?;
+        let histograms = !session.config.builtin().disable_chunk_usage_histograms();
+        let mut buffer_stats = Vec::with_capacity(session.buffers.len());
+        let mut writer_stats = Vec::new();
+        for (index, buffer_id) in session.buffers.iter().enumerate() {
+            let Some(buffer) = self.buffers.get(*buffer_id) else { continue };
+            buffer_stats.push(of_buffer(buffer.trace.stats()));
+            if !histograms {
+                continue;
+            }
+            for writer in buffer.trace.writer_stats() {
+                let sequence =
+                    session.sequences.get_or_add(writer.producer_id, writer.writer_id, writer.identity);
+                writer_stats.push(trace_stats::WriterStats {
+                    sequence_id: Some(u64::from(sequence.id)),
+                    buffer: Some(index as u32),
+                    chunk_payload_histogram_counts: writer.bucket_count.to_vec(),
+                    chunk_payload_histogram_sum: writer.bucket_sum.iter().map(|sum| *sum as i64).collect(),
+                });
+            }
+        }
+        Some(protos::TraceStats {
+            buffer_stats,
+            producers_connected: Some(producers as u32),
+            producers_seen: Some(self.counters.producers_seen),
+            data_sources_registered: Some(sources as u32),
+            data_sources_seen: Some(self.counters.last_instance_id),
+            tracing_sessions: Some(sessions as u32),
+            total_buffers: Some(self.buffers.len() as u32),
+            chunks_discarded: Some(self.counters.chunks_discarded),
+            patches_discarded: Some(self.counters.patches_discarded),
+            invalid_packets: Some(session.counters.invalid_packets),
+            filter_stats: None,
+            flushes_requested: Some(session.counters.flushes_requested),
+            flushes_succeeded: Some(session.counters.flushes_succeeded),
+            flushes_failed: Some(session.counters.flushes_failed),
+            final_flush_outcome: session.counters.final_flush_outcome.map(i32::from),
+            chunk_payload_histogram_def: if histograms {
+                HISTOGRAM_BOUNDS_BYTES.to_vec()
+            } else {
+                Vec::new()
+            },
+            writer_stats,
+        })
+    }
+}
+
+fn of_buffer(stats: &BufferStats) -> trace_stats::BufferStats {
+    trace_stats::BufferStats {
+        bytes_written: Some(stats.bytes_written),
+        chunks_written: Some(stats.chunks_written),
+        chunks_overwritten: Some(stats.chunks_overwritten),
+        write_wrap_count: Some(stats.write_wrap_count),
+        patches_succeeded: Some(stats.patches_succeeded),
+        patches_failed: Some(stats.patches_failed),
+        readaheads_succeeded: Some(stats.readaheads_succeeded),
+        readaheads_failed: Some(stats.readaheads_failed),
+        abi_violations: Some(stats.abi_violations),
+        chunks_rewritten: Some(stats.chunks_rewritten),
+        chunks_committed_out_of_order: Some(stats.chunks_committed_out_of_order),
+        buffer_size: Some(stats.buffer_size),
+        bytes_overwritten: Some(stats.bytes_overwritten),
+        bytes_read: Some(stats.bytes_read),
+        padding_bytes_written: Some(stats.padding_bytes_written),
+        padding_bytes_cleared: Some(stats.padding_bytes_cleared),
+        chunks_read: Some(stats.chunks_read),
+        chunks_discarded: Some(stats.chunks_discarded),
+        trace_writer_packet_loss: Some(stats.trace_writer_packet_loss),
+        chunks_relocated: Some(stats.chunks_relocated),
+    }
+}

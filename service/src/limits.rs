@@ -1,0 +1,85 @@
+//! Every limit of the service by name, and how they relate. Source: spec, service appendix B.
+
+/// One millisecond in the unit in which the core counts.
+pub const NS_PER_MS: u64 = 1_000_000;
+
+/// Producers connected at one time. Ids are 16 bits and 0 is never given out.
+pub const PRODUCERS_MAX: usize = u16::MAX as usize;
+/// Buffers alive at one time over all sessions. Ids are 16 bits and 0 is never given out.
+pub const BUFFERS_MAX: usize = u16::MAX as usize;
+/// Sessions at one time, whatever their state.
+pub const SESSIONS_MAX: usize = 15;
+/// Sessions at one time for one user id.
+pub const SESSIONS_PER_UID_MAX: usize = 5;
+/// Buffers of one session.
+pub const BUFFERS_PER_SESSION_MAX: usize = 128;
+/// The largest buffer, in KiB: its size in bytes must fit 32 bits.
+pub const BUFFER_SIZE_KB_MAX: u32 = u32::MAX / 1024;
+/// Flushes of one session that wait for acknowledgements.
+pub const PENDING_FLUSHES_MAX: usize = 1000;
+
+/// The longest `duration_ms`: seven days.
+pub const DURATION_MS_MAX: u32 = 7 * 24 * 3600 * 1000;
+/// The longest `duration_ms` with `enable_extra_guardrails`: one day.
+pub const DURATION_MS_MAX_GUARDRAIL: u32 = 24 * 3600 * 1000;
+/// Sum of all buffers with `enable_extra_guardrails`, unless the config raises it.
+pub const GUARDRAIL_BUFFERS_KB_MAX: u64 = 128 * 1024;
+/// With `enable_extra_guardrails`, two sessions of one name start at least this far apart.
+pub const GUARDRAIL_SAME_NAME_INTERVAL_NS: u64 = 300 * 1000 * NS_PER_MS;
+
+/// How long a flush waits for its producers where neither request nor config says so.
+pub const FLUSH_TIMEOUT_MS_DEFAULT: u32 = 5000;
+/// How long a stop waits for its data sources where the config does not say so.
+pub const STOP_TIMEOUT_MS_DEFAULT: u32 = 5000;
+/// How long after the start data sources that have not started are noted in the trace.
+pub const SLOW_START_MS: u32 = 20_000;
+/// Names in one "slow data sources" event.
+pub const SLOW_SOURCES_MAX: usize = 32;
+/// Period of clock snapshots, sync markers and statistics where the config does not say so.
+pub const SNAPSHOT_INTERVAL_MS_DEFAULT: u32 = 10_000;
+/// A clock has drifted, and a snapshot is worth keeping, when it moved this much against BOOTTIME.
+pub const CLOCK_DRIFT_NS_MIN: u64 = 10 * NS_PER_MS;
+/// Clock snapshots kept between two reads.
+pub const CLOCK_SNAPSHOTS_MAX: usize = 16;
+/// Flush events of one type kept between two reads.
+pub const FLUSH_EVENTS_MAX: usize = 64;
+
+/// Period of writes into the file where the config does not say so.
+pub const FILE_WRITE_PERIOD_MS_DEFAULT: u32 = 5000;
+/// The shortest period of writes into the file.
+pub const FILE_WRITE_PERIOD_MS_MIN: u32 = 100;
+/// Period of flushes of a session that writes into a file at least this often; one that writes less often is
+/// flushed before each write.
+pub const FILE_FLUSH_PERIOD_MS: u32 = 5000;
+
+/// Events about other sessions kept between two reads.
+pub const CONCURRENT_EVENTS_MAX: usize = 4096;
+
+/// A read for a consumer ends after this many bytes, the packet that crosses the line included.
+pub const READ_PACKETS_BYTES: usize = 32 * 1024;
+/// A block for a file ends after this many bytes, the packet that crosses the line included.
+pub const READ_FRAMED_BYTES: usize = 1 << 20;
+
+/// Writer ids that a producer may use are 1 to this.
+pub const WRITER_ID_MAX: u32 = 32_767;
+/// Patches in one entry of a commit request.
+pub const PATCHES_PER_ENTRY_MAX: usize = 1024;
+/// Bytes of one patch: a redundant varint of four bytes.
+pub const PATCH_BYTES: usize = 4;
+/// A chunk sent by message, header included. What a record of the trace buffer can hold is one byte less.
+pub const EMULATED_CHUNK_BYTES_MAX: usize = 64 * 1024;
+
+/// Sequence id of the packets that the service writes itself.
+pub const SERVICE_SEQUENCE_ID: u32 = 1;
+/// Producers' sequence ids start here.
+pub const FIRST_PRODUCER_SEQUENCE_ID: u32 = SERVICE_SEQUENCE_ID + 1;
+
+// What would break silently if one constant changed without the others.
+const _: () = assert!(SESSIONS_PER_UID_MAX <= SESSIONS_MAX);
+const _: () = assert!(SESSIONS_MAX * BUFFERS_PER_SESSION_MAX <= BUFFERS_MAX, "buffer ids cannot run out");
+const _: () = assert!(DURATION_MS_MAX_GUARDRAIL <= DURATION_MS_MAX);
+const _: () = assert!(GUARDRAIL_BUFFERS_KB_MAX <= BUFFER_SIZE_KB_MAX as u64);
+const _: () = assert!(FILE_WRITE_PERIOD_MS_MIN <= FILE_WRITE_PERIOD_MS_DEFAULT);
+const _: () = assert!(FLUSH_TIMEOUT_MS_DEFAULT <= SLOW_START_MS && STOP_TIMEOUT_MS_DEFAULT <= SLOW_START_MS);
+const _: () = assert!(READ_PACKETS_BYTES < READ_FRAMED_BYTES);
+const _: () = assert!(WRITER_ID_MAX <= u16::MAX as u32);

@@ -1,0 +1,82 @@
+//! What the shell tells the service once, at the start.
+
+use std::fmt;
+use std::sync::Arc;
+
+use watershed_smb::{MapError, SharedMemory};
+use watershed_wire::protos;
+
+/// Makes the memory that the service shares with one producer; the argument is its size in bytes, a multiple
+/// of 4096.
+pub type MemoryFactory = Box<dyn FnMut(usize) -> Result<Arc<SharedMemory>, MapError> + Send>;
+
+/// What the service is told at its start.
+pub struct ServiceOptions {
+    /// Seed of everything that the service draws at random (trace ids).
+    pub seed: u64,
+    /// User id that the service runs as: written into its own packets, and the one that lockdown lets
+    /// through.
+    pub uid: i32,
+    /// Name and version that goes into traces. Readers of traces expect it to begin with `Perfetto vNN`, NN
+    /// at least 54.
+    pub version: String,
+    /// What to write into each trace about this machine.
+    pub system: SystemInfo,
+    /// Whether the memory of a producer that does not say is scraped. Upstream's daemon: no.
+    pub scraping_by_default: bool,
+    /// Makes the memory shared with a producer that brings none.
+    pub memory: MemoryFactory,
+}
+
+impl fmt::Debug for ServiceOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServiceOptions")
+            .field("seed", &self.seed)
+            .field("uid", &self.uid)
+            .field("version", &self.version)
+            .field("system", &self.system)
+            .field("scraping_by_default", &self.scraping_by_default)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The machine, as a trace describes it. What is not known stays empty and is not written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SystemInfo {
+    /// `uname`: name of the system ("Linux").
+    pub sysname: String,
+    /// `uname`: version of the build.
+    pub version: String,
+    /// `uname`: release.
+    pub release: String,
+    /// `uname`: machine ("x86_64").
+    pub machine: String,
+    /// Page size of the system.
+    pub page_size_bytes: Option<u32>,
+    /// Offset of local time from UTC.
+    pub timezone_off_mins: Option<i32>,
+    /// Processors that the system has configured.
+    pub num_cpus: Option<u32>,
+    /// Physical memory.
+    pub system_ram_bytes: Option<u64>,
+}
+
+impl SystemInfo {
+    pub(crate) fn to_proto(&self, service_version: &str) -> protos::SystemInfo {
+        let known = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        protos::SystemInfo {
+            utsname: Some(protos::Utsname {
+                sysname: known(&self.sysname),
+                version: known(&self.version),
+                release: known(&self.release),
+                machine: known(&self.machine),
+            }),
+            tracing_service_version: known(&service_version.to_owned()),
+            page_size: self.page_size_bytes,
+            timezone_off_mins: self.timezone_off_mins,
+            num_cpus: self.num_cpus,
+            system_ram_bytes: self.system_ram_bytes,
+            ..Default::default()
+        }
+    }
+}

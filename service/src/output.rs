@@ -1,0 +1,210 @@
+//! What comes out of the service, for the shell to deliver.
+
+use std::sync::Arc;
+
+use watershed_engine::ProducerId;
+use watershed_smb::SharedMemory;
+
+use crate::ids::{ConsumerId, FlushId, InstanceId, SessionId};
+
+/// One thing to deliver. To be delivered in the order in which
+/// [`Service::poll_output`](crate::Service::poll_output) gives them.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// A command for a producer.
+    Producer(ProducerId, ProducerCommand),
+    /// An answer or event for a consumer.
+    Consumer(ConsumerId, ConsumerEvent),
+    /// Something that a person should be told.
+    Warning(Warning),
+}
+
+/// A command for a producer: one element of its asynchronous stream. For one instance set-up comes before
+/// start, and both before any flush; memory comes before the first set-up.
+#[derive(Clone, Debug)]
+pub enum ProducerCommand {
+    /// The shared memory is ready. Once per connection.
+    SetupTracing {
+        /// To be handed over, if the service made it; `None` if it is the memory that the producer brought,
+        /// or if chunks travel by message.
+        memory: Option<Arc<SharedMemory>>,
+        /// Size of the pages in it.
+        page_size_bytes: usize,
+    },
+    /// Prepare an instance of a data source.
+    SetupDataSource {
+        /// Its number in all later messages.
+        instance_id: InstanceId,
+        /// Binary `DataSourceConfig`, with everything that the service does not know still in it.
+        config: Arc<[u8]>,
+    },
+    /// Start it. The config is the same, byte for byte.
+    StartDataSource {
+        /// Its number.
+        instance_id: InstanceId,
+        /// Binary `DataSourceConfig`.
+        config: Arc<[u8]>,
+    },
+    /// Stop it, or forget it if it has only been set up.
+    StopDataSource {
+        /// Its number.
+        instance_id: InstanceId,
+    },
+    /// Commit everything that these instances have written, then acknowledge by
+    /// `CommitDataRequest.flush_request_id`.
+    Flush {
+        /// The number to acknowledge with.
+        request_id: FlushId,
+        /// Whom it concerns.
+        instance_ids: Vec<InstanceId>,
+        /// Who asks and why, as given to the consumer's call.
+        flags: FlushFlags,
+    },
+    /// Start incremental state (interned strings and the like) afresh.
+    ClearIncrementalState {
+        /// Whom it concerns.
+        instance_ids: Vec<InstanceId>,
+    },
+}
+
+/// An answer or event for a consumer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConsumerEvent {
+    /// The session has ended; its data can be read (unless it went into a file) until it is freed.
+    TracingDisabled {
+        /// Which session.
+        session_id: SessionId,
+        /// Why it failed, if it did.
+        error: Option<String>,
+    },
+    /// A flush that the consumer asked for is over.
+    FlushDone {
+        /// Which flush.
+        flush_id: FlushId,
+        /// Whether everyone asked has answered in time.
+        success: bool,
+    },
+    /// A data source instance has started or stopped.
+    InstanceState {
+        /// Name of its producer.
+        producer_name: String,
+        /// Name of the data source.
+        data_source_name: String,
+        /// Whether it is started. Set-up but not started reads as stopped.
+        started: bool,
+    },
+    /// Every data source of the session has started. At most once a session.
+    AllDataSourcesStarted {
+        /// Which session.
+        session_id: SessionId,
+    },
+}
+
+/// What a consumer wants to be told beside answers. The values are the bits of the consumer port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObservedEvents(pub u32);
+
+impl ObservedEvents {
+    /// Nothing.
+    pub const NONE: ObservedEvents = ObservedEvents(0);
+    /// [`ConsumerEvent::InstanceState`].
+    pub const INSTANCE_STATES: ObservedEvents = ObservedEvents(1);
+    /// [`ConsumerEvent::AllDataSourcesStarted`].
+    pub const ALL_DATA_SOURCES_STARTED: ObservedEvents = ObservedEvents(2);
+
+    /// Both sets.
+    pub const fn and(self, other: ObservedEvents) -> ObservedEvents {
+        ObservedEvents(self.0 | other.0)
+    }
+
+    /// Whether all of `other` is in this set.
+    pub const fn contains(self, other: ObservedEvents) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// Why a flush is made and who asked for it, as producers see it: bits 0 to 3 the reason, 4 to 7 the
+/// initiator, 8 to 11 what a clone is for. All zero: unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlushFlags(pub u64);
+
+impl FlushFlags {
+    /// The service's own, at intervals.
+    pub const PERIODIC: FlushFlags = FlushFlags::new(1, 1);
+    /// The service's own, before the session stops.
+    pub const STOP: FlushFlags = FlushFlags::new(2, 1);
+    /// Asked for by a program through its consumer library.
+    pub const EXPLICIT: FlushFlags = FlushFlags::new(4, 3);
+
+    const REASON_MASK: u64 = 0xf;
+
+    const fn new(reason: u64, initiator: u64) -> FlushFlags {
+        FlushFlags(initiator << 4 | reason)
+    }
+
+    /// Whether data sources that are late for such a flush are noted in the trace: at a stop (2) and for a
+    /// clone (3), where their data is lost.
+    pub(crate) fn names_late_sources(self) -> bool {
+        matches!(self.0 & Self::REASON_MASK, 2 | 3)
+    }
+}
+
+/// How far a read got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum ReadProgress {
+    /// The batch is full: read again.
+    More,
+    /// Everything that can be read now has been.
+    Done,
+    /// There is nothing to read: no session, or one that writes into a file. What the consumer port answers
+    /// with an empty reply.
+    Nothing,
+}
+
+/// What the shell has to do for a session that writes into a file, in this order of events: any number of
+/// writes, each maybe followed by a sync; at the end a sync and a close.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileAction {
+    /// Write the whole block.
+    Write(SessionId),
+    /// Make what was written durable (`fdatasync`).
+    Sync(SessionId),
+    /// Close the file. The session will not write again.
+    Close(SessionId),
+}
+
+/// Something that a person should be told: the service goes on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Warning {
+    /// The memory for a producer could not be made; it takes part in no session until the next one tries
+    /// again.
+    #[error("no shared memory of {size_bytes} bytes for producer {producer_name:?}: {reason}")]
+    NoSharedMemory {
+        /// Whose memory.
+        producer_name: String,
+        /// How much was wanted.
+        size_bytes: usize,
+        /// What the system said.
+        reason: String,
+    },
+    /// The config asks for something that this service does not do; the session runs without it.
+    #[error("session {session_id}: {field} is not supported, {instead}")]
+    ConfigIgnored {
+        /// Whose config.
+        session_id: SessionId,
+        /// Which field.
+        field: &'static str,
+        /// What is done instead.
+        instead: &'static str,
+    },
+    /// A session's file could not be written, the session ends.
+    #[error("session {session_id}: writing the trace file failed: {reason}")]
+    FileFailed {
+        /// Whose file.
+        session_id: SessionId,
+        /// What the system said.
+        reason: String,
+    },
+}

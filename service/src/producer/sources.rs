@@ -1,0 +1,160 @@
+//! What producers offer: registered data sources.
+
+use prost::Message;
+use watershed_engine::ProducerId;
+use watershed_wire::protos;
+
+use crate::clock::ClockReadings;
+use crate::ids::InstanceId;
+use crate::service::Service;
+use crate::session::InstanceState;
+
+/// A registered data source: the descriptor as it came, with fields that the service does not know, and what
+/// it needs of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub(crate) producer_id: ProducerId,
+    pub(crate) descriptor: Descriptor,
+    pub(crate) descriptor_bytes: Vec<u8>,
+}
+
+/// The part of a `DataSourceDescriptor` that the service acts on.
+#[derive(Clone, Debug)]
+pub(crate) struct Descriptor {
+    pub(crate) name: String,
+    /// The producer's own number for the source, 0 if it has none.
+    id: u64,
+    pub(crate) will_notify_on_start: bool,
+    pub(crate) will_notify_on_stop: bool,
+    pub(crate) handles_incremental_state_clear: bool,
+    pub(crate) no_flush: bool,
+}
+
+impl Descriptor {
+    /// `None` if the bytes are no descriptor, or one without a name.
+    fn read(bytes: &[u8]) -> Option<Descriptor> {
+        let message = protos::DataSourceDescriptor::decode(bytes).ok()?;
+        let descriptor = Descriptor {
+            id: message.id(),
+            will_notify_on_start: message.will_notify_on_start(),
+            will_notify_on_stop: message.will_notify_on_stop(),
+            handles_incremental_state_clear: message.handles_incremental_state_clear(),
+            no_flush: message.no_flush(),
+            name: message.name.unwrap_or_default(),
+        };
+        Some(descriptor).filter(|descriptor| !descriptor.name.is_empty())
+    }
+}
+
+/// A registered data source, for those who ask what can be recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct RegisteredDataSource<'a> {
+    /// What a config asks for it by.
+    pub name: &'a str,
+    /// Whose it is.
+    pub producer_id: ProducerId,
+    /// Name of the producer.
+    pub producer_name: &'a str,
+    /// The binary `DataSourceDescriptor`, as it was registered.
+    pub descriptor: &'a [u8],
+}
+
+impl Service {
+    /// The registered data sources, in the order of registration.
+    pub fn data_sources(&self) -> impl Iterator<Item = RegisteredDataSource<'_>> {
+        self.sources.iter().map(|source| RegisteredDataSource {
+            name: &source.descriptor.name,
+            producer_id: source.producer_id,
+            producer_name: self
+                .producers
+                .get(&source.producer_id)
+                .map_or("", |producer| producer.name.as_str()),
+            descriptor: &source.descriptor_bytes,
+        })
+    }
+
+    /// A producer offers a data source (`descriptor` is a binary `DataSourceDescriptor`). It joins the
+    /// sessions that already ask for its name.
+    ///
+    /// Ignored: what is no descriptor, one without a name, a second one with the same non-zero id from the
+    /// same producer. Several with one name are fine, and all of them are used.
+    pub fn handle_register_data_source(
+        &mut self,
+        producer_id: ProducerId,
+        descriptor: &[u8],
+        now: &ClockReadings,
+    ) {
+        let Some(read) = Descriptor::read(descriptor) else { return };
+        if !self.producers.contains_key(&producer_id) {
+            return;
+        }
+        let known = |source: &Source| source.producer_id == producer_id && source.descriptor.id == read.id;
+        if read.id != 0 && self.sources.iter().any(known) {
+            return;
+        }
+        self.sources.push(Source { producer_id, descriptor: read, descriptor_bytes: descriptor.to_vec() });
+        let source_index = self.sources.len() - 1;
+        for session_id in self.session_ids() {
+            self.offer_source(session_id, source_index, now);
+        }
+    }
+
+    /// A producer describes a data source anew: one with the same name and non-zero id, else the call is
+    /// ignored. Instances that exist keep what they were made with.
+    pub fn handle_update_data_source(&mut self, producer_id: ProducerId, descriptor: &[u8]) {
+        let Some(read) = Descriptor::read(descriptor).filter(|read| read.id != 0) else { return };
+        let same = |source: &&mut Source| {
+            source.producer_id == producer_id
+                && source.descriptor.id == read.id
+                && source.descriptor.name == read.name
+        };
+        if let Some(source) = self.sources.iter_mut().find(same) {
+            source.descriptor = read;
+            source.descriptor_bytes = descriptor.to_vec();
+        }
+    }
+
+    /// A producer takes back one data source of this name. All its instances of that name are stopped and
+    /// count as such at once.
+    pub fn handle_unregister_data_source(
+        &mut self,
+        producer_id: ProducerId,
+        name: &str,
+        now: &ClockReadings,
+    ) {
+        let of_source = |source: &Source| source.producer_id == producer_id && source.descriptor.name == name;
+        let Some(source_index) = self.sources.iter().position(of_source) else { return };
+        for session_id in self.session_ids() {
+            self.remove_instances(session_id, producer_id, name, now);
+        }
+        self.sources.remove(source_index);
+    }
+
+    /// An instance that was to say when it has started says so. Ignored unless it is this producer's and was
+    /// waited for.
+    pub fn handle_data_source_started(
+        &mut self,
+        producer_id: ProducerId,
+        instance_id: InstanceId,
+        now: &ClockReadings,
+    ) {
+        self.acknowledge(producer_id, instance_id, InstanceState::Starting, InstanceState::Started, now);
+    }
+
+    /// An instance that was to say when it has stopped says so. Ignored unless it is this producer's and was
+    /// waited for.
+    pub fn handle_data_source_stopped(
+        &mut self,
+        producer_id: ProducerId,
+        instance_id: InstanceId,
+        now: &ClockReadings,
+    ) {
+        self.acknowledge(producer_id, instance_id, InstanceState::Stopping, InstanceState::Stopped, now);
+    }
+
+    /// One name for each registration of the producer.
+    pub(crate) fn names_of_sources(&self, producer_id: ProducerId) -> Vec<String> {
+        let of_producer = self.sources.iter().filter(|source| source.producer_id == producer_id);
+        of_producer.map(|source| source.descriptor.name.clone()).collect()
+    }
+}

@@ -1,0 +1,33 @@
+//! Reading a session back: the service's own packets and the producers', in one pass, validated and stamped.
+//!
+//! ```text
+//!   one pass                         threshold: 32 KiB for a consumer, 1 MiB for a file
+//!   +---------------------------+    +-----------------------------------------------+------------------------+
+//!   | what the service has to   |    | producers' packets, buffer by buffer          | if all was read:       |
+//!   | say (crate::emit)         | -> | engine -> fields ok? -> slices + stamp + loss | read completed, stats  |
+//!   +---------------------------+    +-----------------------------------------------+------------------------+
+//! ```
+//!
+//! Every pass begins each buffer's walk anew; that is sound, because what was read is gone. A packet that
+//! fails validation is dropped and counted; the loss that was reported with it goes to the next good packet
+//! of its sequence.
+
+mod pass;
+mod sequences;
+mod sink;
+
+use std::sync::LazyLock;
+
+use watershed_simd::fields::Rules;
+
+pub(crate) use pass::PassEnd;
+pub(crate) use sequences::SequenceTable;
+pub use sink::PacketBatch;
+pub(crate) use sink::{FramedSink, Sink};
+
+/// Top-level fields of `TracePacket` that only the service may write: what a producer sends with one of them
+/// in it is dropped.
+pub const RESERVED_FIELDS: [u32; 12] = [3, 10, 33, 35, 36, 50, 69, 79, 98, 124, 125, 133];
+
+/// What a producer's packet must keep to. Nested messages are not looked into.
+static RULES: LazyLock<Rules> = LazyLock::new(|| Rules::new().reserve(RESERVED_FIELDS));

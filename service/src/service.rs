@@ -1,0 +1,167 @@
+//! The service as a whole: what it knows, and the calls about time and output.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use watershed_engine::{Patch, ProducerId};
+
+use crate::buffers::BufferTable;
+use crate::clock::ClockReadings;
+use crate::consumer::Consumer;
+use crate::ids::{ConsumerId, SessionId};
+use crate::options::ServiceOptions;
+use crate::output::{ConsumerEvent, Output, ProducerCommand, Warning};
+use crate::producer::{Producer, Source};
+use crate::session::Session;
+use crate::timer::{Deadlines, Timer};
+
+/// The tracing service: producers, consumers, and the sessions between them. See the crate's documentation
+/// for how it is driven.
+#[derive(Debug)]
+pub struct Service {
+    pub(crate) options: ServiceOptions,
+    pub(crate) random: fastrand::Rng,
+    pub(crate) producers: BTreeMap<ProducerId, Producer>,
+    /// In the order of registration, which is the order of matching.
+    pub(crate) sources: Vec<Source>,
+    pub(crate) consumers: BTreeMap<ConsumerId, Consumer>,
+    pub(crate) sessions: BTreeMap<SessionId, Session>,
+    pub(crate) buffers: BufferTable,
+    /// Set by a config: other users' producers are kept out.
+    pub(crate) locked_down: bool,
+    /// When sessions with guardrails last started, by name: boot time.
+    pub(crate) last_start_ns_by_name: BTreeMap<String, u64>,
+    pub(crate) counters: Counters,
+    pub(crate) outputs: VecDeque<Output>,
+    /// Kept between requests for its memory only.
+    pub(crate) patch_scratch: Vec<Patch>,
+}
+
+/// Numbers given out and things counted since the service began.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    pub(crate) last_producer_id: ProducerId,
+    pub(crate) producers_seen: u64,
+    pub(crate) last_consumer_id: u64,
+    pub(crate) last_session_id: u64,
+    pub(crate) last_instance_id: u64,
+    pub(crate) last_flush_id: u64,
+    /// Chunks that did not pass the buffer stage, over all producers and sessions.
+    pub(crate) chunks_discarded: u64,
+    /// Patches that were malformed or had nowhere to go, over all producers and sessions.
+    pub(crate) patches_discarded: u64,
+}
+
+impl Service {
+    /// A service without producers, consumers and sessions.
+    pub fn new(options: ServiceOptions) -> Service {
+        Service {
+            random: fastrand::Rng::with_seed(options.seed),
+            options,
+            producers: BTreeMap::new(),
+            sources: Vec::new(),
+            consumers: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            buffers: BufferTable::default(),
+            locked_down: false,
+            last_start_ns_by_name: BTreeMap::new(),
+            counters: Counters {
+                last_producer_id: ProducerId(0),
+                producers_seen: 0,
+                last_consumer_id: 0,
+                last_session_id: 0,
+                last_instance_id: 0,
+                last_flush_id: 0,
+                chunks_discarded: 0,
+                patches_discarded: 0,
+            },
+            outputs: VecDeque::new(),
+            patch_scratch: Vec::new(),
+        }
+    }
+
+    /// The next thing to deliver. To be called until `None` after every other call: what waits here waits for
+    /// nothing else.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When [`Service::handle_timeout`] has to be called next, at the latest. Any call may change it.
+    pub fn poll_timeout(&self) -> Deadlines {
+        let mut deadlines = Deadlines::default();
+        for session in self.sessions.values() {
+            session.timers.deadlines().for_each(|deadline| deadlines.include(deadline));
+            session.flushes.values().for_each(|flush| deadlines.include(flush.deadline));
+        }
+        deadlines
+    }
+
+    /// Time has passed: everything that is due happens, what is overdue longest first. Calling it early or in
+    /// vain does no harm.
+    pub fn handle_timeout(&mut self, now: &ClockReadings) {
+        while let Some((session_id, due)) = self.most_overdue(now) {
+            match due {
+                Due::Flush(flush_id) => self.finish_flush(session_id, flush_id, now),
+                Due::Timer(timer) => {
+                    if let Some(session) = self.sessions.get_mut(&session_id) {
+                        session.timers.stop(timer);
+                    }
+                    self.fire(session_id, timer, now);
+                }
+            }
+        }
+    }
+
+    fn fire(&mut self, session_id: SessionId, timer: Timer, now: &ClockReadings) {
+        match timer {
+            Timer::Snapshot => self.periodic_snapshot(session_id, now),
+            Timer::SlowStart => self.note_slow_start(session_id, now),
+            Timer::PeriodicFlush => self.periodic_flush(session_id, now),
+            Timer::ClearIncrementalState => self.clear_incremental_state(session_id, now),
+            Timer::FileWrite => self.file_write_due(session_id, now),
+            Timer::Duration => self.duration_over(session_id, now),
+            Timer::StopTimeout => self.finish_stop(session_id, now),
+        }
+    }
+
+    /// What is overdue longest; of equals the earlier session's, and in it a flush before the timers.
+    fn most_overdue(&self, now: &ClockReadings) -> Option<(SessionId, Due)> {
+        let mut most: Option<(u64, SessionId, Due)> = None;
+        let mut consider = |overdue_ns: u64, session_id: SessionId, due: Due| {
+            if most.as_ref().is_none_or(|(longest_ns, ..)| overdue_ns > *longest_ns) {
+                most = Some((overdue_ns, session_id, due));
+            }
+        };
+        for (session_id, session) in &self.sessions {
+            for (flush_id, flush) in &session.flushes {
+                if let Some(overdue_ns) = flush.deadline.overdue_ns(now) {
+                    consider(overdue_ns, *session_id, Due::Flush(*flush_id));
+                }
+            }
+            if let Some((overdue_ns, timer)) = session.timers.most_overdue(now) {
+                consider(overdue_ns, *session_id, Due::Timer(timer));
+            }
+        }
+        most.map(|(_, session_id, due)| (session_id, due))
+    }
+
+    pub(crate) fn command(&mut self, producer_id: ProducerId, command: ProducerCommand) {
+        self.outputs.push_back(Output::Producer(producer_id, command));
+    }
+
+    pub(crate) fn tell(&mut self, consumer_id: ConsumerId, event: ConsumerEvent) {
+        self.outputs.push_back(Output::Consumer(consumer_id, event));
+    }
+
+    pub(crate) fn warn(&mut self, warning: Warning) {
+        self.outputs.push_back(Output::Warning(warning));
+    }
+
+    pub(crate) fn session_ids(&self) -> Vec<SessionId> {
+        self.sessions.keys().copied().collect()
+    }
+}
+
+enum Due {
+    Flush(crate::ids::FlushId),
+    Timer(Timer),
+}

@@ -1,0 +1,203 @@
+//! A session's config: the message to decide by, and the bytes to pass on. A struct would lose fields that
+//! the schema does not know; the trace and the data sources get them all the same.
+
+use regex_lite::Regex;
+use watershed_wire::config::{ConfigError, DataSourceConfig, ServiceFields, TraceConfig};
+use watershed_wire::protos;
+use watershed_wire::protos::data_source_config::SessionInitiator;
+
+use crate::error::EnableError;
+use crate::ids::{BufferId, SessionId};
+use crate::limits;
+
+#[derive(Debug)]
+pub(crate) struct SessionConfig {
+    config: TraceConfig,
+    pub(crate) entries: Vec<SourceEntry>,
+    /// `builtin_data_sources`, with nothing said in it if it is not there.
+    builtin: protos::trace_config::BuiltinDataSource,
+}
+
+/// One entry of `data_sources`.
+#[derive(Debug)]
+pub(crate) struct SourceEntry {
+    pub(crate) name: String,
+    /// Where it writes: an index into the session's buffers, which has been checked.
+    pub(crate) buffer_index: usize,
+    config: DataSourceConfig,
+    producer_names: Vec<String>,
+    producer_patterns: Vec<Regex>,
+    machine_names: Vec<String>,
+}
+
+/// When a session is flushed without anybody asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FlushStrategy {
+    Never,
+    Periodic { period_ms: u32 },
+    BeforeWrite,
+}
+
+impl SessionConfig {
+    /// Reads a binary `TraceConfig`. Only its form is judged here.
+    pub(super) fn read(bytes: &[u8]) -> Result<SessionConfig, EnableError> {
+        let malformed = |error: ConfigError| EnableError::Malformed(error.to_string());
+        let config = TraceConfig::from_binary(bytes.to_vec()).map_err(malformed)?;
+        let builtin = config.view().builtin_data_sources.unwrap_or_default();
+        Ok(SessionConfig { config, entries: Vec::new(), builtin })
+    }
+
+    /// The fields that the schema knows.
+    pub(crate) fn message(&self) -> &protos::TraceConfig {
+        self.config.view()
+    }
+
+    /// As it came.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.config.bytes()
+    }
+
+    /// Resolves the buffer and the filters of each data source.
+    pub(super) fn resolve_sources(&mut self) -> Result<(), EnableError> {
+        let configs =
+            self.config.data_sources().map_err(|error| EnableError::Malformed(error.to_string()))?;
+        let mut entries = Vec::with_capacity(configs.len());
+        for (source, config) in self.message().data_sources.iter().zip(configs) {
+            entries.push(SourceEntry {
+                name: config.name().to_owned(),
+                buffer_index: self.buffer_index(config.view())?,
+                producer_names: source.producer_name_filter.clone(),
+                producer_patterns: full_match_patterns(config.name(), &source.producer_name_regex_filter)?,
+                machine_names: source.machine_name_filter.clone(),
+                config,
+            });
+        }
+        self.entries = entries;
+        Ok(())
+    }
+
+    fn buffer_index(&self, config: &protos::DataSourceConfig) -> Result<usize, EnableError> {
+        let data_source = || config.name().to_owned();
+        let (buffers, target_buffer) = (&self.message().buffers, config.target_buffer());
+        let name = config.target_buffer_name();
+        if name.is_empty() {
+            let in_range = usize::try_from(target_buffer).ok().filter(|index| *index < buffers.len());
+            return in_range.ok_or_else(|| EnableError::NoSuchBuffer {
+                data_source: data_source(),
+                target_buffer,
+                buffers: buffers.len(),
+            });
+        }
+        let index_of_name = buffers.iter().position(|buffer| buffer.name() == name).ok_or_else(|| {
+            EnableError::UnknownBufferName { data_source: data_source(), buffer: name.to_owned() }
+        })?;
+        if target_buffer > 0 && target_buffer as usize != index_of_name {
+            return Err(EnableError::BufferNameAndIndexDisagree {
+                data_source: data_source(),
+                buffer: name.to_owned(),
+                index_of_name,
+                target_buffer,
+            });
+        }
+        Ok(index_of_name)
+    }
+
+    pub(crate) fn builtin(&self) -> &protos::trace_config::BuiltinDataSource {
+        &self.builtin
+    }
+
+    pub(crate) fn stop_timeout_ms(&self) -> u32 {
+        non_zero_or(self.message().data_source_stop_timeout_ms(), limits::STOP_TIMEOUT_MS_DEFAULT)
+    }
+
+    pub(crate) fn flush_timeout_ms(&self) -> u32 {
+        non_zero_or(self.message().flush_timeout_ms(), limits::FLUSH_TIMEOUT_MS_DEFAULT)
+    }
+
+    pub(crate) fn snapshot_interval_ms(&self) -> u32 {
+        non_zero_or(self.builtin().snapshot_interval_ms(), limits::SNAPSHOT_INTERVAL_MS_DEFAULT)
+    }
+
+    pub(crate) fn file_write_period_ms(&self) -> u32 {
+        non_zero_or(self.message().file_write_period_ms(), limits::FILE_WRITE_PERIOD_MS_DEFAULT)
+            .max(limits::FILE_WRITE_PERIOD_MS_MIN)
+    }
+
+    pub(crate) fn flush_strategy(&self) -> FlushStrategy {
+        use protos::trace_config::WriteFlushMode;
+        let as_configured = match self.message().flush_period_ms() {
+            0 => FlushStrategy::Never,
+            period_ms => FlushStrategy::Periodic { period_ms },
+        };
+        if !self.message().write_into_file() {
+            return as_configured;
+        }
+        match self.message().write_flush_mode() {
+            WriteFlushMode::WriteFlushEnabled => FlushStrategy::BeforeWrite,
+            WriteFlushMode::WriteFlushDisabled => as_configured,
+            WriteFlushMode::WriteFlushAuto | WriteFlushMode::WriteFlushUnspecified
+                if self.file_write_period_ms() <= limits::FILE_FLUSH_PERIOD_MS =>
+            {
+                FlushStrategy::Periodic { period_ms: limits::FILE_FLUSH_PERIOD_MS }
+            }
+            WriteFlushMode::WriteFlushAuto | WriteFlushMode::WriteFlushUnspecified => {
+                FlushStrategy::BeforeWrite
+            }
+        }
+    }
+
+    /// What a data source gets of an entry: its bytes, with the fields that are the service's to write replaced.
+    /// `None` for an entry of another config.
+    pub(super) fn forwarded(
+        &self,
+        entry: &SourceEntry,
+        session_id: SessionId,
+        target_buffer: BufferId,
+    ) -> Option<Vec<u8>> {
+        let message = self.message();
+        let fields = ServiceFields {
+            target_buffer: target_buffer.0,
+            trace_duration_ms: message.duration_ms(),
+            tracing_session_id: session_id.0,
+            enable_extra_guardrails: message.enable_extra_guardrails(),
+            stop_timeout_ms: self.stop_timeout_ms(),
+            // Who asked for the session is known on Android only.
+            session_initiator: SessionInitiator::Unspecified,
+            prefer_suspend_clock_for_duration: message.prefer_suspend_clock_for_duration(),
+        };
+        entry.config.stamped(&fields).ok().map(|config| config.bytes().to_vec())
+    }
+}
+
+impl SourceEntry {
+    pub(super) fn takes_producer(&self, name: &str) -> bool {
+        if self.producer_names.is_empty() && self.producer_patterns.is_empty() {
+            return true;
+        }
+        self.producer_names.iter().any(|wanted| wanted == name)
+            || self.producer_patterns.iter().any(|pattern| pattern.is_match(name))
+    }
+
+    /// `machine_name` is `None` for this machine, which is also called "host".
+    pub(super) fn takes_machine(&self, machine_name: Option<&str>, all_machines: bool) -> bool {
+        if self.machine_names.is_empty() {
+            return machine_name.is_none() || all_machines;
+        }
+        self.machine_names.iter().any(|wanted| wanted == machine_name.unwrap_or("host"))
+    }
+}
+
+fn full_match_patterns(data_source: &str, patterns: &[String]) -> Result<Vec<Regex>, EnableError> {
+    let compile = |pattern: &String| {
+        Regex::new(&format!("^(?:{pattern})$")).map_err(|error| EnableError::BadPattern {
+            data_source: data_source.to_owned(),
+            pattern: pattern.clone(),
+            reason: error.to_string(),
+        })
+    };
+    patterns.iter().map(compile).collect()
+}
+
+fn non_zero_or(value: u32, default: u32) -> u32 {
+    if value == 0 { default } else { value }
+}

@@ -1,0 +1,168 @@
+//! From a config to a session with buffers and data sources.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use watershed_engine::{BufferConfig, FillPolicy, HugePages, TraceBuffer};
+use watershed_wire::protos;
+
+use crate::clock::ClockReadings;
+use crate::consumer::OutputFile;
+use crate::error::EnableError;
+use crate::ids::{BufferId, ConsumerId, SessionId};
+use crate::limits;
+use crate::output::Warning;
+use crate::read::SequenceTable;
+use crate::service::Service;
+use crate::session::validate::open_file;
+use crate::session::{FileWriter, PendingPackets, Session, SessionConfig, SessionCounters, SessionState};
+use crate::timer::TimerTable;
+
+impl Service {
+    /// A consumer asks for a session. It is configured, and started unless the config defers that.
+    ///
+    /// `config` is a binary `TraceConfig`. It goes into the trace as it is, byte for byte, and each data
+    /// source gets its part of it with everything that the schema does not know. `file` matters only to a
+    /// config with `write_into_file`.
+    ///
+    /// That no data source of a wanted name is registered is no error: it may come later.
+    /// [`Service::data_sources`] tells what there is.
+    ///
+    /// # Errors
+    ///
+    /// [`EnableError`], whose text is for the consumer; no session is left behind. `lockdown_mode` takes
+    /// effect even then. An unknown consumer gets [`EnableError::AlreadyHasSession`]: it has no room for one.
+    pub fn handle_enable_tracing(
+        &mut self,
+        consumer_id: ConsumerId,
+        config: &[u8],
+        file: OutputFile<'_>,
+        now: &ClockReadings,
+    ) -> Result<SessionId, EnableError> {
+        let mut config = SessionConfig::read(config)?;
+        self.apply_lockdown(config.message().lockdown_mode());
+        let free_consumer = self.consumers.get(&consumer_id).filter(|consumer| consumer.session_id.is_none());
+        let consumer_uid = free_consumer.ok_or(EnableError::AlreadyHasSession)?.identity.uid;
+        self.check_config(&mut config, consumer_uid, now)?;
+        let has_file = open_file(config.message(), file)?;
+        let buffers = self.make_buffers(config.message())?;
+
+        if config.message().exclusive_prio() > 0 {
+            self.abort_all_sessions(now);
+        }
+        if config.message().enable_extra_guardrails() {
+            self.last_start_ns_by_name
+                .insert(config.message().unique_session_name().to_owned(), now.boottime_ns);
+        }
+        self.counters.last_session_id += 1;
+        let session_id = SessionId(self.counters.last_session_id);
+        self.warn_about_ignored(session_id, config.message());
+        let deferred = config.message().deferred_start();
+        let session = Session {
+            consumer_id: Some(consumer_id),
+            consumer_uid,
+            uuid: self.trace_uuid(config.message()),
+            file: has_file.then(|| FileWriter::new(config.message().max_file_size_bytes())),
+            config,
+            state: SessionState::Disabled,
+            instances: Vec::new(),
+            buffers,
+            producers_seen: BTreeSet::new(),
+            timers: TimerTable::default(),
+            flushes: BTreeMap::new(),
+            pending: PendingPackets::default(),
+            sequences: SequenceTable::default(),
+            counters: SessionCounters::default(),
+            all_started_told: false,
+            error: None,
+            end_told: false,
+            free_when_closed: false,
+        };
+        self.sessions.insert(session_id, session);
+        if let Some(consumer) = self.consumers.get_mut(&consumer_id) {
+            consumer.session_id = Some(session_id);
+        }
+        self.set_up_all(session_id);
+        self.set_state(session_id, SessionState::Configured, now);
+        if !deferred {
+            self.start(session_id, now);
+        }
+        Ok(session_id)
+    }
+
+    fn apply_lockdown(&mut self, operation: protos::trace_config::LockdownModeOperation) {
+        use protos::trace_config::LockdownModeOperation as Operation;
+        match operation {
+            Operation::LockdownSet => self.locked_down = true,
+            Operation::LockdownClear => self.locked_down = false,
+            Operation::LockdownUnchanged => {}
+        }
+    }
+
+    fn trace_uuid(&mut self, message: &protos::TraceConfig) -> (i64, i64) {
+        match (message.trace_uuid_msb(), message.trace_uuid_lsb()) {
+            (0, 0) => (self.random.i64(..), self.random.i64(..)),
+            given => given,
+        }
+    }
+
+    /// All buffers or none.
+    fn make_buffers(&mut self, message: &protos::TraceConfig) -> Result<Vec<BufferId>, EnableError> {
+        let mut made = Vec::with_capacity(message.buffers.len());
+        for (index, buffer) in message.buffers.iter().enumerate() {
+            match self.make_buffer(index, buffer) {
+                Ok(buffer_id) => made.push(buffer_id),
+                Err(error) => {
+                    self.remove_buffers(&made);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    fn make_buffer(
+        &mut self,
+        index: usize,
+        buffer: &protos::trace_config::BufferConfig,
+    ) -> Result<BufferId, EnableError> {
+        use protos::trace_config::buffer_config::FillPolicy as Wanted;
+        let size_kb = buffer.size_kb();
+        if !(1..=limits::BUFFER_SIZE_KB_MAX).contains(&size_kb) {
+            return Err(EnableError::BufferSize { index, size_kb });
+        }
+        let config = BufferConfig {
+            size_bytes: size_kb as usize * 1024,
+            policy: match buffer.fill_policy() {
+                Wanted::Discard => FillPolicy::Discard,
+                Wanted::RingBuffer | Wanted::Unspecified => FillPolicy::RingBuffer,
+            },
+            huge_pages: HugePages::Advise,
+        };
+        let trace = TraceBuffer::create(&config).map_err(|error| EnableError::NoMemory {
+            index,
+            size_kb,
+            reason: error.to_string(),
+        })?;
+        self.buffers.insert(trace).ok_or(EnableError::NoBufferIds)
+    }
+
+    pub(super) fn remove_buffers(&mut self, buffer_ids: &[BufferId]) {
+        for buffer_id in buffer_ids {
+            self.buffers.remove(*buffer_id);
+        }
+    }
+
+    /// What can be left out without making the trace wrong.
+    fn warn_about_ignored(&mut self, session_id: SessionId, message: &protos::TraceConfig) {
+        let mut ignored = |field, instead| self.warn(Warning::ConfigIgnored { session_id, field, instead });
+        if message.compression.is_some() || message.compression_type.unwrap_or(0) != 0 {
+            ignored("compression", "the trace is not compressed");
+        }
+        let protovm = |source: &protos::trace_config::DataSource| {
+            source.config.as_ref().is_some_and(|config| config.protovm_config.is_some())
+        };
+        if message.data_sources.iter().any(protovm) {
+            ignored("protovm_config", "overwritten packets are lost and reported as such");
+        }
+    }
+}

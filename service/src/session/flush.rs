@@ -1,0 +1,209 @@
+//! Flushes: producers are asked to commit what they hold, and the session waits until they have said that
+//! they did.
+//!
+//! Numbers grow over all sessions, and the acknowledgement of one is that of all earlier ones, of every
+//! session: a producer commits in order. Whatever the outcome, all producers' memory is scraped at the end:
+//! data of sources that are never asked (`no_flush`) comes only so.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use watershed_engine::ProducerId;
+use watershed_wire::protos::trace_stats::FinalFlushOutcome;
+
+use crate::clock::ClockReadings;
+use crate::error::FlushRefused;
+use crate::ids::{ConsumerId, FlushId, InstanceId, SessionId};
+use crate::limits;
+use crate::output::{ConsumerEvent, FlushFlags, ProducerCommand};
+use crate::service::Service;
+use crate::session::config::FlushStrategy;
+use crate::session::{InstanceState, Session, SessionState};
+use crate::timer::{Deadline, Timer, TimerClock};
+
+#[derive(Debug)]
+pub(crate) struct PendingFlush {
+    /// When it ends, whoever is still waited for; at once when nobody is.
+    pub(crate) deadline: Deadline,
+    waits_for: BTreeSet<ProducerId>,
+    flags: FlushFlags,
+    then: AfterFlush,
+}
+
+/// What a flush was made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AfterFlush {
+    /// Nothing but itself.
+    Nothing,
+    /// A consumer waits for the outcome.
+    Answer(ConsumerId),
+    /// The session's time is over.
+    Stop,
+    /// The file is to be written, even if the flush failed.
+    WriteFile,
+}
+
+impl Service {
+    /// A consumer asks for a flush. `timeout_ms` 0 means the session's own, or 5 seconds. The outcome comes
+    /// as [`ConsumerEvent::FlushDone`].
+    ///
+    /// # Errors
+    ///
+    /// [`FlushRefused`]; then no event follows.
+    pub fn handle_flush(
+        &mut self,
+        consumer_id: ConsumerId,
+        timeout_ms: u32,
+        flags: FlushFlags,
+        now: &ClockReadings,
+    ) -> Result<FlushId, FlushRefused> {
+        let session_id = self.session_of(consumer_id).ok_or(FlushRefused::NoSession)?;
+        self.start_flush(session_id, timeout_ms, flags, AfterFlush::Answer(consumer_id), now)
+    }
+
+    pub(super) fn start_flush(
+        &mut self,
+        session_id: SessionId,
+        timeout_ms: u32,
+        flags: FlushFlags,
+        then: AfterFlush,
+        now: &ClockReadings,
+    ) -> Result<FlushId, FlushRefused> {
+        let emulated = self.emulated_scraped_producers(session_id);
+        let session = self.sessions.get_mut(&session_id).ok_or(FlushRefused::NoSession)?;
+        if session.state != SessionState::Started {
+            return Err(FlushRefused::NotStarted);
+        }
+        if session.flushes.len() >= limits::PENDING_FLUSHES_MAX {
+            return Err(FlushRefused::TooManyPending);
+        }
+        session.pending.events.flush_started(now);
+        session.pending.events.forget_slow_flush();
+        session.counters.flushes_requested += 1;
+        let mut asked = session.instances_to_flush();
+        for producer_id in emulated {
+            asked.entry(producer_id).or_default();
+        }
+        let timeout_ms = if timeout_ms > 0 { timeout_ms } else { session.config.flush_timeout_ms() };
+        let deadline = if asked.is_empty() {
+            Deadline::AT_ONCE
+        } else {
+            Deadline::after_ms(TimerClock::Monotonic, timeout_ms, now)
+        };
+        self.counters.last_flush_id += 1;
+        let request_id = FlushId(self.counters.last_flush_id);
+        let waits_for = asked.keys().copied().collect();
+        session.flushes.insert(request_id, PendingFlush { deadline, waits_for, flags, then });
+        for (producer_id, instance_ids) in asked {
+            self.command(producer_id, ProducerCommand::Flush { request_id, instance_ids, flags });
+        }
+        Ok(request_id)
+    }
+
+    /// The producer has committed everything that it was asked for up to this flush.
+    pub(crate) fn acknowledge_flushes(&mut self, producer_id: ProducerId, up_to: FlushId) {
+        for session in self.sessions.values_mut() {
+            for (_, flush) in session.flushes.range_mut(..=up_to) {
+                if flush.waits_for.remove(&producer_id) && flush.waits_for.is_empty() {
+                    flush.deadline = Deadline::AT_ONCE;
+                }
+            }
+        }
+    }
+
+    /// Nothing more can come from the producer.
+    pub(crate) fn acknowledge_all_flushes(&mut self, producer_id: ProducerId) {
+        self.acknowledge_flushes(producer_id, FlushId(u64::MAX));
+    }
+
+    /// Everyone has answered, or the time for it is over.
+    pub(crate) fn finish_flush(&mut self, session_id: SessionId, flush_id: FlushId, now: &ClockReadings) {
+        let Some(session) = self.sessions.get_mut(&session_id) else { return };
+        let Some(flush) = session.flushes.remove(&flush_id) else { return };
+        let success = flush.waits_for.is_empty();
+        if !success && flush.flags.names_late_sources() {
+            let late = session.instances.iter().filter(|instance| {
+                instance.asked_to_flush() && flush.waits_for.contains(&instance.producer_id)
+            });
+            let names = late.map(|instance| (instance.producer_name.clone(), instance.source_name.clone()));
+            let names = names.take(limits::SLOW_SOURCES_MAX).collect();
+            session.pending.events.slow_flush(now, names);
+        }
+        if success {
+            session.counters.flushes_succeeded += 1;
+        } else {
+            session.counters.flushes_failed += 1;
+        }
+        self.scrape_all(session_id);
+        if let Some(session) = self.sessions.get_mut(&session_id) {
+            session.snapshot_clocks(now);
+            session.pending.events.all_data_sources_flushed(now);
+        }
+        match flush.then {
+            AfterFlush::Nothing => {}
+            AfterFlush::Answer(consumer_id) => {
+                self.tell(consumer_id, ConsumerEvent::FlushDone { flush_id, success });
+            }
+            AfterFlush::Stop => self.final_flush_over(session_id, success, now),
+            AfterFlush::WriteFile => self.drain_file(session_id),
+        }
+    }
+
+    /// The session is about to be erased: whoever waits for a flush of it is told that it failed.
+    pub(super) fn fail_flushes(&mut self, session_id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&session_id) else { return };
+        for (flush_id, flush) in std::mem::take(&mut session.flushes) {
+            if let AfterFlush::Answer(consumer_id) = flush.then {
+                self.tell(consumer_id, ConsumerEvent::FlushDone { flush_id, success: false });
+            }
+        }
+    }
+
+    pub(crate) fn periodic_flush(&mut self, session_id: SessionId, now: &ClockReadings) {
+        let Some(session) = self.sessions.get_mut(&session_id) else { return };
+        let FlushStrategy::Periodic { period_ms } = session.config.flush_strategy() else { return };
+        if session.state != SessionState::Started {
+            return;
+        }
+        let deadline = Deadline::next_multiple(TimerClock::Monotonic, period_ms, now);
+        session.timers.arm(Timer::PeriodicFlush, deadline);
+        // Refused only while a thousand of them wait: one more would tell nothing new.
+        let _ = self.start_flush(session_id, 0, FlushFlags::PERIODIC, AfterFlush::Nothing, now);
+    }
+
+    /// `duration_ms` is over: everything is flushed, then the session stops.
+    pub(crate) fn duration_over(&mut self, session_id: SessionId, now: &ClockReadings) {
+        if self.start_flush(session_id, 0, FlushFlags::STOP, AfterFlush::Stop, now).is_err() {
+            self.final_flush_over(session_id, false, now);
+        }
+    }
+
+    fn final_flush_over(&mut self, session_id: SessionId, success: bool, now: &ClockReadings) {
+        let Some(session) = self.sessions.get_mut(&session_id) else { return };
+        session.counters.final_flush_outcome = Some(if success {
+            FinalFlushOutcome::FinalFlushSucceeded
+        } else {
+            FinalFlushOutcome::FinalFlushFailed
+        });
+        if session.consumer_id.is_some() {
+            self.disable(session_id, false, None, now);
+        } else {
+            self.free(session_id, now);
+        }
+    }
+}
+
+impl Session {
+    fn instances_to_flush(&self) -> BTreeMap<ProducerId, Vec<InstanceId>> {
+        let mut by_producer: BTreeMap<ProducerId, Vec<InstanceId>> = BTreeMap::new();
+        for instance in self.instances.iter().filter(|instance| instance.asked_to_flush()) {
+            by_producer.entry(instance.producer_id).or_default().push(instance.id);
+        }
+        by_producer
+    }
+}
+
+impl super::Instance {
+    fn asked_to_flush(&self) -> bool {
+        !self.no_flush && self.state != InstanceState::Stopped
+    }
+}

@@ -1,0 +1,216 @@
+//! Tracing sessions.
+//!
+//! ```text
+//!                 handle_enable_tracing                 all stopped, or stop timeout
+//!        (nothing) ------> Configured ----> Started ---------------------+
+//!                              |    start      | disable                 |
+//!                              |               v                         v
+//!                              |            Stopping -----------------> Disabled ---> (nothing)
+//!                              |               some instance still       ^    free
+//!                              |               has to say that it        |
+//!                              +-- disable ----has stopped --------------+
+//!
+//!   instance of a data source:
+//!      Configured ---> Starting ---> Started ---> Stopping ---> Stopped
+//!                  |  (says when)  ^     |       (says when)  ^
+//!                  +---------------+     +--------------------+
+//! ```
+//!
+//! Data that was committed in any state stays readable until the session is freed; chunks are accepted as
+//! long as the buffers exist, also after Disabled: late data is better than lost data.
+
+mod config;
+mod enable;
+mod events;
+mod file;
+mod flush;
+mod instances;
+mod periodic;
+mod start;
+mod stop;
+mod validate;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use watershed_engine::ProducerId;
+use watershed_wire::protos;
+
+use crate::clock::{ClockReadings, DriftRing};
+use crate::ids::{BufferId, ConsumerId, FlushId, InstanceId, SessionId};
+use crate::limits::CONCURRENT_EVENTS_MAX;
+use crate::read::SequenceTable;
+use crate::service::Service;
+use crate::timer::{TimerClock, TimerTable};
+
+pub(crate) use config::SessionConfig;
+pub(crate) use events::LifecycleEvents;
+pub(crate) use file::FileWriter;
+pub(crate) use flush::PendingFlush;
+
+/// Where a session is in its life. The names in `TracingServiceState` are those of upstream; see
+/// [`SessionState::name`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionState {
+    /// Over (or failed): data can be read, nothing is recorded any more.
+    Disabled,
+    /// Data sources are set up, not started.
+    Configured,
+    /// Recording.
+    Started,
+    /// Stop was asked for, some data sources have not said yet that they have stopped.
+    Stopping,
+}
+
+impl SessionState {
+    /// The name by which the consumer port reports it.
+    pub fn name(self) -> &'static str {
+        match self {
+            SessionState::Disabled => "DISABLED",
+            SessionState::Configured => "CONFIGURED",
+            SessionState::Started => "STARTED",
+            SessionState::Stopping => "STOP_WAIT",
+        }
+    }
+
+    fn to_proto(self) -> protos::concurrent_session_event::State {
+        use protos::concurrent_session_event::State;
+        match self {
+            SessionState::Disabled => State::Disabled,
+            SessionState::Configured => State::Configured,
+            SessionState::Started => State::Started,
+            SessionState::Stopping => State::DisablingWaitingStopAcks,
+        }
+    }
+}
+
+/// Where an instance is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InstanceState {
+    Configured,
+    Starting,
+    Started,
+    Stopping,
+    Stopped,
+}
+
+impl InstanceState {
+    /// What consumers are told: whether it is started, nothing while it is on its way.
+    pub(crate) fn visible(self) -> Option<bool> {
+        match self {
+            InstanceState::Started => Some(true),
+            InstanceState::Configured | InstanceState::Stopped => Some(false),
+            InstanceState::Starting | InstanceState::Stopping => None,
+        }
+    }
+}
+
+/// A data source of one producer, at work for one session. The flags are those that its descriptor had when
+/// the instance was made.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    pub(crate) id: InstanceId,
+    pub(crate) producer_id: ProducerId,
+    pub(crate) producer_name: String,
+    pub(crate) source_name: String,
+    pub(crate) state: InstanceState,
+    pub(crate) config: Arc<[u8]>,
+    will_notify_on_start: bool,
+    will_notify_on_stop: bool,
+    handles_incremental_state_clear: bool,
+    no_flush: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) consumer_id: Option<ConsumerId>,
+    pub(crate) consumer_uid: i32,
+    pub(crate) config: SessionConfig,
+    pub(crate) uuid: (i64, i64),
+    pub(crate) state: SessionState,
+    /// In the order of the config, then of late registrations.
+    pub(crate) instances: Vec<Instance>,
+    /// In the order of the config.
+    pub(crate) buffers: Vec<BufferId>,
+    /// Every producer on which something was ever set up: its number must not come back while the session has
+    /// its data.
+    pub(crate) producers_seen: BTreeSet<ProducerId>,
+    pub(crate) timers: TimerTable,
+    pub(crate) flushes: BTreeMap<FlushId, PendingFlush>,
+    pub(crate) file: Option<FileWriter>,
+    pub(crate) pending: PendingPackets,
+    pub(crate) sequences: SequenceTable,
+    pub(crate) counters: SessionCounters,
+    all_started_told: bool,
+    /// Why it ended, for the consumer.
+    error: Option<String>,
+    /// The consumer has been told that it ended.
+    end_told: bool,
+    /// To be erased as soon as its file is closed.
+    free_when_closed: bool,
+}
+
+/// What the service itself still has to write into the trace.
+#[derive(Debug, Default)]
+pub(crate) struct PendingPackets {
+    pub(crate) initial_clocks: Option<ClockReadings>,
+    pub(crate) clocks: DriftRing,
+    pub(crate) sync_marker: bool,
+    pub(crate) stats: bool,
+    /// What is written once (config, uuid, system info, provenance) has been.
+    pub(crate) once_done: bool,
+    pub(crate) events: LifecycleEvents,
+    pub(crate) concurrent: VecDeque<(u64, protos::ConcurrentSessionEvent)>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct SessionCounters {
+    pub(crate) invalid_packets: u64,
+    pub(crate) flushes_requested: u64,
+    pub(crate) flushes_succeeded: u64,
+    pub(crate) flushes_failed: u64,
+    pub(crate) final_flush_outcome: Option<protos::trace_stats::FinalFlushOutcome>,
+}
+
+impl Session {
+    fn timer_clock(suspend_aware: bool) -> TimerClock {
+        if suspend_aware { TimerClock::Boottime } else { TimerClock::Monotonic }
+    }
+
+    fn all_stopped(&self) -> bool {
+        self.instances.iter().all(|instance| instance.state == InstanceState::Stopped)
+    }
+
+    fn all_started(&self) -> bool {
+        self.instances.iter().all(|instance| instance.state == InstanceState::Started)
+    }
+
+    /// Keeps a clock snapshot for the trace if it tells something new.
+    fn snapshot_clocks(&mut self, now: &ClockReadings) {
+        if !self.config.builtin().disable_clock_snapshotting() {
+            self.pending.clocks.offer(now);
+        }
+    }
+}
+
+impl Service {
+    fn set_state(&mut self, session_id: SessionId, state: SessionState, now: &ClockReadings) {
+        let Some(session) = self.sessions.get_mut(&session_id) else { return };
+        session.state = state;
+        let event = protos::ConcurrentSessionEvent {
+            state: Some(state.to_proto().into()),
+            session_name: session.config.message().unique_session_name.clone(),
+            session_id: Some(session_id.0),
+            consumer_uid: Some(session.consumer_uid),
+            num_data_sources: Some(session.instances.len() as u32),
+        };
+        for (other_id, other) in &mut self.sessions {
+            if *other_id == session_id || !other.config.builtin().enable_concurrent_session_events() {
+                continue;
+            }
+            if other.pending.concurrent.len() < CONCURRENT_EVENTS_MAX {
+                other.pending.concurrent.push_back((now.boottime_ns, event.clone()));
+            }
+        }
+    }
+}
