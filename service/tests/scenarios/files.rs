@@ -1,0 +1,268 @@
+//! Sessions that write into a file: when, how much, in which order, and how they end.
+
+use watershed_service::{
+    ConsumerEvent, ConsumerId, FileAction, ProducerId, ReadProgress, SessionId, SessionState, Warning,
+};
+use watershed_wire::protos::TraceConfig;
+use watershed_wire::protos::trace_config::{FFlushMode, WriteFlushMode};
+
+use crate::support::World;
+use crate::support::config::{buffer, into_file};
+use crate::support::producer::packet;
+use crate::support::trace::Trace;
+
+fn recording(world: &mut World, config: &TraceConfig) -> (ConsumerId, SessionId, ProducerId, u32) {
+    let producer = world.connect("p");
+    world.register(producer, "src");
+    let (consumer, session) = world.enable(config);
+    (consumer, session, producer, world.producers[&producer].target_buffer(0))
+}
+
+fn large(config: TraceConfig) -> TraceConfig {
+    TraceConfig { buffers: vec![buffer(8 * 1024)], ..config }
+}
+
+fn over(session_id: SessionId, error: Option<&str>) -> ConsumerEvent {
+    ConsumerEvent::TracingDisabled { session_id, error: error.map(str::to_owned) }
+}
+
+#[test]
+fn everything_ends_up_in_the_file() {
+    let mut world = World::new();
+    let (consumer, session, producer, target) = recording(&mut world, &into_file("src"));
+    world.write(producer, 1, target, &[packet("one")]).advance_ms(5000);
+    let after_first = world.files[&session].bytes.len();
+    assert!(after_first > 0, "written at the next multiple of five seconds");
+    world.acknowledge_flush(producer);
+    world.write(producer, 1, target, &[packet("two")]);
+    assert_eq!(world.files[&session].bytes.len(), after_first, "not before the next period");
+    world.disable(consumer);
+    let file = &world.files[&session];
+    assert!(file.closed);
+    assert_eq!(file.syncs, 1, "once, at the end");
+    let trace = Trace::parse(&file.bytes);
+    assert_eq!(trace.texts(), ["one", "two"]);
+    assert_eq!(
+        trace.kinds()[..4],
+        ["clock_snapshot", "clock_snapshot", "synchronization_marker", "trace_config"]
+    );
+    assert_eq!(trace.kinds().last(), Some(&"trace_stats"));
+    assert_eq!(trace.kinds().iter().filter(|kind| **kind == "trace_config").count(), 1);
+    assert_eq!(trace.kinds().iter().filter(|kind| **kind == "tracing_disabled").count(), 1);
+    assert_eq!(world.events_of(consumer), [over(session, None)]);
+}
+
+#[test]
+fn the_period_has_a_floor_and_is_kept() {
+    for (configured, expected_ms) in [(None, 5000), (Some(1), 100), (Some(250), 250)] {
+        let mut world = World::new();
+        let config = TraceConfig {
+            file_write_period_ms: configured,
+            write_flush_mode: Some(WriteFlushMode::WriteFlushDisabled.into()),
+            ..into_file("src")
+        };
+        let (_, session, ..) = recording(&mut world, &config);
+        world.advance_ms(10 * expected_ms);
+        assert_eq!(world.files[&session].blocks, 10, "{configured:?}");
+    }
+}
+
+#[test]
+fn the_end_is_told_when_the_file_is_closed() {
+    let mut world = World::new();
+    let (consumer, session, ..) = recording(&mut world, &into_file("src"));
+    world.writes_files = false;
+    world.disable(consumer);
+    assert_eq!(world.service.session_state(session), Some(SessionState::Disabled));
+    let mut steps = Vec::new();
+    let mut block = Vec::new();
+    while let Some(action) = world.service.poll_file(&mut block, &world.now) {
+        assert!(world.events_of(consumer).is_empty());
+        assert_eq!(world.service.poll_file(&mut Vec::new(), &world.now), None, "one at a time");
+        world.service.handle_file_done(session, Ok(()), &world.now);
+        steps.push(action);
+    }
+    assert_eq!(steps, [FileAction::Write(session), FileAction::Sync(session), FileAction::Close(session)]);
+    assert_eq!(world.events_of(consumer), [over(session, None)]);
+    // An answer to nothing is of no consequence.
+    world.service.handle_file_done(session, Err("late".to_owned()), &world.now);
+    assert!(world.events_of(consumer).is_empty());
+}
+
+#[test]
+fn blocks_are_bounded() {
+    let mut world = World::new();
+    let (consumer, session, producer, target) = recording(&mut world, &large(into_file("src")));
+    let text = "b".repeat(3500);
+    for _ in 0..1500 {
+        world.write(producer, 1, target, &[packet(&text)]);
+    }
+    world.writes_files = false;
+    world.disable(consumer);
+    let (mut sizes, mut block) = (Vec::new(), Vec::new());
+    while let Some(action) = world.service.poll_file(&mut block, &world.now) {
+        if matches!(action, FileAction::Write(_)) {
+            sizes.push(block.len());
+        }
+        world.service.handle_file_done(session, Ok(()), &world.now);
+    }
+    let (last, full) = sizes.split_last().expect("blocks");
+    assert_eq!(full.len(), 5);
+    assert!(full.iter().all(|size| (1 << 20..(1 << 20) + 4096).contains(size)), "{sizes:?}");
+    assert!(*last < 1 << 20);
+}
+
+#[test]
+fn a_size_limit_is_never_reached() {
+    let mut world = World::new();
+    let config = TraceConfig { max_file_size_bytes: Some(20_000), ..large(into_file("src")) };
+    let (consumer, session, producer, target) = recording(&mut world, &config);
+    for i in 0..20 {
+        world.write(producer, 1, target, &[packet(&format!("{i} {}", "s".repeat(2000)))]);
+    }
+    world.advance_ms(5000);
+    let file = &world.files[&session];
+    assert!(file.closed);
+    assert!((17_500..20_000).contains(&file.bytes.len()), "{}", file.bytes.len());
+    let trace = Trace::parse(&file.bytes);
+    assert!(trace.stats().is_none(), "there was no room for the end");
+    let numbers: Vec<_> =
+        trace.texts().iter().map(|text| text.split(' ').next().expect("a number")).collect();
+    assert_eq!(
+        numbers,
+        (0..numbers.len()).map(|i| i.to_string()).collect::<Vec<_>>(),
+        "nothing after the first that did not fit"
+    );
+    // The session ends, too.
+    assert_eq!(world.service.session_state(session), Some(SessionState::Disabled));
+    assert_eq!(world.events_of(consumer), [over(session, None)]);
+}
+
+#[test]
+fn the_limit_counts_the_file_as_a_whole() {
+    let mut world = World::new();
+    let config = TraceConfig { max_file_size_bytes: Some(20_000), ..large(into_file("src")) };
+    let (_, session, producer, target) = recording(&mut world, &config);
+    for _ in 0..10 {
+        world.write(producer, 1, target, &[packet(&"t".repeat(3000))]).advance_ms(5000);
+    }
+    let file = &world.files[&session];
+    assert!(file.closed && file.blocks > 2 && (16_000..20_000).contains(&file.bytes.len()));
+}
+
+#[test]
+fn a_full_disk_ends_the_session_with_a_reason() {
+    let mut world = World::new();
+    let (consumer, session, producer, target) = recording(&mut world, &large(into_file("src")));
+    world.files.entry(session).or_default().full_at_bytes = Some(4000);
+    world.write(producer, 1, target, &[packet("fits")]).advance_ms(5000);
+    assert_eq!(world.service.session_state(session), Some(SessionState::Started));
+    world.write(producer, 1, target, &[packet(&"f".repeat(3900))]).advance_ms(5000);
+    let file = &world.files[&session];
+    assert!(file.closed);
+    assert_eq!(Trace::parse(&file.bytes).texts(), ["fits"], "what was written is a trace");
+    let error = "writing the trace file failed: no space left on device";
+    assert_eq!(world.events_of(consumer), [over(session, Some(error))]);
+    let reason = "no space left on device".to_owned();
+    let warning = Warning::FileFailed { session_id: session, reason };
+    assert_eq!(warning.to_string(), format!("session {session}: {error}"));
+    assert!(world.warnings.contains(&warning));
+}
+
+#[test]
+fn a_stop_during_a_write_is_followed_by_the_rest() {
+    let mut world = World::new();
+    let (consumer, session, producer, target) = recording(&mut world, &into_file("src"));
+    world.writes_files = false;
+    world.write(producer, 1, target, &[packet("before")]).advance_ms(5000);
+    let mut first = Vec::new();
+    assert_eq!(world.service.poll_file(&mut first, &world.now), Some(FileAction::Write(session)));
+    // While the shell writes, more comes in and the session ends.
+    world.write(producer, 1, target, &[packet("meanwhile")]);
+    world.service.handle_disable_tracing(consumer, &world.now);
+    world.service.handle_file_done(session, Ok(()), &world.now);
+    world.writes_files = true;
+    world.pump();
+    assert_eq!(Trace::parse(&first).texts(), ["before"]);
+    let rest = Trace::parse(&world.files[&session].bytes);
+    assert_eq!(rest.texts(), ["meanwhile"]);
+    assert!(rest.stats().is_some());
+}
+
+#[test]
+fn a_session_that_is_given_up_writes_what_it_has() {
+    for disconnect in [false, true] {
+        let mut world = World::new();
+        let (consumer, session, producer, target) = recording(&mut world, &into_file("src"));
+        world.writes_files = false;
+        world.write(producer, 1, target, &[packet("kept")]);
+        if disconnect {
+            world.service.handle_consumer_disconnect(consumer, &world.now);
+        } else {
+            world.free(consumer);
+            assert_eq!(world.service.session_of(consumer), None, "free for another session");
+        }
+        assert!(world.service.session_state(session).is_some(), "until the file is closed");
+        world.writes_files = true;
+        world.run_due();
+        assert_eq!(Trace::parse(&world.files[&session].bytes).texts(), ["kept"]);
+        assert_eq!(world.service.session_state(session), None);
+        assert_eq!(world.events_of(consumer), [over(session, None)]);
+    }
+}
+
+#[test]
+fn such_a_session_is_not_read() {
+    let mut world = World::new();
+    let (consumer, session, producer, target) = recording(&mut world, &into_file("src"));
+    world.write(producer, 1, target, &[packet("for the file")]);
+    let mut block = Vec::new();
+    assert_eq!(world.service.read_framed(consumer, &mut block, &world.now), ReadProgress::Nothing);
+    assert!(block.is_empty());
+    world.disable(consumer);
+    assert_eq!(Trace::parse(&world.files[&session].bytes).texts(), ["for the file"]);
+    // Once the file is closed, what comes later can be read.
+    world.write(producer, 1, target, &[packet("late")]);
+    assert_eq!(world.read(consumer).texts(), ["late"]);
+    let nobody = world.consumer();
+    assert_eq!(world.service.read_framed(nobody, &mut block, &world.now), ReadProgress::Nothing);
+}
+
+#[test]
+fn each_write_is_made_durable_if_so_configured() {
+    let mut world = World::new();
+    let config =
+        TraceConfig { fflush_post_write: Some(FFlushMode::FflushEnabled.into()), ..into_file("src") };
+    let (consumer, session, ..) = recording(&mut world, &config);
+    world.advance_ms(15_000);
+    assert_eq!((world.files[&session].blocks, world.files[&session].syncs), (3, 3));
+    world.disable(consumer);
+    assert_eq!((world.files[&session].blocks, world.files[&session].syncs), (4, 4));
+}
+
+#[test]
+fn a_flush_comes_before_each_write_where_they_are_seldom() {
+    let mut world = World::new();
+    let config = TraceConfig { file_write_period_ms: Some(10_000), ..into_file("src") };
+    let (_, session, producer, target) = recording(&mut world, &config);
+    world.advance_ms(5000);
+    assert!(!world.files.contains_key(&session), "it waits for the flush");
+    world.write(producer, 1, target, &[packet("flushed")]).acknowledge_flush(producer);
+    assert_eq!(Trace::parse(&world.files[&session].bytes).texts(), ["flushed"]);
+    // A flush that fails does not keep the file from being written.
+    world.write(producer, 1, target, &[packet("not acknowledged")]).advance_ms(15_000);
+    assert_eq!(Trace::parse(&world.files[&session].bytes).texts(), ["flushed", "not acknowledged"]);
+}
+
+#[test]
+fn two_files_at_once() {
+    let mut world = World::new();
+    let (first_consumer, first, producer, to_first) = recording(&mut world, &into_file("src"));
+    let (_, second) = world.enable(&into_file("src"));
+    let to_second = world.producers[&producer].target_buffer(1);
+    world.write(producer, 1, to_first, &[packet("1")]).write(producer, 2, to_second, &[packet("2")]);
+    world.disable(first_consumer).advance_ms(5000);
+    assert_eq!(Trace::parse(&world.files[&first].bytes).texts(), ["1"]);
+    assert_eq!(Trace::parse(&world.files[&second].bytes).texts(), ["2"]);
+    assert!(world.files[&first].closed && !world.files[&second].closed);
+}

@@ -1,0 +1,11 @@
+//! Sessions simulated with a clock that moves when it is told to and producers that write into real shared
+//! memory.
+
+mod commits;
+mod files;
+mod flushes;
+mod lifecycle;
+mod packets;
+mod simulation;
+mod support;
+mod validation;
