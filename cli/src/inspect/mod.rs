@@ -1,8 +1,30 @@
 //! `watershed inspect`: what is in a trace file, and whether it is complete.
+//!
+//! ```text
+//!   file ──> TraceReader ──packets──> Survey ──at the end──> Report ──> text or JSON
+//! ```
+//!
+//! Memory is bounded whatever the trace is: one packet, and counts whose number has a limit (kinds, sequences, processes).
 
-use std::path::PathBuf;
+mod clocks;
+mod human;
+mod processes;
+mod report;
+mod sequences;
+mod session;
+mod survey;
+mod tally;
+mod verdict;
 
-use crate::exit::{Exit, Failure};
+use std::fs::File;
+use std::io::{self, BufWriter, ErrorKind, Read, Write as _};
+use std::path::{Path, PathBuf};
+
+use watershed_wire::reader::{Damage, DamageKind, Limits, TraceReader};
+
+use self::report::{Report, Source};
+use self::survey::Survey;
+use crate::exit::{Exit, Failure, printed};
 
 /// Arguments of `watershed inspect`.
 #[derive(Debug, clap::Args)]
@@ -16,8 +38,98 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Reads the trace once, in bounded memory, and prints what was found.
-pub(crate) fn run(args: &Args, _verbose: bool) -> Result<Exit, Failure> {
-    let _ = (&args.trace, args.json, Exit::Failed);
-    Err(Failure::failed("`inspect` is not in this build yet"))
+/// Reads the trace once, in bounded memory, and prints what was found; damage is reported after everything before it.
+pub(crate) fn run(args: &Args, verbose: bool) -> Result<Exit, Failure> {
+    let name = match is_stdin(&args.trace) {
+        true => "standard input".to_owned(),
+        false => args.trace.display().to_string(),
+    };
+    let cannot_read = |error| Failure::failed(format_args!("cannot read {name}: {error}"));
+    let mut input = open(&args.trace).map_err(cannot_read)?;
+    let mut survey = Survey::default();
+    let mut reader = TraceReader::new(Limits::default());
+    let mut read_bytes = 0;
+    let damage = read(&mut *input, &mut reader, &mut survey, &mut read_bytes).map_err(cannot_read)?;
+    if survey.all.packets == 0
+        && let Some(reason) = no_trace(read_bytes, damage.as_ref())
+    {
+        return Err(Failure::failed(format_args!("{name} is no trace: {reason}")));
+    }
+    let source = Source { name, read_bytes, compressed_packets: reader.packets_compressed(), damage };
+    let report = Report::new(&survey, &source);
+    printed(print(&report, args.json, verbose))?;
+    match &source.damage {
+        Some(damage) => Err(Failure::failed(format_args!("{} is damaged at {damage}", source.name))),
+        None if survey.undecodable > 0 => Ok(Exit::Failed),
+        None => Ok(Exit::Done),
+    }
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+fn open(path: &Path) -> io::Result<Box<dyn Read>> {
+    match is_stdin(path) {
+        true => Ok(Box::new(io::stdin().lock())),
+        false => Ok(Box::new(File::open(path)?)),
+    }
+}
+
+/// Drives the reader to the end of the input or to the first damage, which is what it gives.
+fn read(
+    input: &mut dyn Read,
+    reader: &mut TraceReader,
+    survey: &mut Survey,
+    read_bytes: &mut u64,
+) -> io::Result<Option<Damage>> {
+    loop {
+        match take_packets(reader, survey) {
+            Ok(()) => {}
+            Err(damage) => return Ok(Some(damage)),
+        }
+        match input.read(reader.spare()) {
+            Ok(0) => return Ok(reader.end().err()),
+            Ok(size_bytes) => {
+                reader.received(size_bytes);
+                *read_bytes += size_bytes as u64;
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn take_packets(reader: &mut TraceReader, survey: &mut Survey) -> Result<(), Damage> {
+    while let Some(packet) = reader.poll_packet()? {
+        survey.take(packet)?;
+    }
+    Ok(())
+}
+
+/// Why there is nothing to report at all.
+fn no_trace(read_bytes: u64, damage: Option<&Damage>) -> Option<String> {
+    const GZIP: u8 = 0x1f;
+    if read_bytes == 0 {
+        return Some("it is empty".to_owned());
+    }
+    let damage = damage?;
+    match damage.kind {
+        DamageKind::NoPacket { found: GZIP } => {
+            Some("it may be compressed with gzip; try gzip -dc FILE | watershed inspect -".to_owned())
+        }
+        DamageKind::NoPacket { .. } => Some(damage.to_string()),
+        _ => None,
+    }
+}
+
+fn print(report: &Report, json: bool, verbose: bool) -> io::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    if json {
+        serde_json::to_writer_pretty(&mut out, report)?;
+        writeln!(out)?;
+    } else {
+        human::write(&mut out, report, verbose)?;
+    }
+    out.flush()
 }

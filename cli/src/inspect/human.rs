@@ -1,0 +1,267 @@
+//! The report as aligned text.
+
+use std::io::{self, Write};
+
+use comfy_table::{CellAlignment, Table, presets};
+use indicatif::{HumanBytes, HumanCount};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use super::report::{Buffer, Report, Sequence};
+use super::verdict::Verdict;
+
+/// Rows of the tables; JSON has them all, and so has `--verbose`.
+const ROWS_MAX: usize = 40;
+
+pub(super) fn write(out: &mut impl Write, report: &Report, verbose: bool) -> io::Result<()> {
+    let rows_max = if verbose { usize::MAX } else { ROWS_MAX };
+    writeln!(out, "{}: {}", printable(&report.file.name), headline(report))?;
+    for reason in &report.completeness.reasons {
+        writeln!(out, "  {}", printable(reason))?;
+    }
+    for loss in &report.losses {
+        let buffer = loss.buffer.map_or_else(String::new, |index| format!("buffer {index}: "));
+        writeln!(out, "  lost: {buffer}{} {} ({})", HumanCount(loss.count), loss.meaning, loss.cause)?;
+    }
+    writeln!(out)?;
+    write_facts(out, report)?;
+    write_kinds(out, report, rows_max)?;
+    write_sequences(out, &report.sequences, rows_max)?;
+    write_buffers(out, &report.buffers)?;
+    if verbose && let Some(config) = &report.session.config {
+        writeln!(out, "\nConfig")?;
+        for line in config.lines() {
+            writeln!(out, "  {}", printable(line))?;
+        }
+    }
+    Ok(())
+}
+
+fn headline(report: &Report) -> String {
+    let verdict = match report.completeness.verdict {
+        Verdict::Complete => "complete",
+        Verdict::Incomplete => "INCOMPLETE",
+        Verdict::Unknown => "completeness unknown",
+    };
+    let losses = match (report.losses.is_empty(), report.completeness.has_statistics) {
+        (false, _) => "DATA WAS LOST",
+        (true, true) => "no data lost",
+        (true, false) => "no statistics of losses",
+    };
+    format!("{verdict}, {losses}")
+}
+
+fn write_facts(out: &mut impl Write, report: &Report) -> io::Result<()> {
+    let mut facts: Vec<(&str, String)> = Vec::new();
+    let compressed = match report.packets.compressed_packets {
+        0 => String::new(),
+        count => format!(", compressed in {}", HumanCount(count)),
+    };
+    facts.push((
+        "size",
+        format!(
+            "{}, {} packets{compressed}",
+            HumanBytes(report.file.read_bytes),
+            HumanCount(report.packets.count)
+        ),
+    ));
+    facts.push(("time", time(report)));
+    let session = &report.session;
+    let about = [
+        session.service_version.clone(),
+        session.system.clone(),
+        session.cpus.map(|cpus| format!("{cpus} CPUs")),
+    ];
+    let about: Vec<String> = about.into_iter().flatten().collect();
+    if !about.is_empty() {
+        facts.push(("recorded", about.join(", ")));
+    }
+    let identity: Vec<String> = [&session.name, &session.uuid].into_iter().flatten().cloned().collect();
+    if !identity.is_empty() {
+        facts.push(("session", identity.join(", ")));
+    }
+    if !session.data_sources.is_empty() {
+        facts.push(("sources", session.data_sources.join(", ")));
+    }
+    facts.push(("service", service(report)));
+    for (name, fact) in facts {
+        writeln!(out, "  {name:<9} {}", printable(&fact))?;
+    }
+    Ok(())
+}
+
+fn time(report: &Report) -> String {
+    let time = &report.time;
+    let Some((first_ns, duration_ns)) = time.first_ns.zip(time.duration_ns) else {
+        return "no packet has a time".to_owned();
+    };
+    let wall = time
+        .first_unix_ns
+        .and_then(|ns| Timestamp::from_nanosecond(ns.into()).ok())
+        .map(|wall| wall.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S %:z").to_string());
+    let unplaced = match time.packets_unplaced {
+        0 => String::new(),
+        count => format!("; {} packets have the time of an unknown clock", HumanCount(count)),
+    };
+    format!(
+        "{}{} from {} {}{unplaced}",
+        wall.map_or_else(String::new, |wall| format!("{wall}, ")),
+        seconds(duration_ns),
+        time.clock,
+        seconds(first_ns),
+    )
+}
+
+fn service(report: &Report) -> String {
+    let completeness = &report.completeness;
+    let mut parts = vec![
+        counted(completeness.sync_markers, "sync marker"),
+        format!("{} of {} done", completeness.flushes_done, counted(completeness.flushes_started, "flush")),
+        format!("{} completed", counted(completeness.reads_completed, "read")),
+    ];
+    if let Some(outcome) = completeness.final_flush {
+        parts.push(format!("final flush {outcome}"));
+    }
+    for (what, sources) in
+        [("slow to start", &completeness.slow_to_start), ("slow to flush", &completeness.slow_to_flush)]
+    {
+        if !sources.is_empty() {
+            parts.push(format!("{what}: {}", sources.join(" ")));
+        }
+    }
+    parts.join(", ")
+}
+
+fn write_kinds(out: &mut impl Write, report: &Report, rows_max: usize) -> io::Result<()> {
+    let mut table = table(&["packets of", "count", "bytes", "share"], 1);
+    let all = report.packets.bytes.max(1) as f64;
+    for kind in report.packets.by_kind.iter().take(rows_max) {
+        table.add_row([
+            kind.kind.clone(),
+            HumanCount(kind.packets).to_string(),
+            HumanBytes(kind.bytes).to_string(),
+            format!("{:.1}%", kind.bytes as f64 * 100.0 / all),
+        ]);
+    }
+    write_table(out, &table, report.packets.by_kind.len().saturating_sub(rows_max))
+}
+
+fn write_sequences(out: &mut impl Write, sequences: &[Sequence], rows_max: usize) -> io::Result<()> {
+    let header =
+        ["process", "sequence", "uid", "pid", "producer", "buffer", "packets", "bytes", "time", "losses"];
+    let mut table = table(&header, 1);
+    for sequence in sequences.iter().take(rows_max) {
+        let span = sequence.first_ns.zip(sequence.last_ns);
+        let losses = match sequence.losses {
+            0 => "-".to_owned(),
+            count => format!("{} ({})", HumanCount(count), sequence.loss_reasons.join(" ")),
+        };
+        table.add_row([
+            process(sequence),
+            or_dash(sequence.id),
+            or_dash(sequence.uid),
+            or_dash(sequence.pid),
+            or_dash(sequence.producer_id),
+            or_dash(sequence.buffer),
+            HumanCount(sequence.packets).to_string(),
+            HumanBytes(sequence.bytes).to_string(),
+            or_dash(span.map(|(first, last)| seconds(last - first))),
+            losses,
+        ]);
+    }
+    write_table(out, &table, sequences.len().saturating_sub(rows_max))
+}
+
+/// The program's name without its folder; the service's own sequence has no process.
+fn process(sequence: &Sequence) -> String {
+    const WIDTH_MAX: usize = 30;
+    let name = match &sequence.process {
+        Some(name) => name.rsplit('/').next().unwrap_or(name),
+        None if sequence.id == Some(1) => "(service)",
+        None => "?",
+    };
+    let mut name: String = printable(name).chars().take(WIDTH_MAX).collect();
+    if let Some(machine_id) = sequence.machine_id {
+        name.push_str(&format!(" on machine {machine_id}"));
+    }
+    name
+}
+
+fn write_buffers(out: &mut impl Write, buffers: &[Buffer]) -> io::Result<()> {
+    let header = [
+        "buffer",
+        "policy",
+        "size",
+        "fill",
+        "written",
+        "read",
+        "overwritten",
+        "wraps",
+        "chunks",
+        "discarded",
+    ];
+    let mut table = table(&header, 2);
+    for buffer in buffers {
+        let name = buffer.name.as_deref().map_or_else(String::new, |name| format!(" {}", printable(name)));
+        table.add_row([
+            format!("{}{name}", buffer.index),
+            buffer.fill_policy.unwrap_or("?").to_owned(),
+            HumanBytes(buffer.size_bytes).to_string(),
+            or_dash(buffer.fill_percent.map(|percent| format!("{percent:.1}%"))),
+            HumanBytes(buffer.written_bytes).to_string(),
+            HumanBytes(buffer.read_bytes).to_string(),
+            HumanBytes(buffer.overwritten_bytes).to_string(),
+            HumanCount(buffer.wraps).to_string(),
+            HumanCount(buffer.chunks_written).to_string(),
+            HumanCount(buffer.chunks_discarded).to_string(),
+        ]);
+    }
+    write_table(out, &table, 0)
+}
+
+/// A table without lines whose columns from `numbers_from` on are aligned to the right.
+fn table(header: &[&str], numbers_from: usize) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(header);
+    for column in table.column_iter_mut().skip(numbers_from) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn write_table(out: &mut impl Write, table: &Table, rows_left_out: usize) -> io::Result<()> {
+    if table.row_count() == 0 {
+        return Ok(());
+    }
+    writeln!(out)?;
+    for line in table.lines() {
+        writeln!(out, " {}", line.trim_end())?;
+    }
+    if rows_left_out > 0 {
+        writeln!(out, "  ... and {} more (--verbose or --json shows all)", HumanCount(rows_left_out as u64))?;
+    }
+    Ok(())
+}
+
+/// `1 read`, `2 reads`, `2 flushes`.
+fn counted(count: u64, what: &str) -> String {
+    let ending = match (count, what.ends_with("sh")) {
+        (1, _) => "",
+        (_, true) => "es",
+        (_, false) => "s",
+    };
+    format!("{} {what}{ending}", HumanCount(count))
+}
+
+fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+fn seconds(ns: u64) -> String {
+    format!("{}.{:03} s", HumanCount(ns / 1_000_000_000), ns / 1_000_000 % 1000)
+}
+
+/// Text of a trace must not steer the terminal: control characters are shown, not sent.
+fn printable(text: &str) -> String {
+    text.chars().map(|char| if char.is_control() { char::REPLACEMENT_CHARACTER } else { char }).collect()
+}

@@ -1,0 +1,152 @@
+//! One pass over a trace: every packet is looked at once and counted; only what the report needs is kept.
+
+use prost::Message;
+use watershed_wire::config::TraceConfig;
+use watershed_wire::packet::{Envelope, Payload};
+use watershed_wire::protos::{
+    ClockSnapshot, ProcessTree, SystemInfo, TracePacketDefaults, TraceProvenance, TraceStats, TraceUuid,
+    TracingServiceEvent, TrackDescriptor,
+};
+use watershed_wire::reader::{Damage, DamageKind, RawPacket};
+
+use super::clocks::Clocks;
+use super::processes::Processes;
+use super::sequences::Sequences;
+use super::session::Session;
+use super::tally::{Kind, Kinds, Span, Tally};
+
+/// Fields of `TracePacket`'s oneof `data` that are read.
+mod number {
+    pub(super) const PROCESS_TREE: u32 = 2;
+    pub(super) const CLOCK_SNAPSHOT: u32 = 6;
+    pub(super) const TRACE_CONFIG: u32 = 33;
+    pub(super) const TRACE_STATS: u32 = 35;
+    pub(super) const SYNCHRONIZATION_MARKER: u32 = 36;
+    pub(super) const SYSTEM_INFO: u32 = 45;
+    pub(super) const TRACK_DESCRIPTOR: u32 = 60;
+    pub(super) const SERVICE_EVENT: u32 = 69;
+    pub(super) const TRACE_UUID: u32 = 89;
+    pub(super) const TRACE_PROVENANCE: u32 = 124;
+}
+
+/// What is known after some packets.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    pub(super) all: Tally,
+    pub(super) kinds: Kinds,
+    pub(super) sequences: Sequences,
+    pub(super) processes: Processes,
+    pub(super) session: Session,
+    pub(super) clocks: Clocks,
+    pub(super) span: Span,
+    /// Packets with a timestamp of a clock that no snapshot has connected to the primary one.
+    pub(super) unplaced: u64,
+    /// Packets that should have been readable and were not, and the place of the first.
+    pub(super) undecodable: u64,
+    pub(super) undecodable_offset_bytes: Option<u64>,
+}
+
+impl Survey {
+    /// Takes the next packet of the trace.
+    ///
+    /// # Errors
+    /// If its fields cannot be told apart; nothing was counted then.
+    pub(crate) fn take(&mut self, packet: RawPacket<'_>) -> Result<(), Damage> {
+        let envelope = Envelope::read(packet.bytes).map_err(|malformed| Damage {
+            offset_bytes: packet.offset_bytes,
+            offset_inflated_bytes: packet.offset_inflated_bytes,
+            kind: DamageKind::PacketMalformed(malformed),
+        })?;
+        self.all.add(packet.bytes);
+        self.kinds.add(Kind::of(packet.bytes, &envelope), packet.bytes);
+        self.take_time(packet.bytes, &envelope);
+        let taken = envelope.payload.map_or(Ok(()), |payload| self.take_payload(&envelope, payload));
+        if taken.is_err() {
+            self.undecodable += 1;
+            self.undecodable_offset_bytes.get_or_insert(packet.offset_bytes);
+        }
+        Ok(())
+    }
+
+    /// Places the packet in time; a snapshot or default in the packet itself counts for it already.
+    fn take_time(&mut self, packet: &[u8], envelope: &Envelope<'_>) {
+        let mut sequence = self.sequences.of(packet, envelope);
+        if let Some(payload) = envelope.payload
+            && payload.number == number::CLOCK_SNAPSHOT
+            && let Ok(snapshot) = ClockSnapshot::decode(payload.bytes)
+        {
+            let clocks = sequence.as_mut().map(|sequence| &mut sequence.clocks);
+            self.clocks.take(&snapshot, clocks);
+        }
+        if let Some(sequence) = &mut sequence
+            && let Some(defaults) = envelope.defaults
+            && let Ok(defaults) = TracePacketDefaults::decode(defaults)
+        {
+            sequence.default_clock_id = defaults.timestamp_clock_id;
+        }
+        let Some(timestamp) = envelope.timestamp else {
+            return;
+        };
+        let default_clock_id = sequence.as_ref().and_then(|sequence| sequence.default_clock_id);
+        let clock_id = envelope.timestamp_clock_id.or(default_clock_id).unwrap_or(self.clocks.primary());
+        let placed = match &mut sequence {
+            Some(sequence) => sequence.clocks.place(&self.clocks, clock_id, timestamp),
+            None => self.clocks.place(clock_id, timestamp),
+        };
+        match placed {
+            Some(ns) => {
+                self.span.add(ns);
+                if let Some(sequence) = sequence {
+                    sequence.span.add(ns);
+                }
+            }
+            None => self.unplaced += 1,
+        }
+    }
+
+    fn take_payload(&mut self, envelope: &Envelope<'_>, payload: Payload<'_>) -> Result<(), Undecodable> {
+        let bytes = payload.bytes;
+        match payload.number {
+            number::SYNCHRONIZATION_MARKER => self.session.sync_markers += 1,
+            number::TRACE_CONFIG => self.session.config = Some(TraceConfig::from_binary(bytes.to_vec())?),
+            number::TRACE_STATS => self.session.take_stats(TraceStats::decode(bytes)?),
+            number::SYSTEM_INFO => {
+                let info = SystemInfo::decode(bytes)?;
+                // Other machines of the session send theirs too.
+                if envelope.machine_id.is_none() {
+                    self.session.system_info = Some(info);
+                }
+            }
+            number::SERVICE_EVENT => self.session.take_event(TracingServiceEvent::decode(bytes)?),
+            number::TRACE_UUID => self.session.uuid = Some(TraceUuid::decode(bytes)?),
+            number::TRACE_PROVENANCE => self.session.take_provenance(&TraceProvenance::decode(bytes)?),
+            number::PROCESS_TREE => {
+                let tree = ProcessTree::decode(bytes)?;
+                self.processes.take_tree(envelope.machine_id, &tree);
+            }
+            number::TRACK_DESCRIPTOR => {
+                let track = TrackDescriptor::decode(bytes)?;
+                self.processes.take_track(envelope.machine_id, &track);
+            }
+            // Taken with the time; here only to be counted if it cannot be decoded.
+            number::CLOCK_SNAPSHOT => drop(ClockSnapshot::decode(bytes)?),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// The contents of a packet are not what its kind promises.
+struct Undecodable;
+
+impl From<prost::DecodeError> for Undecodable {
+    fn from(_: prost::DecodeError) -> Self {
+        Undecodable
+    }
+}
+
+impl From<watershed_wire::config::ConfigError> for Undecodable {
+    fn from(_: watershed_wire::config::ConfigError) -> Self {
+        Undecodable
+    }
+}

@@ -1,0 +1,167 @@
+//! Whether a trace is complete, and what its statistics say was lost.
+
+use serde::Serialize;
+use watershed_wire::protos::trace_stats::FinalFlushOutcome;
+use watershed_wire::reader::Damage;
+
+use super::sequences::loss_reason_names;
+use super::survey::Survey;
+
+/// Whether the trace has everything from the session's beginning to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Verdict {
+    /// The service says that it wrote everything, and everything is here.
+    Complete,
+    /// Something is missing; `reasons` say what.
+    Incomplete,
+    /// The trace has no word of a service about it.
+    Unknown,
+}
+
+/// The verdict with its reasons, one sentence each.
+pub(super) fn judge(survey: &Survey, damage: Option<&Damage>) -> (Verdict, Vec<String>) {
+    let mut missing = Vec::new();
+    if let Some(damage) = damage {
+        missing.push(format!("damaged at {damage}"));
+    }
+    if let Some(offset) = survey.undecodable_offset_bytes {
+        missing.push(format!(
+            "the contents of {} packets cannot be decoded, the first at byte {offset}",
+            survey.undecodable
+        ));
+    }
+    if final_flush(survey) == Some(FinalFlushOutcome::FinalFlushFailed) {
+        missing.push("the final flush failed: not every producer handed in its last data".to_owned());
+    }
+    let unknown = match silence(survey) {
+        Some(reason) => Some(reason),
+        None => {
+            missing.extend(missing_events(survey));
+            None
+        }
+    };
+    match unknown {
+        _ if !missing.is_empty() => (Verdict::Incomplete, missing),
+        Some(reason) => (Verdict::Unknown, vec![reason]),
+        None => (Verdict::Complete, missing),
+    }
+}
+
+/// Why the trace has no events of a service, if it is not because they are missing.
+fn silence(survey: &Survey) -> Option<String> {
+    let session = &survey.session;
+    if session.events.seen > 0 {
+        return None;
+    }
+    let builtin = session.config.as_ref().and_then(|config| config.view().builtin_data_sources.as_ref());
+    if builtin.is_some_and(|builtin| builtin.disable_service_events()) {
+        return Some("the config turned off the service's events".to_owned());
+    }
+    let spoke = session.config.is_some() || session.stats.is_some() || session.sync_markers > 0;
+    (!spoke).then(|| "no packet of a tracing service; another tool may have written this trace".to_owned())
+}
+
+fn missing_events(survey: &Survey) -> Vec<String> {
+    let events = &survey.session.events;
+    let mut missing = Vec::new();
+    // A clone begins in the middle of its session and is whole nevertheless.
+    if events.tracing_started == 0 && events.clones_started == 0 {
+        missing.push("no beginning: the event tracing_started is missing".to_owned());
+    }
+    if events.tracing_disabled == 0 {
+        missing.push("no end: the event tracing_disabled is missing".to_owned());
+    } else if !events.read_completed_after_disabled {
+        missing.push(
+            "no last read: read_tracing_buffers_completed is missing after tracing_disabled".to_owned(),
+        );
+    }
+    missing
+}
+
+/// What the statistics say of the last flush; `None` if they say nothing.
+pub(super) fn final_flush(survey: &Survey) -> Option<FinalFlushOutcome> {
+    let stats = survey.session.stats.as_ref()?;
+    Some(stats.final_flush_outcome()).filter(|outcome| *outcome != FinalFlushOutcome::FinalFlushUnspecified)
+}
+
+/// One way in which data was lost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Loss {
+    /// Name of the counter; those of the trace's statistics have the format's names.
+    pub(super) cause: &'static str,
+    /// Index of the buffer, for losses of one buffer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) buffer: Option<usize>,
+    /// How often: chunks, patches, packets or flushes, as the name says.
+    pub(super) count: u64,
+    /// What happened.
+    pub(super) meaning: String,
+}
+
+/// Every loss that the trace tells of. The same lost data can show in more than one line: on its sequence and in its buffer.
+pub(super) fn losses(survey: &Survey) -> Vec<Loss> {
+    let mut losses = Vec::new();
+    let mut add = |cause, buffer, count, meaning: &str| {
+        if count > 0 {
+            losses.push(Loss { cause, buffer, count, meaning: meaning.to_owned() });
+        }
+    };
+    if let Some(stats) = &survey.session.stats {
+        for (index, buffer) in stats.buffer_stats.iter().enumerate() {
+            let at = Some(index);
+            add(
+                "chunks_overwritten",
+                at,
+                buffer.chunks_overwritten(),
+                "chunks were overwritten before they were read: the ring was full",
+            );
+            add(
+                "chunks_discarded",
+                at,
+                buffer.chunks_discarded(),
+                "chunks were refused: the buffer was full, or they came too late",
+            );
+            add(
+                "trace_writer_packet_loss",
+                at,
+                buffer.trace_writer_packet_loss(),
+                "times a writer gave up packets: its shared memory was full",
+            );
+            add(
+                "patches_failed",
+                at,
+                buffer.patches_failed(),
+                "patches came too late: their packets are unreadable",
+            );
+            add("abi_violations", at, buffer.abi_violations(), "chunks broke the rules of shared memory");
+        }
+        add(
+            "chunks_discarded",
+            None,
+            stats.chunks_discarded(),
+            "chunks were for no buffer of theirs (since the service began)",
+        );
+        add(
+            "patches_discarded",
+            None,
+            stats.patches_discarded(),
+            "patches were for no chunk of theirs (since the service began)",
+        );
+        add(
+            "invalid_packets",
+            None,
+            stats.invalid_packets(),
+            "packets of producers were malformed and left out",
+        );
+        add("flushes_failed", None, stats.flushes_failed(), "flushes were not answered in time");
+        let errors = stats.filter_stats.as_ref().map_or(0, |filter| filter.errors());
+        add("filter_errors", None, errors, "packets could not be filtered and were left out");
+    }
+    let sequences = survey.sequences.sorted();
+    let bits = sequences.iter().fold(0, |bits, (_, sequence)| bits | sequence.loss_reasons);
+    let count = sequences.iter().map(|(_, sequence)| sequence.losses).sum();
+    let meaning = format!("times packets are missing on a sequence: {}", loss_reason_names(bits).join(", "));
+    add("sequence_packet_loss", None, count, &meaning);
+    losses
+}
