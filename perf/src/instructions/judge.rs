@@ -14,18 +14,26 @@ pub enum Verdict {
     Refused(String),
 }
 
-/// Compares `new` with `old`, benchmark by benchmark. One that is missing from either is a refusal: a benchmark that
-/// was dropped must leave the baseline in the same change.
-pub fn judge(old: &Counts, new: &Counts, limits: &Limits) -> Verdict {
+/// What to do about a benchmark that only one of two runs has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The committed baseline must have exactly those that there are: one that was dropped leaves it in the same change.
+    Refuse,
+    /// Another revision may have had others.
+    Ignore,
+}
+
+/// Compares `new` with `old`, benchmark by benchmark.
+pub fn judge(old: &Counts, new: &Counts, limits: &Limits, missing: Missing) -> Verdict {
     if old.toolchain != new.toolchain {
         return Verdict::Refused(format!("other toolchains: {:?} and {:?}", old.toolchain, new.toolchain));
     }
     let names = |counts: &Counts| counts.benchmarks.keys().cloned().collect::<Vec<_>>();
-    if names(old) != names(new) {
+    if missing == Missing::Refuse && names(old) != names(new) {
         return Verdict::Refused(format!("other benchmarks: {:?} and {:?}", names(old), names(new)));
     }
     let broken = |(name, count): (&String, &Count)| {
-        let before = &old.benchmarks[name];
+        let before = old.benchmarks.get(name)?;
         if (&before.unit, before.units) != (&count.unit, count.units) {
             return Some(format!(
                 "{name}: {} {}s, the baseline has {}",
@@ -104,13 +112,13 @@ mod tests {
 
     #[test]
     fn growth_above_the_limit_is_named() {
-        assert_eq!(judge(&counts(1000, &[]), &counts(1005, &[]), &limits()), Verdict::Pass);
+        assert_eq!(judge(&counts(1000, &[]), &counts(1005, &[]), &limits(), Missing::Refuse), Verdict::Pass);
         assert_eq!(
-            judge(&counts(1000, &[]), &counts(900, &[]), &limits()),
+            judge(&counts(1000, &[]), &counts(900, &[]), &limits(), Missing::Refuse),
             Verdict::Pass,
             "fewer are welcome"
         );
-        let verdict = judge(&counts(1000, &[]), &counts(1006, &[]), &limits());
+        let verdict = judge(&counts(1000, &[]), &counts(1006, &[]), &limits(), Missing::Refuse);
         assert_eq!(verdict, Verdict::Broken(vec!["write: +0.60% instructions, the limit is 0.5%".into()]));
     }
 
@@ -118,14 +126,15 @@ mod tests {
     fn what_cannot_be_compared_is_refused() {
         let mut other = counts(1000, &[]);
         other.toolchain.libc = "another".into();
-        assert!(matches!(judge(&counts(1000, &[]), &other, &limits()), Verdict::Refused(_)));
+        assert!(matches!(judge(&counts(1000, &[]), &other, &limits(), Missing::Refuse), Verdict::Refused(_)));
         let mut fewer = counts(1000, &[]);
         fewer.benchmarks.clear();
-        assert!(matches!(judge(&counts(1000, &[]), &fewer, &limits()), Verdict::Refused(_)));
+        assert!(matches!(judge(&counts(1000, &[]), &fewer, &limits(), Missing::Refuse), Verdict::Refused(_)));
+        assert_eq!(judge(&counts(1000, &[]), &fewer, &limits(), Missing::Ignore), Verdict::Pass);
         let mut longer = counts(1000, &[]);
         longer.benchmarks.get_mut("write").unwrap().units = 20;
         assert!(
-            matches!(judge(&counts(1000, &[]), &longer, &limits()), Verdict::Broken(_)),
+            matches!(judge(&counts(1000, &[]), &longer, &limits(), Missing::Refuse), Verdict::Broken(_)),
             "another workload"
         );
     }

@@ -2,6 +2,8 @@
 //!
 //! A new suite is one file here, with a function that lists its workloads, and one line in [`all`].
 
+pub mod engine;
+
 use crate::machine::Machine;
 use crate::measure::{Options, WrongAnswer};
 use crate::report::{Measurement, Report};
@@ -41,7 +43,7 @@ impl Workload {
 
 /// Every suite there is.
 pub fn all() -> Vec<Suite> {
-    vec![]
+    vec![engine::suite()]
 }
 
 /// Runs the workloads of `suite` whose names contain `filter`; `progress` is told each name before it starts.
@@ -54,6 +56,8 @@ pub fn run(
     options: &Options,
     mut progress: impl FnMut(&str),
 ) -> Result<Report, WrongAnswer> {
+    // Asked before pinning, after which only one core is left.
+    let machine = Machine::here();
     if suite.pinned {
         pin_to_last_core();
     }
@@ -64,7 +68,7 @@ pub fn run(
             results.push((workload.run)(options).map_err(|answer| format!("{}: {answer}", workload.name))?);
         }
     }
-    Ok(Report { suite: suite.name.into(), machine: Machine::here(), results })
+    Ok(Report { suite: suite.name.into(), machine, results })
 }
 
 /// Keeps this thread on one processor, the last of those it may use (interrupts prefer the first). Where the system

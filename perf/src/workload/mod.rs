@@ -2,13 +2,15 @@
 //!
 //! ```text
 //!   minstd ──> templates: chunks of whole packets ─────────┐
-//!         └──> fragmented: chunks of packets that span them ┴──> feed: who commits which chunk, in which order
+//!         └──> fragmented: chunks of packets that span them ┴──> feed: who commits which chunk, in which order ──> rings
 //! ```
 
+pub mod blocks;
 pub mod feed;
 pub mod fragmented;
 pub mod minstd;
 pub mod protobuf;
+pub mod rings;
 pub mod templates;
 
 /// The payload of one chunk, as a producer left it in shared memory.

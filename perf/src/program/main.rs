@@ -1,6 +1,8 @@
 //! `watershed-perf`: measures, and compares what was measured.
 #![forbid(unsafe_code)]
 
+mod instructions;
+
 use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -46,6 +48,9 @@ enum Command {
         /// The results from after.
         new: PathBuf,
     },
+    /// Print the instruction counts of a finished run of the benchmark `instructions`, and judge them. Exit code 3: a limit
+    /// is broken; 4: the two cannot be compared. `ci/gate` does all of it.
+    Instructions(instructions::Arguments),
     /// Print the suites and the names of their results.
     List,
 }
@@ -55,7 +60,8 @@ fn parse_rounds(text: &str) -> Result<usize, String> {
     if (1..=10_000).contains(&rounds) { Ok(rounds) } else { Err("between 1 and 10000 rounds".into()) }
 }
 
-/// What went wrong, and the exit code that says whose fault it is: 1 for a failed measurement, 2 for a wrong call.
+/// What went wrong, and the exit code: 1 a measurement failed, 2 the call was wrong, 3 a limit is broken, 4 the gate cannot
+/// judge.
 struct Failure(u8, String);
 
 fn main() -> ExitCode {
@@ -65,6 +71,7 @@ fn main() -> ExitCode {
             run(suite.as_deref(), &filter, json.as_deref(), record, &options)
         }
         Command::Compare { old, new } => compare_files(&old, &new),
+        Command::Instructions(arguments) => instructions::run(&arguments),
         Command::List => {
             list();
             Ok(())

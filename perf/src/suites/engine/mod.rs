@@ -1,0 +1,44 @@
+//! The engine: one shard, against a memcpy of the same chunks into the same kind of memory.
+//!
+//! "Ratio to memcpy" is memcpy's time over ours: 1 would be a trace buffer for free. Both take the same feed of chunks,
+//! write to rings of the same size whose memory was mapped in the same way, and touch the same offsets. Sources are taken
+//! as shared memory is, which may change while it is looked at, but for `write_one_writer_slices`.
+
+mod create;
+mod patch;
+mod read;
+mod write;
+
+use super::{Suite, Workload};
+
+/// The suite.
+pub fn suite() -> Suite {
+    Suite {
+        name: "engine",
+        about: "one shard: commit, overwrite, read back, patch, create, clone",
+        pinned: true,
+        workloads,
+    }
+}
+
+fn workloads() -> Vec<Workload> {
+    vec![
+        Workload::new("write_one_writer", write::one_writer),
+        Workload::new("write_one_writer_slices", write::one_writer_slices),
+        Workload::new("write_thousand_writers", write::thousand_writers),
+        Workload::new("write_one_writer_cold_source", write::cold_source),
+        Workload::new("write_fragmented", write::fragmented),
+        Workload::new("write_out_of_order", write::out_of_order),
+        Workload::new("first_lap", write::first_lap),
+        Workload::new("read_plain", read::plain),
+        Workload::new("read_fragmented", read::fragmented),
+        Workload::new("read_to_blocks", read::to_blocks),
+        Workload::new("patch_newest", |options| patch::nth_newest("patch_newest", 0, options)),
+        Workload::new("patch_tenth", |options| patch::nth_newest("patch_tenth", 9, options)),
+        Workload::new("patch_missing", patch::missing),
+        Workload::new("create_64mb", |options| create::create("create_64mb", 64 << 20, options)),
+        Workload::new("create_4gb", |options| create::create("create_4gb", 4 << 30, options)),
+        Workload::new("first_commit_64mb", create::first_commit),
+        Workload::new("clone_64mb", create::clone),
+    ]
+}
