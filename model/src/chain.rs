@@ -149,6 +149,17 @@ impl<S: Subject> Chain<S> {
         self
     }
 
+    /// Gives loss bits of a writer back.
+    pub fn return_loss(mut self, writer: u16, bits: u32) -> Self {
+        self.subject.return_loss(1, writer, bits);
+        self
+    }
+
+    /// Goes on with a clone.
+    pub fn cloned(self) -> Self {
+        Self { subject: self.subject.clone_read_only() }
+    }
+
     /// A whole pass: packets as text (no more than 8 bytes), loss bits behind a `!` where there are any.
     pub fn read(mut self, expected: &str) -> Self {
         self.subject.begin_read();

@@ -4,7 +4,7 @@ use std::fmt::{Debug, Write as _};
 
 use crate::history::{Change, Contents, History, IdPick, Place, Start, Step};
 use crate::subject::Subject;
-use crate::{Chunk, Identity, Model, Packet, Patch, Placed, Policy, flag};
+use crate::{Chunk, Identity, Model, Packet, Patch, Placed, Policy, flag, loss};
 
 /// Writers of a history: two for each producer.
 const WRITERS: u8 = 4;
@@ -22,6 +22,13 @@ pub struct Reached {
     pub stats: crate::Stats,
     /// The final ledger.
     pub ledger: crate::Ledger,
+}
+
+impl Reached {
+    fn count(&mut self, packet: &Packet) {
+        self.packets += 1;
+        self.loss_bits |= packet.loss;
+    }
 }
 
 /// Runs the history on a new `S` and a new model.
@@ -142,6 +149,15 @@ impl<S: Subject> Run<S> {
                 self.note(format_args!("end_producer({producer_id})"));
                 self.subject.end_producer(producer_id);
                 self.model.end_producer(producer_id);
+                Ok(())
+            }
+            Step::ReturnLoss { writer, bits } => {
+                let writer = &self.writers[usize::from(writer % WRITERS)];
+                let (producer_id, writer_id) = (writer.producer_id, writer.writer_id);
+                let bits = u32::from(bits & 0x1ff) | loss::PRESENT;
+                self.note(format_args!("return_loss({producer_id}/{writer_id}, {bits})"));
+                self.subject.return_loss(producer_id, writer_id, bits);
+                self.model.return_loss(producer_id, writer_id, bits);
                 Ok(())
             }
             Step::Read { limit } => self.read(*limit),
@@ -269,12 +285,20 @@ impl<S: Subject> Run<S> {
     }
 
     fn read(&mut self, limit: u8) -> Result<(), String> {
-        let limit = if limit == u8::MAX { usize::MAX } else { usize::from(limit) };
-        self.note(format_args!(
-            "read({})",
-            if limit == usize::MAX { "all".to_owned() } else { limit.to_string() }
-        ));
-        read_both(&mut self.subject, &mut self.model, limit, &mut self.reached)
+        if limit == u8::MAX {
+            self.note(format_args!("read(all)"));
+            return read_all(&mut self.subject, &mut self.model, &mut self.reached);
+        }
+        self.note(format_args!("read({limit})"));
+        self.subject.begin_read();
+        self.model.begin_read();
+        for i in 0..limit {
+            let (got, expected) = (self.subject.read_next(), self.model.read_next());
+            same(&format!("packet {i}"), &got, &expected)?;
+            let Some(packet) = expected else { break };
+            self.reached.count(&packet);
+        }
+        Ok(())
     }
 
     fn clone_and_read(&mut self) -> Result<(), String> {
@@ -283,7 +307,7 @@ impl<S: Subject> Run<S> {
         compare(&mut subject, &mut model)?;
         compare_image(&subject, &model)?;
         same("read_next without begin_read", &subject.read_next(), &model.read_next())?;
-        read_both(&mut subject, &mut model, usize::MAX, &mut self.reached)?;
+        read_all(&mut subject, &mut model, &mut self.reached)?;
         compare(&mut subject, &mut model)
     }
 
@@ -331,27 +355,18 @@ fn names_of(flags: u8) -> String {
     if text.is_empty() { "no flags".to_owned() } else { text }
 }
 
-fn read_both<S: Subject>(
-    subject: &mut S,
-    model: &mut Model,
-    limit: usize,
-    reached: &mut Reached,
-) -> Result<(), String> {
-    subject.begin_read();
-    model.begin_read();
-    for i in 0..limit {
-        let (got, expected) = (subject.read_next(), model.read_next());
-        same(&format!("packet {i}"), &got, &expected)?;
-        let Some(packet) = expected else {
-            return same("read_next after the end", &subject.read_next(), &model.read_next());
-        };
-        reached.packets += 1;
-        reached.loss_bits |= packet.loss;
+fn read_all<S: Subject>(subject: &mut S, model: &mut Model, reached: &mut Reached) -> Result<(), String> {
+    let (got, expected) = (subject.read_all(), model.read_all());
+    for (i, packet) in expected.iter().enumerate() {
+        same(&format!("packet {i}"), &got.get(i), &Some(packet))?;
+        reached.count(packet);
     }
-    Ok(())
+    same("packets", &got.len(), &expected.len())?;
+    same("read_next after the end", &subject.read_next(), &model.read_next())
 }
 
 fn compare<S: Subject>(subject: &mut S, model: &mut Model) -> Result<(), String> {
+    subject.check()?;
     same("evicted packets", &subject.take_evicted(), &model.take_evicted())?;
     same("stats", &subject.stats(), &model.stats())?;
     same("ledger", &subject.ledger(), &model.ledger())?;

@@ -91,6 +91,13 @@ pub enum Step {
         /// Packets.
         limit: u8,
     },
+    /// Loss bits are given back, `bits & 0x1ff` of them.
+    ReturnLoss {
+        /// Whose packet was thrown away.
+        writer: u8,
+        /// What it carried.
+        bits: u16,
+    },
     /// A clone is taken, compared and read; the buffer goes on.
     Clone,
 }

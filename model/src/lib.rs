@@ -1,7 +1,13 @@
 //! A naive model of the trace buffer, to be compared with the engine.
 //!
-//! [`Model`] is written from the specification alone, in maps and vectors, and shares no code with the engine. It
-//! answers every call as one shard of the engine must: packets, loss bits, placement, every statistic.
+//! [`Model`] is written from the specification alone, in maps and vectors, and shares no code with the engine (only the
+//! adapter in [`engine`] knows of it). It answers every call as one shard of the engine must: packets, loss bits, placement,
+//! every statistic.
+//!
+//! * [`history`] and [`drive`]: histories of calls, and what compares any [`subject::Subject`] with the model after every step.
+//! * [`property`]: random histories, shrunk when they show a difference.
+//! * [`writers`]: writers that behave, an oracle that does not look at the model.
+//! * [`chain`]: scenarios with expectations derived by hand.
 //!
 //! # Decisions where the specification leaves room
 //!
@@ -31,13 +37,16 @@
 //!   lives, and a life that has a successor no longer stalls: what it still misses is lost (REASSEMBLY_BROKEN_CHAIN).
 //! * **Passes**: whatever changes the buffer ends the read pass; `read_next` then yields nothing until `begin_read`.
 //! * **Overwrite sink**: packets show the pending loss bits, which stay pending; an absorbed packet sets no OVERWRITE.
-//! * Not modelled: the bound on remembered empty sequences, which is above what a history reaches.
+//! * **Returned losses** of a sequence that is unknown, or gone with its producer, are ignored.
+//! * Not modelled: that patches look back at 64 lives at most, and the bound on remembered empty sequences. Both are above what
+//!   a history reaches.
 
 #![forbid(unsafe_code)]
 
 pub mod chain;
 mod commit;
 pub mod drive;
+pub mod engine;
 pub mod fragments;
 pub mod history;
 mod model;

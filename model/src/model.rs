@@ -288,6 +288,17 @@ impl Model {
         self.sequences.get_mut(&key).expect("a record's sequence exists")
     }
 
+    /// Gives loss bits back to a sequence, of a packet that its reader threw away. Nobody hears of them if the sequence is
+    /// gone: its producer has ended, and it has neither records nor losses.
+    pub fn return_loss(&mut self, producer_id: u16, writer_id: u16, bits: u32) {
+        if let Some(sequence) = self.sequences.get_mut(&crate::key_of(producer_id, writer_id)) {
+            let is_gone = sequence.ended == Some(Ended::Producer)
+                && sequence.list.is_empty()
+                && sequence.pending_loss == 0;
+            sequence.pending_loss |= if is_gone { 0 } else { bits };
+        }
+    }
+
     pub(crate) fn add_loss(&mut self, key: u32, bits: u32) {
         self.sequence_mut(key).pending_loss |= bits | loss::PRESENT;
     }

@@ -37,6 +37,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => (writer(), prop::bool::weighted(0.8)).prop_map(|(writer, restart)| Step::EndWriter { writer, restart }),
         1 => writer().prop_map(|writer| Step::EndProducer { writer }),
         9 => prop_oneof![2 => Just(u8::MAX), 3 => 0..12u8].prop_map(|limit| Step::Read { limit }),
+        1 => (writer(), any::<u16>()).prop_map(|(writer, bits)| Step::ReturnLoss { writer, bits }),
         2 => Just(Step::Clone),
     ]
 }

@@ -19,6 +19,7 @@ pub trait Subject: Sized {
     fn end_producer(&mut self, producer_id: u16);
     fn begin_read(&mut self);
     fn read_next(&mut self) -> Option<Packet>;
+    fn return_loss(&mut self, producer_id: u16, writer_id: u16, bits: u32);
     fn clone_read_only(&self) -> Self;
     fn take_evicted(&mut self) -> Vec<Packet>;
     fn stats(&self) -> Stats;
@@ -29,7 +30,22 @@ pub trait Subject: Sized {
     fn used_size_bytes(&self) -> usize;
     fn write_offset(&self) -> usize;
     /// The bytes of the buffer; none where they are not laid out as one ring.
-    fn ring(&self) -> Option<&[u8]>;
+    fn ring(&self) -> Option<&[u8]> {
+        None
+    }
+    /// A whole pass. A buffer that lends packets holds all of them until the pass ends.
+    fn read_all(&mut self) -> Vec<Packet> {
+        self.begin_read();
+        std::iter::from_fn(|| self.read_next()).collect()
+    }
+    /// Whether the buffer finds itself in order.
+    ///
+    /// # Errors
+    ///
+    /// What is not.
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 impl Subject for Model {
@@ -72,6 +88,10 @@ impl Subject for Model {
         Self::read_next(self)
     }
 
+    fn return_loss(&mut self, producer_id: u16, writer_id: u16, bits: u32) {
+        Self::return_loss(self, producer_id, writer_id, bits);
+    }
+
     fn clone_read_only(&self) -> Self {
         Self::clone_read_only(self)
     }
@@ -104,7 +124,8 @@ impl Subject for Model {
         Self::write_offset(self)
     }
 
-    fn ring(&self) -> Option<&[u8]> {
-        None
+    fn check(&self) -> Result<(), String> {
+        Self::check(self);
+        Ok(())
     }
 }

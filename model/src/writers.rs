@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use crate::subject::Subject;
-use crate::{Chunk, Identity, Patch, flag};
+use crate::{Chunk, Identity, Patch, flag, loss};
 
 /// Random numbers that depend on a seed only (splitmix64).
 #[derive(Clone, Debug)]
@@ -55,9 +55,9 @@ struct Writer {
     next_id: u32,
     written: VecDeque<Vec<u8>>,
     serial: u32,
-    /// Losses that were said before the packets were missing: a write may evict newer chunks of its own sequence,
-    /// and what it writes, which comes before them, is the next packet.
-    said_early: u64,
+    /// An overwriting was reported, and another one may have been with it: a write may evict newer chunks of its own
+    /// sequence, and what it writes, which comes before them, is the next packet.
+    said_early: bool,
 }
 
 /// A producer with some writers, its shared memory, and the buffer that it writes to.
@@ -264,13 +264,10 @@ impl<S: Subject> Writers<S> {
                     "writer {index}: a packet that was not written, or twice, or late: {packet:?}"
                 ));
             };
-            match (at > 0, packet.loss != 0) {
-                (true, false) if writer.said_early > 0 => writer.said_early -= 1,
-                (true, false) => {
-                    return Err(format!("writer {index}: {at} packets are missing before {packet:?}"));
-                }
-                (false, true) => writer.said_early += 1,
-                _ => {}
+            if packet.loss & loss::OVERWRITE != 0 {
+                writer.said_early = true;
+            } else if at > 0 && packet.loss == 0 && !std::mem::take(&mut writer.said_early) {
+                return Err(format!("writer {index}: {at} packets are missing before {packet:?}"));
             }
             if packet.loss != 0 && !self.evicts {
                 return Err(format!("writer {index}: a loss that was not: {packet:?}"));

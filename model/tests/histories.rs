@@ -20,7 +20,7 @@ fn draw(count: usize) -> Vec<History> {
 fn histories_reach_every_counter_and_every_loss() {
     let mut sum = [0u64; 21];
     let (mut bits, mut packets, mut steps) = (0, 0, 0);
-    for history in draw(600) {
+    for history in draw(400) {
         let Reached { steps: s, packets: p, loss_bits, stats, ledger } =
             run::<Model>(&history).expect("the model is like itself");
         steps += s;
@@ -53,7 +53,7 @@ fn histories_reach_every_counter_and_every_loss() {
     }
     println!("{steps} steps, {packets} packets, loss bits {bits:#b}, counters {sum:?}");
     assert!(sum.iter().all(|&n| n >= 3), "{sum:?}");
-    assert_eq!(bits, 2 * loss::WRITER_ABORT - 1, "every loss bit but SMB_FULL, which only producers set");
+    assert_eq!(bits, 0x1ff, "SMB_FULL is only given back");
 }
 
 /// The model with one thing wrong.
@@ -107,6 +107,10 @@ impl<const FAULT: u8> Subject for Wrong<FAULT> {
         Some(packet)
     }
 
+    fn return_loss(&mut self, producer_id: u16, writer_id: u16, bits: u32) {
+        self.0.return_loss(producer_id, writer_id, bits);
+    }
+
     fn clone_read_only(&self) -> Self {
         Self(self.0.clone_read_only())
     }
@@ -143,10 +147,6 @@ impl<const FAULT: u8> Subject for Wrong<FAULT> {
     fn write_offset(&self) -> usize {
         self.0.write_offset()
     }
-
-    fn ring(&self) -> Option<&[u8]> {
-        None
-    }
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn differences_are_shrunk() {
         std::panic::catch_unwind(|| property::check::<Wrong<3>>(100_000, 1)).expect_err("a gap is met");
     let told = told.downcast_ref::<String>().expect("a message");
     println!("{told}");
-    assert!(told.matches("\n    .").count() <= 3, "a gap takes two commits and a read: {told}");
+    assert!(told.matches("\n    .").count() <= 12, "of up to 120 steps: {told}");
 }
 
 #[test]

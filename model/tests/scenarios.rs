@@ -11,7 +11,7 @@ macro_rules! scenarios {
             $(#[test] fn $name() { super::$name::<watershed_model::Model>(); })*
         }
         mod engine {
-            $(#[test] fn $name() { super::$name::<watershed_model::Model>(); })*
+            $(#[test] fn $name() { super::$name::<watershed_model::engine::Engine>(); })*
         }
     };
 }
@@ -61,6 +61,9 @@ scenarios! {
     a_half_read_chunk_is_resumed
     histograms_move_with_accepted_chunks
     a_new_process_has_its_own_identity
+    returned_losses_come_with_the_next_packet
+    returned_losses_are_cloned
+    returned_losses_of_unknown_sequences_are_ignored
 }
 
 fn sizes_are_rounded_up_to_pages<S: Subject>() {
@@ -565,4 +568,30 @@ fn a_new_process_has_its_own_identity<S: Subject>() {
     let packets: Vec<_> =
         std::iter::from_fn(|| chain.subject.read_next()).map(|p| (p.slices, p.identity.pid)).collect();
     assert_eq!(packets, [(vec![b"a".to_vec()], 1), (vec![b"c".to_vec()], 2)]);
+}
+
+fn returned_losses_come_with_the_next_packet<S: Subject>() {
+    Chain::<S>::ring()
+        .commit(chunk(1, 0, &[frag("a"), sentinel()]))
+        .commit(chunk(1, 1, &[frag("b")]))
+        .read("a b!129")
+        .return_loss(1, 129)
+        .commit(chunk(1, 2, &[frag("c"), frag("d")]))
+        .read_some("c!129")
+        .return_loss(1, 129)
+        .read("d!129");
+}
+
+fn returned_losses_are_cloned<S: Subject>() {
+    Chain::<S>::ring()
+        .commit(chunk(1, 0, &[frag("a")]))
+        .read("a")
+        .return_loss(1, 129)
+        .commit(chunk(1, 1, &[frag("b")]))
+        .cloned()
+        .read("b!129");
+}
+
+fn returned_losses_of_unknown_sequences_are_ignored<S: Subject>() {
+    Chain::<S>::ring().return_loss(1, 3).commit(chunk(1, 0, &[frag("a")])).read("a");
 }
