@@ -5,6 +5,7 @@ pub mod arbiter;
 pub mod clock;
 pub mod data_source;
 pub mod endpoint;
+pub mod in_process;
 pub mod producer;
 mod sync;
 pub mod writer;

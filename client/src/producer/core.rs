@@ -89,6 +89,15 @@ impl ProducerCore {
         self.factories.push((descriptor.name.unwrap_or_default(), factory));
     }
 
+    /// The first of `configs` that its data source refuses: the source's name and what it says.
+    #[must_use]
+    pub fn check(&self, configs: &[DataSourceConfig]) -> Option<(String, String)> {
+        configs.iter().find_map(|config| {
+            let (name, factory) = self.factories.iter().find(|(name, _)| name == config.name())?;
+            factory.check(config).err().map(|reason| (name.clone(), reason))
+        })
+    }
+
     /// The arbiter, once the service has provided memory.
     #[must_use]
     pub fn arbiter(&self) -> Option<&Arbiter> {

@@ -5,6 +5,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use watershed_wire::protos::DataSourceConfig;
+
 use super::{Command, ProducerCore, ProducerEvent};
 use crate::arbiter::{ArbiterOptions, ArbiterStats, Waker};
 use crate::clock;
@@ -24,6 +26,7 @@ enum Message {
     Register(Box<dyn DataSourceFactory>),
     Wake(Duration),
     Stats(Sender<ArbiterStats>),
+    Check(Vec<DataSourceConfig>, Sender<Option<(String, String)>>),
     ShutDown,
 }
 
@@ -90,6 +93,15 @@ impl Producer {
         CommandSender { inbox: self.inbox.clone() }
     }
 
+    /// Asks the data sources whether they can honour configs that name them. Returns the first that cannot: its name
+    /// and what it says. Sources that were registered before have been offered to the service afterwards.
+    #[must_use]
+    pub fn check(&self, configs: Vec<DataSourceConfig>) -> Option<(String, String)> {
+        let (reply, checked) = mpsc::channel();
+        let _ = self.inbox.send(Message::Check(configs, reply));
+        checked.recv().ok().flatten()
+    }
+
     /// What the arbiter did so far; zeros before the service has provided memory or after the producer's end.
     #[must_use]
     pub fn stats(&self) -> ArbiterStats {
@@ -122,6 +134,9 @@ fn run(mut core: ProducerCore, messages: &Receiver<Message>) {
             Ok(Message::Wake(delay)) => core.handle_wake(delay, now_ns),
             Ok(Message::Stats(reply)) => {
                 let _ = reply.send(core.arbiter().map(crate::Arbiter::stats).unwrap_or_default());
+            }
+            Ok(Message::Check(configs, reply)) => {
+                let _ = reply.send(core.check(&configs));
             }
             Ok(Message::ShutDown) | Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {}

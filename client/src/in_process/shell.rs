@@ -1,0 +1,397 @@
+//! The thread of the service: a queue in, clocks, and whatever the service puts out.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+use watershed_service::{
+    ClockReadings, ConnectError, ConsumerEvent, ConsumerId, EnableError, FileAction, FlushFlags, FlushId,
+    InstanceId, ObservedEvents, Output, OutputFile, ProducerCommand, ProducerHello, ProducerId, ReadProgress,
+    Service, SessionId,
+};
+use watershed_smb::Smb;
+use watershed_wire::protos::TraceStats;
+
+use super::Event;
+use super::endpoint::Call;
+use super::machine::{identity, read_clocks};
+use super::session::{Notices, SessionEnd};
+use super::sink::{self, Sink};
+use crate::producer::{Command, CommandSender};
+use crate::sync::Arc;
+
+/// Flush flags of a consumer that stops its session: reason 2 (trace stop), initiator 3 (a program's consumer side).
+const STOPPED_BY_CONSUMER: FlushFlags = FlushFlags(3 << 4 | 2);
+
+/// How many requests are handled before timers, outputs and files get their turn.
+const REQUESTS_PER_TURN: usize = 256;
+
+/// What the service's thread is asked.
+pub(super) enum Request {
+    Connect { hello: Box<ProducerHello>, reply: Sender<Result<ProducerId, ConnectError>> },
+    Attach(ProducerId, CommandSender),
+    Disconnect(ProducerId),
+    Producer(ProducerId, Call),
+    Enable { config: Vec<u8>, output: Option<sink::Output>, notices: Arc<Notices>, reply: Sender<Enabled> },
+    Start(ConsumerId),
+    Flush { consumer_id: ConsumerId, timeout_ms: u32, reply: Option<Sender<bool>> },
+    Stop(ConsumerId),
+    Stats { consumer_id: ConsumerId, reply: Sender<Option<TraceStats>> },
+    Read { consumer_id: ConsumerId, reply: Sender<(Vec<u8>, bool)> },
+    Free(ConsumerId),
+    DataSources(Sender<Vec<String>>),
+    ShutDown,
+}
+
+pub(super) type Enabled = Result<ConsumerId, EnableError>;
+
+/// What to do when a flush is over.
+enum AfterFlush {
+    Stop,
+    Tell(Sender<bool>),
+}
+
+/// A session of this process.
+struct Live {
+    session_id: SessionId,
+    notices: Arc<Notices>,
+    output: Option<sink::Output>,
+    /// The service says when to write; else everything is written at the end.
+    writes_into_file: bool,
+    flushes: BTreeMap<FlushId, AfterFlush>,
+    bytes_written: u64,
+    write_error: Option<io::Error>,
+}
+
+impl Live {
+    /// Writes a block, unless writing failed before.
+    fn write(&mut self, block: &[u8]) -> Result<(), String> {
+        let Some(output) = self.output.as_mut().filter(|_| self.write_error.is_none()) else { return Ok(()) };
+        let (bytes, result) = output.write(block);
+        self.bytes_written += bytes;
+        self.note(result)
+    }
+
+    fn sync(&mut self) -> Result<(), String> {
+        let result = self.output.as_mut().map_or(Ok(()), sink::Output::sync);
+        self.note(result)
+    }
+
+    fn note(&mut self, result: io::Result<()>) -> Result<(), String> {
+        result.map_err(|error| {
+            let reason = error.to_string();
+            self.write_error.get_or_insert(error);
+            reason
+        })
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        // Does nothing when the session has ended in order: the first end counts.
+        let error = Some("the tracing service has ended".to_owned());
+        self.notices.end(SessionEnd {
+            error,
+            write_error: self.write_error.take(),
+            bytes_written: self.bytes_written,
+            stats: None,
+        });
+    }
+}
+
+pub(super) struct Shell {
+    service: Service,
+    producers: BTreeMap<ProducerId, CommandSender>,
+    sessions: BTreeMap<ConsumerId, Live>,
+    on_event: Box<dyn FnMut(Event) + Send>,
+    block: Vec<u8>,
+}
+
+impl Shell {
+    pub(super) fn new(service: Service, on_event: Box<dyn FnMut(Event) + Send>) -> Self {
+        Self { service, producers: BTreeMap::new(), sessions: BTreeMap::new(), on_event, block: Vec::new() }
+    }
+
+    /// Runs until it is told to end, or until nobody is left who could.
+    pub(super) fn run(mut self, requests: &Receiver<Request>) {
+        loop {
+            let first = match self.service.poll_timeout().wait_ns(&read_clocks()) {
+                None => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(wait_ns) => requests.recv_timeout(Duration::from_nanos(wait_ns)),
+            };
+            let now = read_clocks();
+            let first = match first {
+                Ok(Request::ShutDown) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(request) => Some(request),
+                Err(RecvTimeoutError::Timeout) => None,
+            };
+            for request in first.into_iter().chain(requests.try_iter().take(REQUESTS_PER_TURN)) {
+                if matches!(request, Request::ShutDown) {
+                    return;
+                }
+                self.handle(request, &now);
+            }
+            self.service.handle_timeout(&now);
+            self.settle(&now);
+        }
+    }
+
+    fn handle(&mut self, request: Request, now: &ClockReadings) {
+        match request {
+            Request::Producer(producer_id, call) => self.handle_call(producer_id, call, now),
+            Request::Connect { hello, reply } => {
+                let connected = self.service.handle_producer_connect(*hello);
+                let _ = reply.send(connected.map(|welcome| welcome.producer_id));
+            }
+            Request::Attach(producer_id, commands) => {
+                self.producers.insert(producer_id, commands);
+            }
+            Request::Disconnect(producer_id) => {
+                self.producers.remove(&producer_id);
+                self.service.handle_producer_disconnect(producer_id, now);
+            }
+            Request::Enable { config, output, notices, reply } => {
+                // The owner has gone only if it gave up waiting, which it does not.
+                let _ = reply.send(self.enable(&config, output, notices, now));
+            }
+            Request::Start(consumer_id) => self.service.handle_start_tracing(consumer_id, now),
+            Request::Flush { consumer_id, timeout_ms, reply } => {
+                self.flush(consumer_id, timeout_ms, reply, now)
+            }
+            Request::Stop(consumer_id) => self.stop(consumer_id, now),
+            Request::Stats { consumer_id, reply } => {
+                let _ = reply.send(self.service.trace_stats(consumer_id));
+            }
+            Request::Read { consumer_id, reply } => {
+                let mut block = Vec::new();
+                let progress = self.service.read_framed(consumer_id, &mut block, now);
+                let _ = reply.send((block, progress == ReadProgress::More));
+            }
+            Request::Free(consumer_id) => self.free(consumer_id, now),
+            Request::DataSources(reply) => {
+                let names = self.service.data_sources().map(|source| source.name.to_owned()).collect();
+                let _ = reply.send(names);
+            }
+            Request::ShutDown => {}
+        }
+        // Outputs belong to the call that made them: a command must not be overtaken by a later request's.
+        self.deliver(now);
+    }
+
+    fn handle_call(&mut self, producer_id: ProducerId, call: Call, now: &ClockReadings) {
+        let service = &mut self.service;
+        match call {
+            Call::Register(descriptor) => service.handle_register_data_source(producer_id, &descriptor, now),
+            Call::Update(descriptor) => service.handle_update_data_source(producer_id, &descriptor),
+            Call::Unregister(name) => service.handle_unregister_data_source(producer_id, &name, now),
+            Call::RegisterWriter { writer_id, target_buffer } => {
+                service.handle_register_trace_writer(producer_id, writer_id.into(), target_buffer.into());
+            }
+            Call::UnregisterWriter { writer_id } => {
+                service.handle_unregister_trace_writer(producer_id, writer_id.into());
+            }
+            Call::Commit(request, done) => {
+                // Not processed only when the producer has no memory, and then there was nothing to commit.
+                service.handle_commit_data(producer_id, &request);
+                if let Some(done) = done {
+                    done();
+                }
+            }
+            Call::Started { instance_id } => {
+                service.handle_data_source_started(producer_id, InstanceId(instance_id), now);
+            }
+            Call::Stopped { instance_id } => {
+                service.handle_data_source_stopped(producer_id, InstanceId(instance_id), now);
+            }
+            Call::Sync(done) => done(),
+        }
+    }
+
+    fn enable(
+        &mut self,
+        config: &[u8],
+        mut output: Option<sink::Output>,
+        notices: Arc<Notices>,
+        now: &ClockReadings,
+    ) -> Enabled {
+        let consumer_id = self.service.handle_consumer_connect(identity());
+        self.service.handle_observe_events(consumer_id, ObservedEvents::ALL_DATA_SOURCES_STARTED);
+        let given = output.is_some();
+        let mut create = |path: &str| {
+            let file = File::create_new(path).map_err(|error| error.to_string())?;
+            output = sink::Output::new(Sink::File(file));
+            Ok(())
+        };
+        let file = if given { OutputFile::Provided } else { OutputFile::Create(&mut create) };
+        let session_id = match self.service.handle_enable_tracing(consumer_id, config, file, now) {
+            Ok(session_id) => session_id,
+            Err(refused) => {
+                self.service.handle_consumer_disconnect(consumer_id, now);
+                return Err(refused);
+            }
+        };
+        let writes_into_file = super::config_of(config).is_some_and(|config| config.write_into_file());
+        let live = Live {
+            session_id,
+            notices,
+            output,
+            writes_into_file,
+            flushes: BTreeMap::new(),
+            bytes_written: 0,
+            write_error: None,
+        };
+        self.sessions.insert(consumer_id, live);
+        Ok(consumer_id)
+    }
+
+    fn flush(
+        &mut self,
+        consumer_id: ConsumerId,
+        timeout_ms: u32,
+        reply: Option<Sender<bool>>,
+        now: &ClockReadings,
+    ) {
+        let flush = self.service.handle_flush(consumer_id, timeout_ms, FlushFlags::EXPLICIT, now);
+        let Some(reply) = reply else { return };
+        match (flush, self.sessions.get_mut(&consumer_id)) {
+            (Ok(flush_id), Some(live)) => {
+                live.flushes.insert(flush_id, AfterFlush::Tell(reply));
+            }
+            _ => {
+                let _ = reply.send(false);
+            }
+        }
+    }
+
+    fn stop(&mut self, consumer_id: ConsumerId, now: &ClockReadings) {
+        let flush = self.service.handle_flush(consumer_id, 0, STOPPED_BY_CONSUMER, now);
+        match (flush, self.sessions.get_mut(&consumer_id)) {
+            (Ok(flush_id), Some(live)) => {
+                live.flushes.insert(flush_id, AfterFlush::Stop);
+            }
+            // Not running: there is nothing to flush.
+            _ => self.service.handle_disable_tracing(consumer_id, now),
+        }
+    }
+
+    fn free(&mut self, consumer_id: ConsumerId, now: &ClockReadings) {
+        self.service.handle_consumer_disconnect(consumer_id, now);
+        self.deliver(now);
+        // A session with a file has its last block and its close still to come.
+        self.work_on_files(now);
+        self.sessions.remove(&consumer_id);
+    }
+
+    /// Delivers and writes until there is nothing left.
+    fn settle(&mut self, now: &ClockReadings) {
+        self.deliver(now);
+        self.work_on_files(now);
+    }
+
+    fn deliver(&mut self, now: &ClockReadings) {
+        while let Some(output) = self.service.poll_output() {
+            match output {
+                Output::Producer(producer_id, command) => self.command(producer_id, command),
+                Output::Consumer(consumer_id, event) => self.consumer_event(consumer_id, event, now),
+                Output::Warning(warning) => (self.on_event)(Event::Warning(warning)),
+            }
+        }
+    }
+
+    fn command(&mut self, producer_id: ProducerId, command: ProducerCommand) {
+        let Some(commands) = self.producers.get(&producer_id) else { return };
+        let ids = |ids: Vec<InstanceId>| ids.into_iter().map(|id| id.0).collect();
+        let command = match command {
+            ProducerCommand::SetupTracing { memory, page_size_bytes } => {
+                // Producers of this process bring no memory, and the service makes it in sizes that fit.
+                let Some(smb) = memory.and_then(|memory| Smb::new(memory, page_size_bytes).ok()) else {
+                    return;
+                };
+                Command::SetupTracing { smb }
+            }
+            ProducerCommand::SetupDataSource { instance_id, config } => {
+                Command::SetupDataSource { instance_id: instance_id.0, config }
+            }
+            ProducerCommand::StartDataSource { instance_id, config } => {
+                Command::StartDataSource { instance_id: instance_id.0, config }
+            }
+            ProducerCommand::StopDataSource { instance_id } => {
+                Command::StopDataSource { instance_id: instance_id.0 }
+            }
+            ProducerCommand::Flush { request_id, instance_ids, .. } => {
+                Command::Flush { request_id: request_id.0, instance_ids: ids(instance_ids) }
+            }
+            ProducerCommand::ClearIncrementalState { instance_ids } => {
+                Command::ClearIncrementalState { instance_ids: ids(instance_ids) }
+            }
+        };
+        commands.send(command);
+    }
+
+    fn consumer_event(&mut self, consumer_id: ConsumerId, event: ConsumerEvent, now: &ClockReadings) {
+        let Some(live) = self.sessions.get_mut(&consumer_id) else { return };
+        match event {
+            ConsumerEvent::AllDataSourcesStarted { .. } => live.notices.all_started(),
+            ConsumerEvent::FlushDone { flush_id, success } => match live.flushes.remove(&flush_id) {
+                Some(AfterFlush::Stop) => self.service.handle_disable_tracing(consumer_id, now),
+                Some(AfterFlush::Tell(reply)) => {
+                    let _ = reply.send(success);
+                }
+                None => {}
+            },
+            ConsumerEvent::TracingDisabled { error, .. } => self.ended(consumer_id, error, now),
+            ConsumerEvent::InstanceState { .. } => {}
+        }
+    }
+
+    /// The session is over: what is in its buffers goes to the sink, and its owner is told.
+    fn ended(&mut self, consumer_id: ConsumerId, error: Option<String>, now: &ClockReadings) {
+        let Some(live) = self.sessions.get_mut(&consumer_id) else { return };
+        let stats = self.service.trace_stats(consumer_id);
+        if live.output.is_some() && !live.writes_into_file {
+            let mut progress = ReadProgress::More;
+            while progress == ReadProgress::More && live.write_error.is_none() {
+                self.block.clear();
+                progress = self.service.read_framed(consumer_id, &mut self.block, now);
+                // Kept in `write_error`.
+                let _ = live.write(&self.block);
+            }
+            if live.write_error.is_none() {
+                let _ = live.sync();
+            }
+        }
+        let reading_by_hand = live.output.is_none();
+        // Closes the file.
+        live.output = None;
+        let (bytes_written, write_error) = (live.bytes_written, live.write_error.take());
+        live.notices.end(SessionEnd { error, write_error, bytes_written, stats });
+        if !reading_by_hand {
+            self.service.handle_free_buffers(consumer_id, now);
+        }
+    }
+
+    /// Does what sessions with files want done.
+    fn work_on_files(&mut self, now: &ClockReadings) {
+        let mut block = std::mem::take(&mut self.block);
+        while let Some(action) = self.service.poll_file(&mut block, now) {
+            let (FileAction::Write(session_id)
+            | FileAction::Sync(session_id)
+            | FileAction::Close(session_id)) = action;
+            let live = self.sessions.values_mut().find(|live| live.session_id == session_id);
+            let result = match (action, live) {
+                (FileAction::Write(_), Some(live)) => live.write(&block),
+                (FileAction::Sync(_), Some(live)) => live.sync(),
+                (FileAction::Close(_), Some(live)) => {
+                    live.output = None;
+                    Ok(())
+                }
+                (_, None) => Err("the session has been given up".to_owned()),
+            };
+            self.service.handle_file_done(session_id, result, now);
+            self.deliver(now);
+        }
+        self.block = block;
+    }
+}
