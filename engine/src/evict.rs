@@ -184,13 +184,7 @@ impl TraceBuffer {
         let offset = record.offset();
         self.records.get_mut(slot).sequence = NONE;
         if keeps_header {
-            let header = self.ring.header(offset);
-            let kept = TbChunk {
-                reserved_bytes: header.reserved_bytes,
-                visible_bytes: header.visible_bytes,
-                ..TbChunk::default()
-            };
-            self.ring.set_header(offset, kept);
+            self.ring.clear_header(offset);
         }
     }
 }

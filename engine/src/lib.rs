@@ -49,6 +49,7 @@ mod ids;
 pub mod mem;
 mod packet;
 mod patch;
+mod prefetch;
 mod queue;
 mod read;
 mod recommit;

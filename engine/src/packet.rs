@@ -77,6 +77,8 @@ const BLOCK_SLICES: usize = 512;
 pub(crate) struct SliceArena {
     /// No block ever grows beyond the capacity it was made with, so what lies in it does not move.
     blocks: Vec<Vec<*const [u8]>>,
+    /// Whether anything is kept, and so a block exists.
+    is_used: bool,
 }
 
 // SAFETY: the pointers are looked at only through packets, whose lifetimes borrow the buffer.
@@ -88,14 +90,16 @@ impl SliceArena {
     /// Forgets all lists. None of them may be in use.
     #[inline]
     pub(crate) fn reset(&mut self) {
-        self.blocks.truncate(1);
-        if let Some(block) = self.blocks.first_mut() {
-            block.clear();
+        if self.is_used {
+            self.is_used = false;
+            self.blocks.truncate(1);
+            self.blocks[0].clear();
         }
     }
 
     /// Keeps a list.
     pub(crate) fn keep(&mut self, slices: &[*const [u8]]) -> *const [*const [u8]] {
+        self.is_used = true;
         let has_room = |block: &Vec<_>| block.capacity() - block.len() >= slices.len();
         if !self.blocks.last().is_some_and(has_room) {
             self.blocks.push(Vec::with_capacity(slices.len().max(BLOCK_SLICES)));

@@ -11,9 +11,10 @@
 //! headers only, so they stay valid until something else is done with the buffer.
 
 use crate::buffer::TraceBuffer;
-use crate::ids::{LossReasons, ProducerId, WriterId};
-use crate::packet::{Packet, RawPacket};
+use crate::ids::{ClientIdentity, LossReasons, ProducerId, WriterId};
+use crate::packet::{Bodies, Packet, RawPacket};
 use crate::records::{NONE, Slot};
+use crate::sizes;
 use crate::walk::At;
 
 /// Who consumes: a reader, or a writer that needs the space.
@@ -32,19 +33,30 @@ pub(crate) enum Reassembly {
 }
 
 /// Where a read pass is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader {
     /// The record of the outer walk; [`NONE`] when there is no more, or no pass.
     slot: Slot,
     /// The sequence that is being read up to that record; [`NONE`] between two.
     sequence: u32,
-    /// The place in the front of the sequence.
+    /// The place in the front of the sequence; nowhere between two.
     at: At,
+    /// Whose packets these are.
+    producer_id: ProducerId,
+    writer_id: WriterId,
+    identity: ClientIdentity,
 }
 
 impl Default for Reader {
     fn default() -> Reader {
-        Reader { slot: NONE, sequence: NONE, at: At::default() }
+        Reader {
+            slot: NONE,
+            sequence: NONE,
+            at: At::NOWHERE,
+            producer_id: ProducerId(0),
+            writer_id: WriterId(0),
+            identity: ClientIdentity::default(),
+        }
     }
 }
 
@@ -54,8 +66,12 @@ impl Reader {
     pub(crate) fn stop(&mut self) {
         self.slot = NONE;
         self.sequence = NONE;
+        self.at.left_bytes = 0;
     }
 }
+
+/// Headers are asked for this many records before they are cleared: about the time that memory takes.
+const PREFETCH_RECORDS: u32 = 6;
 
 impl TraceBuffer {
     /// Starts a read pass at the oldest data. Sequences that stalled are tried again.
@@ -83,33 +99,73 @@ impl TraceBuffer {
         ReadPass { buffer: self }
     }
 
+    #[inline]
     fn read_raw(&mut self) -> Option<RawPacket> {
+        match self.next_plain() {
+            None => self.read_on(),
+            packet => packet,
+        }
+    }
+
+    /// The next fragment, if it is a packet by itself, not empty, of an ordinary size, and its size is kept: nearly every one.
+    #[inline]
+    fn next_plain(&mut self) -> Option<RawPacket> {
+        let at = &mut self.reader.at;
+        let extent = sizes::first_narrow(self.records.block_sizes(at.slot, at.sizes_at))?;
+        let total = extent.total_bytes as usize;
+        let left_bytes = at.left_bytes.checked_sub(total)?;
+        if at.continues || extent.header_bytes == extent.total_bytes || (at.goes_on && left_bytes == 0) {
+            return None;
+        }
+        let start = at.offset + extent.header_bytes as usize;
+        let body =
+            std::ptr::slice_from_raw_parts(self.ring.pointer(start), total - extent.header_bytes as usize);
+        at.left_bytes = left_bytes;
+        at.offset += total;
+        at.sizes_at += 1;
+        let slot = at.slot;
+        self.set_unread(slot, left_bytes as u16, Mode::Read);
+        let pending = &mut self.sequences.get_mut(self.reader.sequence).pending_loss;
+        let loss = LossReasons(std::mem::take(pending).into());
+        let Reader { producer_id, writer_id, identity, .. } = self.reader;
+        Some(RawPacket { bodies: Bodies::One(body), producer_id, writer_id, identity, loss })
+    }
+
+    /// The next packet, whatever it takes.
+    #[inline(never)]
+    fn read_on(&mut self) -> Option<RawPacket> {
         loop {
             let slot = self.reader.slot;
             if slot == NONE {
                 return None;
             }
             if self.reader.sequence == NONE {
-                let record = self.records.get(slot);
+                let record = *self.records.get(slot);
                 if record.is_padding() {
                     self.reader.slot = self.records.next(slot).unwrap_or(NONE);
                     continue;
                 }
-                let sequence = record.sequence;
-                self.reader.sequence = sequence;
-                self.arrive_at_front(sequence);
-                self.reader.at = self.open_front(sequence);
+                self.reader.sequence = record.sequence;
+                self.arrive_at_front(record.sequence);
+                self.reader.at = self.open_front(record.sequence);
+                if let Some(offset) = self.records.offset_ahead(slot, PREFETCH_RECORDS) {
+                    self.ring.prefetch_header(offset);
+                }
             }
             let sequence = self.reader.sequence;
             let mut at = self.reader.at;
-            if let Some(mut packet) = self.walk_sequence(sequence, slot, &mut at) {
-                self.reader.at = at;
+            let packet = self.walk_sequence(sequence, slot, &mut at);
+            self.reader.at = at;
+            if let Some(mut packet) = packet {
                 let pending = &mut self.sequences.get_mut(sequence).pending_loss;
                 packet.loss = LossReasons(std::mem::take(pending).into());
+                let RawPacket { producer_id, writer_id, identity, .. } = packet;
+                self.reader = Reader { producer_id, writer_id, identity, ..self.reader };
                 return Some(packet);
             }
             self.sequences.release(sequence);
             self.reader.sequence = NONE;
+            self.reader.at = At::NOWHERE;
             self.reader.slot = self.records.next(slot).unwrap_or(NONE);
         }
     }

@@ -253,6 +253,21 @@ impl Records {
         }
     }
 
+    /// The sizes of the block that a record is in, from a place on. Empty if the list ends before, or there is no such block.
+    #[inline]
+    pub(crate) fn block_sizes(&self, slot: Slot, at: usize) -> &[u16] {
+        let block = self.blocks.get((slot >> BLOCK_BITS) as usize);
+        block.and_then(|block| block.sizes.get(at..)).unwrap_or_default()
+    }
+
+    /// Offset of the record `distance` places after a listed one, if it is in the same block: a hint for prefetching.
+    #[inline]
+    pub(crate) fn offset_ahead(&self, slot: Slot, distance: u32) -> Option<usize> {
+        let index = slot as usize % BLOCK_RECORDS + distance as usize;
+        let block = &self.blocks[(slot >> BLOCK_BITS) as usize];
+        block.records.get(index).map(Record::offset)
+    }
+
     /// Bytes of memory in use, lists of sizes included.
     pub(crate) fn memory_bytes(&self) -> usize {
         let sizes: usize = self.blocks.iter().map(|block| block.sizes.capacity() * size_of::<u16>()).sum();

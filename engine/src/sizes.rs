@@ -22,6 +22,23 @@ pub(crate) struct Extent {
     pub(crate) total_bytes: u32,
 }
 
+impl Extent {
+    /// Entries that its size takes in a list.
+    #[inline]
+    pub(crate) fn entries(self) -> usize {
+        if self.total_bytes as usize <= MAX_NARROW { 1 } else { 2 }
+    }
+}
+
+/// The first fragment of a list, if it takes one entry.
+#[inline]
+pub(crate) fn first_narrow(sizes: &[u16]) -> Option<Extent> {
+    let first = *sizes.first()?;
+    let extent =
+        Extent { header_bytes: u32::from(first >> 12), total_bytes: u32::from(first) & MAX_NARROW as u32 };
+    (first < WIDE).then_some(extent)
+}
+
 /// Whether the sizes of this many fragments may be kept.
 #[inline]
 pub(crate) fn is_worth_keeping(fragments: usize, visible_bytes: usize) -> bool {

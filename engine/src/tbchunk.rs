@@ -136,6 +136,26 @@ impl RingMemory {
         unsafe { self.region.base().add(offset + 12).cast::<u16>().write_unaligned(unread_bytes.to_le()) }
     }
 
+    /// Says of the record at an offset that nothing is left of it. What it reserved and showed stays readable; nothing is read, so that this
+    /// does not wait for memory.
+    #[inline]
+    pub(crate) fn clear_header(&mut self, offset: usize) {
+        assert!(offset + HEADER_BYTES <= self.size_bytes());
+        // SAFETY: as in `set_header`: key and id, then unread bytes, then flags lie inside the header.
+        unsafe {
+            let header = self.region.base().add(offset);
+            header.cast::<u64>().write_unaligned(0);
+            header.add(12).cast::<u16>().write_unaligned(0);
+            header.add(14).write(0);
+        }
+    }
+
+    /// Asks for the header at an offset, which will be written soon.
+    #[inline]
+    pub(crate) fn prefetch_header(&self, offset: usize) {
+        crate::prefetch::for_write(self.pointer(offset));
+    }
+
     /// Some bytes. They stay as they are while the buffer is borrowed, reads included: reads write headers only.
     #[inline]
     pub(crate) fn bytes(&self, offset: usize, len: usize) -> &[u8] {

@@ -15,20 +15,41 @@ use crate::buffer::TraceBuffer;
 use crate::ids::{ChunkId, LossReasons, ids_of};
 use crate::packet::{Bodies, RawPacket};
 use crate::read::{Mode, Reassembly};
-use crate::records::{Slot, bit};
+use crate::records::{NO_SIZES, NONE, Slot, bit};
 use crate::sizes::{self, Extent, Token};
 use crate::tbchunk::HEADER_BYTES;
 
 /// A place in the front record of a sequence.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct At {
-    slot: Slot,
-    /// Offset of the first payload byte in the ring.
-    payload: usize,
-    visible_bytes: usize,
-    consumed_bytes: usize,
-    /// Entries of the list of sizes that lie behind; meaningless if none are kept.
-    sizes_at: usize,
+    pub(crate) slot: Slot,
+    /// Offset of the next fragment in the ring.
+    pub(crate) offset: usize,
+    /// Visible bytes from there on: those that are unread.
+    pub(crate) left_bytes: usize,
+    pub(crate) visible_bytes: u16,
+    /// Where the next fragment's size is in the block's list; [`NO_PLACE`] if none are kept.
+    pub(crate) sizes_at: usize,
+    /// The last fragment goes on in the next chunk.
+    pub(crate) goes_on: bool,
+    /// The next fragment continues a packet of the chunk before.
+    pub(crate) continues: bool,
+}
+
+/// No sizes are kept.
+const NO_PLACE: usize = usize::MAX;
+
+impl At {
+    /// Nowhere, with nothing left.
+    pub(crate) const NOWHERE: At = At {
+        slot: NONE,
+        offset: 0,
+        left_bytes: 0,
+        visible_bytes: 0,
+        sizes_at: NO_PLACE,
+        goes_on: false,
+        continues: false,
+    };
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,24 +96,43 @@ impl TraceBuffer {
     /// The place of the first unread fragment of a sequence's front.
     #[inline]
     pub(crate) fn open_front(&self, sequence: u32) -> At {
-        let slot = self.sequences.get(sequence).queue.get(0);
+        self.open(self.sequences.get(sequence).queue.get(0))
+    }
+
+    /// The place of the first unread fragment of a record. The ring is looked at only if some bytes were consumed.
+    #[inline]
+    fn open(&self, slot: Slot) -> At {
         let record = self.records.get(slot);
-        let offset = record.offset();
-        let visible_bytes = usize::from(self.ring.header(offset).visible_bytes);
-        let consumed_bytes = visible_bytes - usize::from(record.unread_bytes);
-        let mut at = At { slot, payload: offset + HEADER_BYTES, visible_bytes, consumed_bytes, sizes_at: 0 };
-        if consumed_bytes != 0 {
-            let all = self.records.sizes(slot);
-            let (mut rest, mut end) = (all, 0);
-            while end < consumed_bytes
-                && let Some((extent, behind)) = sizes::split_first(rest)
-            {
-                end += extent.total_bytes as usize;
-                rest = behind;
-            }
-            at.sizes_at = all.len() - rest.len();
+        let mut at = At {
+            slot,
+            offset: record.offset() + HEADER_BYTES,
+            left_bytes: usize::from(record.unread_bytes),
+            visible_bytes: record.unread_bytes,
+            sizes_at: if record.sizes == NO_SIZES { NO_PLACE } else { usize::from(record.sizes) * 2 },
+            goes_on: record.has(bit::LAST_CONTINUES),
+            continues: record.has(bit::FIRST_CONTINUES),
+        };
+        if record.has(bit::STARTED) {
+            self.skip_consumed(&mut at);
         }
         at
+    }
+
+    /// Goes on from the beginning of a record to what is unread of it.
+    #[inline(never)]
+    fn skip_consumed(&self, at: &mut At) {
+        at.visible_bytes = self.ring.header(at.offset - HEADER_BYTES).visible_bytes;
+        let consumed_bytes = usize::from(at.visible_bytes) - at.left_bytes;
+        at.offset += consumed_bytes;
+        at.continues = false;
+        let mut end = 0;
+        while at.sizes_at != NO_PLACE
+            && end < consumed_bytes
+            && let Some((extent, _)) = sizes::split_first(self.records.block_sizes(at.slot, at.sizes_at))
+        {
+            end += extent.total_bytes as usize;
+            at.sizes_at += extent.entries();
+        }
     }
 
     /// The next packet of a sequence up to the record `target`. None when the target has been read, or the sequence stalls.
@@ -116,7 +156,7 @@ impl TraceBuffer {
             if record.unread_bytes != 0 {
                 self.note_damage(sequence, at);
             }
-            self.erase_front(sequence, true, Some(at.visible_bytes as u16));
+            self.erase_front(sequence, true, Some(at.visible_bytes));
             if is_target || self.sequences.get(sequence).queue.is_empty() {
                 return None;
             }
@@ -166,22 +206,21 @@ impl TraceBuffer {
 
     #[inline]
     fn next_fragment(&self, at: &At) -> Next {
-        let left = at.visible_bytes - at.consumed_bytes;
-        if left == 0 {
+        if at.left_bytes == 0 {
             return Next::Nothing { is_damaged: false };
         }
-        let extent = match self.records.sizes(at.slot).get(at.sizes_at..).and_then(sizes::split_first) {
+        let kept = self.records.block_sizes(at.slot, at.sizes_at);
+        let extent = match sizes::split_first(kept) {
             Some((extent, _)) => extent,
-            None => match sizes::token(self.ring.bytes(at.payload + at.consumed_bytes, left)) {
+            None => match sizes::token(self.ring.bytes(at.offset, at.left_bytes)) {
                 Token::Fragment(extent) => extent,
                 Token::End => return Next::Nothing { is_damaged: false },
                 Token::Malformed => return Next::Nothing { is_damaged: true },
             },
         };
-        let record = self.records.get(at.slot);
-        let role = if at.consumed_bytes == 0 && record.has(bit::FIRST_CONTINUES) {
+        let role = if at.continues {
             Role::Continuation
-        } else if extent.total_bytes as usize == left && record.has(bit::LAST_CONTINUES) {
+        } else if at.goes_on && extent.total_bytes as usize == at.left_bytes {
             Role::Begin
         } else {
             Role::Whole
@@ -191,10 +230,12 @@ impl TraceBuffer {
 
     #[inline]
     fn body(&self, at: &At, extent: Extent) -> *const [u8] {
-        let start = at.payload + at.consumed_bytes + extent.header_bytes as usize;
-        let len = (extent.total_bytes - extent.header_bytes) as usize;
-        debug_assert!(at.consumed_bytes + extent.total_bytes as usize <= at.visible_bytes);
-        std::ptr::slice_from_raw_parts(self.ring.pointer(start), len)
+        debug_assert!(extent.total_bytes as usize <= at.left_bytes);
+        let start = at.offset + extent.header_bytes as usize;
+        std::ptr::slice_from_raw_parts(
+            self.ring.pointer(start),
+            (extent.total_bytes - extent.header_bytes) as usize,
+        )
     }
 
     #[inline]
@@ -213,17 +254,28 @@ impl TraceBuffer {
     /// Consumes the fragment at hand.
     #[inline]
     fn consume(&mut self, at: &mut At, extent: Extent, mode: Mode) {
-        at.consumed_bytes += extent.total_bytes as usize;
-        at.sizes_at += if extent.total_bytes < 4096 { 1 } else { 2 };
+        at.offset += extent.total_bytes as usize;
+        at.left_bytes -= extent.total_bytes as usize;
+        at.continues = false;
+        if at.sizes_at != NO_PLACE {
+            at.sizes_at += extent.entries();
+        }
         self.consume_bytes(at.slot, extent.total_bytes as u16, mode);
     }
 
     #[inline]
     fn consume_bytes(&mut self, slot: Slot, bytes: u16, mode: Mode) {
+        let unread_bytes = self.records.get(slot).unread_bytes - bytes;
+        self.set_unread(slot, unread_bytes, mode);
+    }
+
+    /// Notes what is left of a record from which something was just consumed.
+    #[inline]
+    pub(crate) fn set_unread(&mut self, slot: Slot, unread_bytes: u16, mode: Mode) {
         let record = self.records.get_mut(slot);
-        record.unread_bytes -= bytes;
+        record.unread_bytes = unread_bytes;
         record.bits |= bit::STARTED;
-        let (offset, unread_bytes) = (record.offset(), record.unread_bytes);
+        let offset = record.offset();
         self.ring.set_unread(offset, unread_bytes);
         if unread_bytes == 0 {
             self.note_drained(slot, mode);
@@ -383,11 +435,7 @@ impl TraceBuffer {
     /// The bytes of a hostile recommit: what is at the place where reading stopped?
     #[cold]
     fn first_unaligned(&self, slot: Slot) -> First {
-        let record = self.records.get(slot);
-        let visible_bytes = usize::from(self.ring.header(record.offset()).visible_bytes);
-        let consumed_bytes = visible_bytes - usize::from(record.unread_bytes);
-        let payload = record.offset() + HEADER_BYTES;
-        match self.next_fragment(&At { slot, payload, visible_bytes, consumed_bytes, sizes_at: 0 }) {
+        match self.next_fragment(&self.open(slot)) {
             Next::Fragment(..) => First::Other,
             Next::Nothing { is_damaged } => First::Nothing { is_damaged },
         }
