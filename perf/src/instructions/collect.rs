@@ -53,7 +53,20 @@ pub fn counts(folder: &Path) -> Result<Counts, String> {
             counted::units(&name).ok_or_else(|| format!("{name}: what it counts is not known"))?;
         benchmarks.insert(name, count(profile, unit, units));
     }
+    check_copies(&benchmarks)?;
     Ok(Counts { toolchain: Toolchain::here()?, benchmarks })
+}
+
+/// The C library's copy routine was held at SSE2 (see [`super::FIXED_ENVIRONMENT`]): the plain copies took as many
+/// instructions as that one needs. A wider one needs half of them.
+fn check_copies(benchmarks: &BTreeMap<String, Count>) -> Result<(), String> {
+    const SSE2_PER_CHUNK: std::ops::Range<f64> = 500.0..620.0;
+    match benchmarks.get("engine/write_rival_memcpy").map(Count::per_unit) {
+        Some(per_chunk) if cfg!(target_arch = "x86_64") && !SSE2_PER_CHUNK.contains(&per_chunk) => Err(
+            format!("a plain copy took {per_chunk:.0} instructions a chunk: GLIBC_TUNABLES took no effect"),
+        ),
+        _ => Ok(()),
+    }
 }
 
 fn count(profile: Profile, unit: &str, units: u64) -> Count {
@@ -77,6 +90,17 @@ mod tests {
         assert_eq!(profiles.keys().collect::<Vec<_>>(), ["engine/clone_8mb"]);
         let count = count(profiles["engine/clone_8mb"].clone(), "clone", 1);
         assert_eq!((count.instructions, count.functions), (10_001, [("large".to_owned(), 10_000)].into()));
+    }
+
+    #[test]
+    fn copies_by_another_routine_are_noticed() {
+        let of = |instructions| {
+            let count = Count { instructions, unit: "chunk".into(), units: 1, functions: BTreeMap::new() };
+            check_copies(&[("engine/write_rival_memcpy".to_owned(), count)].into())
+        };
+        assert_eq!(of(554), Ok(()));
+        #[cfg(target_arch = "x86_64")]
+        assert!(of(282).unwrap_err().contains("GLIBC_TUNABLES"));
     }
 
     #[test]

@@ -177,6 +177,8 @@ impl Patching {
     pub fn run(mut self) -> Self {
         let patch = [Patch { offset_untrusted: 10, data: *b"done" }];
         for _ in 0..PATCHES {
+            #[cfg(feature = "planted-regression")]
+            search_the_slow_way(self.chunk);
             black_box(self.buffer.try_patch(
                 ProducerId(1),
                 WriterId(1),
@@ -187,6 +189,13 @@ impl Patching {
         }
         self
     }
+}
+
+/// What a search through the newest chunks would cost: a hundredth of a patch's price for each, which no clock sees.
+#[cfg(feature = "planted-regression")]
+#[inline(never)]
+fn search_the_slow_way(chunk: ChunkId) {
+    (0..4).take_while(|&id| black_box(id) != chunk.0).for_each(drop);
 }
 
 /// A full ring that is cloned.
