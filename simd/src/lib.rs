@@ -10,8 +10,17 @@
 //! | [`fields`] | is this packet, cut into slices, well-formed, and does it hold reserved fields? |
 #![warn(missing_docs)]
 
+#[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
+mod x86_64;
+
 pub mod decode;
 pub mod fields;
+mod kernels;
+pub mod level;
+mod scalar;
 pub mod walk;
+mod word;
 
+pub use kernels::Kernels;
+pub use level::Level;
 pub use walk::{Job, Span, Stop, Walk, walk, walk_many};

@@ -13,9 +13,16 @@
 //! Source of the format: the shared-memory chunk payload (spec, trace-buffer 1.4). The tests that end a walk are made
 //! in this order, and every version of the walk gives the answer of [`naive::walk`] on every input.
 
+#[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
+pub(crate) mod lanes;
+#[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
+pub(crate) mod many;
 pub mod naive;
-pub mod scalar;
+pub(crate) mod one;
+pub(crate) mod pairs;
 mod span;
+
+use crate::Kernels;
 
 pub use span::{MAX_BYTES, Span, placed};
 
@@ -65,18 +72,35 @@ pub struct Walk {
 /// Walks the fragments of one chunk: writes the span of each to `spans`, in order, and says where and why it stopped.
 ///
 /// At most `min(limit, spans.len())` fragments are looked for; finding that many is [`Stop::Limit`]. Spans behind
-/// [`Walk::fragments`] keep whatever they held or may be overwritten with anything: they mean nothing.
+/// [`Walk::fragments`] mean nothing afterwards.
 /// Bytes from [`MAX_BYTES`] on are not looked at: a fragment that reaches there is out of bounds.
 ///
 /// Any bytes are fine, no input makes it panic, nothing outside `bytes` is read.
+#[inline]
 pub fn walk(bytes: &[u8], limit: usize, spans: &mut [Span]) -> Walk {
-    scalar::walk(bytes, limit, spans)
+    Kernels::chosen().walk(bytes, limit, spans)
 }
+
+/// [`walk`] on raw memory: for a caller who has checked its ranges already, or who has no slices.
+///
+/// # Safety
+/// - `start` is readable for `len` bytes, which nobody changes meanwhile, and `len <= MAX_BYTES`;
+/// - `spans` is writable for `limit` spans, to which nobody else has access meanwhile.
+#[inline]
+pub unsafe fn walk_raw(start: *const u8, len: usize, limit: usize, spans: *mut Span) -> Walk {
+    // SAFETY: the caller's promise.
+    unsafe { Kernels::chosen().walk_raw(start, len, limit, spans) }
+}
+
+/// The walk over one chunk at some level: the contract of [`walk_raw`].
+pub(crate) type WalkOne = unsafe fn(*const u8, usize, usize, *mut Span) -> Walk;
 
 /// One chunk of a [`walk_many`]: the arguments of a [`walk`] and, afterwards, its answer.
 #[derive(Debug)]
 pub struct Job<'a> {
+    /// At most [`MAX_BYTES`].
     bytes: &'a [u8],
+    /// `0 <= limit <= spans.len()`
     limit: usize,
     spans: &'a mut [Span],
     found: Walk,
@@ -85,7 +109,20 @@ pub struct Job<'a> {
 impl<'a> Job<'a> {
     /// A chunk yet to be walked, on the same terms as [`walk`].
     pub fn new(bytes: &'a [u8], limit: usize, spans: &'a mut [Span]) -> Job<'a> {
+        let bytes = &bytes[..bytes.len().min(MAX_BYTES)];
+        let limit = limit.min(spans.len());
         Job { bytes, limit, spans, found: Walk { fragments: 0, visible_bytes: 0, stop: Stop::Limit } }
+    }
+
+    /// Walks the chunk by itself.
+    ///
+    /// # Safety
+    /// The processor has what `one` needs.
+    #[inline(always)]
+    pub(crate) unsafe fn walk_alone(&mut self, one: WalkOne) {
+        // SAFETY: the ranges of the job's own slices.
+        self.found =
+            unsafe { one(self.bytes.as_ptr(), self.bytes.len(), self.limit, self.spans.as_mut_ptr()) };
     }
 
     /// What [`walk_many`] found; before it, an empty walk.
@@ -101,10 +138,9 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Walks several chunks. The answers are those of [`walk`] on each; the chunks' chains overlap, so that eight chunks or more take
-/// a fraction of the time. Best with chunks of about the same number of fragments beside each other.
+/// Walks several chunks. The answers are those of [`walk`] on each; the chunks' chains overlap, so that a batch of 16 or 32
+/// takes a fraction of the time. Best where the chunks have about the same number of fragments and lie within 1.5 GiB.
+#[inline]
 pub fn walk_many(jobs: &mut [Job<'_>]) {
-    for job in jobs {
-        job.found = walk(job.bytes, job.limit, job.spans);
-    }
+    Kernels::chosen().walk_many(jobs);
 }

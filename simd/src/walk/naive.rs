@@ -34,6 +34,7 @@ pub fn walk(bytes: &[u8], limit: usize, spans: &mut [Span]) -> Walk {
 }
 
 /// The value and the length of the header at the start of `bytes`.
+#[inline(always)]
 pub(super) fn header(bytes: &[u8]) -> Result<(u64, usize), Stop> {
     let mut value = 0u64;
     for i in 0..MAX_HEADER_BYTES {

@@ -4,8 +4,8 @@ pub const MAX_BYTES: usize = (1 << 28) - 1;
 /// The extent of one fragment, without its place.
 ///
 /// ```text
-///   31                            4 3        0
-///  | total bytes (header and body) | header  |      header: 1..=10, total: header..=2^28 - 1
+///   31    28 27                             0
+///  | header | total bytes (header and body)  |      header: 1..=10, total: header..=2^28 - 1
 /// ```
 ///
 /// Four bytes, since the engine keeps them for every fragment of a chunk. The place of a fragment is the sum of the
@@ -15,7 +15,7 @@ pub const MAX_BYTES: usize = (1 << 28) - 1;
 pub struct Span(u32);
 
 impl Span {
-    pub(crate) const HEADER_BITS: u32 = 4;
+    pub(crate) const HEADER_SHIFT: u32 = 28;
 
     /// A span of `header_bytes` and `total_bytes`, header included.
     ///
@@ -29,19 +29,19 @@ impl Span {
 
     #[inline(always)]
     pub(crate) const fn pack(header_bytes: u32, total_bytes: u32) -> Span {
-        Span((total_bytes << Self::HEADER_BITS) | header_bytes)
+        Span(total_bytes | (header_bytes << Self::HEADER_SHIFT))
     }
 
     /// Header and body.
     #[inline]
     pub const fn total_bytes(self) -> usize {
-        (self.0 >> Self::HEADER_BITS) as usize
+        (self.0 & ((1 << Self::HEADER_SHIFT) - 1)) as usize
     }
 
     /// The size varint: 1 to 10 bytes. 0 only in a default span, which no walk writes.
     #[inline]
     pub const fn header_bytes(self) -> usize {
-        (self.0 & ((1 << Self::HEADER_BITS) - 1)) as usize
+        (self.0 >> Self::HEADER_SHIFT) as usize
     }
 
     /// What the header's value counts. May be 0.
