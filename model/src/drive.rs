@@ -1,10 +1,12 @@
 //! Drives a buffer and the model through one history and compares them after every step.
 
-use std::fmt::{Debug, Write as _};
+use std::fmt::Write as _;
 
+pub use crate::compare::Scope;
+use crate::compare::same;
 use crate::history::{Change, Contents, History, IdPick, Place, Start, Step};
 use crate::subject::Subject;
-use crate::{Chunk, Identity, Model, Packet, Patch, Placed, Policy, flag, loss};
+use crate::{Chunk, Identity, Model, Packet, Patch, Policy, flag, loss};
 
 /// Writers of a history: two for each producer.
 const WRITERS: u8 = 4;
@@ -37,7 +39,16 @@ impl Reached {
 ///
 /// The steps up to the first difference as a chain, and the difference.
 pub fn run<S: Subject>(history: &History) -> Result<Reached, String> {
-    let mut run = Run::<S>::new(history);
+    run_in::<S>(history, Scope::All)
+}
+
+/// As [`run`], for a part of what can be compared.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn run_in<S: Subject>(history: &History, scope: Scope) -> Result<Reached, String> {
+    let mut run = Run::<S>::new(history, scope);
     for step in &history.steps {
         run.step(step)
             .and_then(|()| run.compare())
@@ -74,6 +85,7 @@ struct Writer {
 }
 
 struct Run<S> {
+    scope: Scope,
     subject: S,
     model: Model,
     writers: Vec<Writer>,
@@ -85,17 +97,13 @@ struct Run<S> {
     reached: Reached,
 }
 
-fn same<T: PartialEq + Debug>(what: &str, subject: &T, model: &T) -> Result<(), String> {
-    if subject == model {
-        return Ok(());
-    }
-    Err(format!("{what}:\n       got {subject:?}\n  expected {model:?}"))
-}
-
 impl<S: Subject> Run<S> {
-    fn new(history: &History) -> Self {
+    fn new(history: &History, scope: Scope) -> Self {
         let setup = &history.setup;
-        let size = (1 + usize::from(setup.pages % 3)) * 4096;
+        let size = match scope {
+            Scope::All => (1 + usize::from(setup.pages % 3)) * 4096,
+            Scope::Packets { size_bytes } => size_bytes,
+        };
         let policy = if setup.discard { Policy::Discard } else { Policy::Ring };
         let absorb = setup.sink.then_some(absorb_every_other as crate::Absorb);
         let highest = match setup.start {
@@ -112,6 +120,7 @@ impl<S: Subject> Run<S> {
         };
         let sink = if setup.sink { ", sink" } else { "" };
         Self {
+            scope,
             subject: S::create(size, policy, absorb),
             model: Model::create(size, policy, absorb),
             writers: (0..WRITERS).map(writer).collect(),
@@ -304,20 +313,20 @@ impl<S: Subject> Run<S> {
     fn clone_and_read(&mut self) -> Result<(), String> {
         self.note(format_args!("clone, read(all) of it"));
         let (mut subject, mut model) = (self.subject.clone_read_only(), Model::clone_read_only(&self.model));
-        compare(&mut subject, &mut model)?;
-        compare_image(&subject, &model)?;
+        self.scope.compare(&mut subject, &mut model)?;
+        self.scope.compare_image(&subject, &model)?;
         same("read_next without begin_read", &subject.read_next(), &model.read_next())?;
         read_all(&mut subject, &mut model, &mut self.reached)?;
-        compare(&mut subject, &mut model)
+        self.scope.compare(&mut subject, &mut model)
     }
 
     fn compare(&mut self) -> Result<(), String> {
         self.model.check();
-        compare(&mut self.subject, &mut self.model)
+        self.scope.compare(&mut self.subject, &mut self.model)
     }
 
     fn compare_image(&self) -> Result<(), String> {
-        compare_image(&self.subject, &self.model)
+        self.scope.compare_image(&self.subject, &self.model)
     }
 
     fn note(&mut self, call: std::fmt::Arguments<'_>) {
@@ -363,39 +372,4 @@ fn read_all<S: Subject>(subject: &mut S, model: &mut Model, reached: &mut Reache
     }
     same("packets", &got.len(), &expected.len())?;
     same("read_next after the end", &subject.read_next(), &model.read_next())
-}
-
-fn compare<S: Subject>(subject: &mut S, model: &mut Model) -> Result<(), String> {
-    subject.check()?;
-    same("evicted packets", &subject.take_evicted(), &model.take_evicted())?;
-    same("stats", &subject.stats(), &model.stats())?;
-    same("ledger", &subject.ledger(), &model.ledger())?;
-    same("write_offset", &subject.write_offset(), &model.write_offset())?;
-    same("used_size", &subject.used_size_bytes(), &model.used_size_bytes())?;
-    same("size", &subject.size_bytes(), &model.size_bytes())?;
-    same("writer_stats", &subject.writer_stats(), &model.writer_stats())
-}
-
-/// The bytes of the buffer: headers tile what is used (spec, trace-buffer 2.2, 2.3), listed chunks are where they belong,
-/// nothing was ever written above.
-fn compare_image<S: Subject>(subject: &S, model: &Model) -> Result<(), String> {
-    let Some(ring) = subject.ring() else {
-        return Ok(());
-    };
-    let u16_at = |at: usize| usize::from(u16::from_le_bytes([ring[at], ring[at + 1]]));
-    let u32_at = |at: usize| u32::from_le_bytes([ring[at], ring[at + 1], ring[at + 2], ring[at + 3]]);
-    for Placed { offset, outer_bytes, listed } in model.placed() {
-        let outer_found = (16 + u16_at(offset + 8)).next_multiple_of(16);
-        same(&format!("outer size of the record at {offset}"), &outer_found, &outer_bytes)?;
-        let Some(listed) = listed else { continue };
-        let header = (u32_at(offset), u32_at(offset + 4), u16_at(offset + 8), u16_at(offset + 10));
-        let expected = (listed.chunk_id, listed.key, listed.reserved_bytes, listed.payload.len());
-        same(&format!("id, key, reserved and visible size at {offset}"), &header, &expected)?;
-        same(
-            &format!("payload at {offset}"),
-            &&ring[offset + 16..][..listed.payload.len()],
-            &listed.payload,
-        )?;
-    }
-    same("first byte above used_size", &ring[model.used_size_bytes()..].iter().position(|&b| b != 0), &None)
 }

@@ -45,6 +45,7 @@
 
 pub mod chain;
 mod commit;
+mod compare;
 pub mod drive;
 pub mod engine;
 pub mod fragments;

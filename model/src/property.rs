@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
-use crate::drive::run;
+use crate::drive::{Scope, run_in};
 use crate::strategy::histories;
 use crate::subject::Subject;
 
@@ -17,7 +17,16 @@ const HISTORIES_PER_SEED: u32 = 100;
 /// # Panics
 ///
 /// At a difference: with the shortest history that was found to show it, as a chain of calls, and its seed.
-pub fn check<S: Subject>(steps: u64, mut seed: u64) -> (u64, u64) {
+pub fn check<S: Subject>(steps: u64, seed: u64) -> (u64, u64) {
+    check_in::<S>(Scope::All, steps, seed)
+}
+
+/// As [`check`], for a part of what can be compared.
+///
+/// # Panics
+///
+/// As [`check`].
+pub fn check_in<S: Subject>(scope: Scope, steps: u64, mut seed: u64) -> (u64, u64) {
     let done = Cell::new(0u64);
     loop {
         let mut bytes = [0; 32];
@@ -31,7 +40,7 @@ pub fn check<S: Subject>(steps: u64, mut seed: u64) -> (u64, u64) {
             ..Config::default()
         };
         let result = TestRunner::new_with_rng(config, rng).run(&histories(120), |history| {
-            let reached = run::<S>(&history).map_err(TestCaseError::fail)?;
+            let reached = run_in::<S>(&history, scope).map_err(TestCaseError::fail)?;
             done.set(done.get() + reached.steps);
             Ok(())
         });

@@ -3,8 +3,9 @@
 //! `WATERSHED_STEPS` and `WATERSHED_SEED` make the property test longer, or draw other histories.
 
 use watershed_model::Policy;
+use watershed_model::drive::Scope;
 use watershed_model::engine::Engine;
-use watershed_model::property::check;
+use watershed_model::property::{check, check_in};
 use watershed_model::subject::Subject;
 use watershed_model::writers::Writers;
 
@@ -17,6 +18,11 @@ fn the_engine_is_like_the_model_in_every_history() {
     let seed = number_from("WATERSHED_SEED", 1);
     let (steps, last_seed) = check::<Engine>(number_from("WATERSHED_STEPS", 25_000), seed);
     println!("{steps} steps, seeds {seed} to {last_seed}");
+}
+
+#[test]
+fn a_large_engine_reads_like_a_large_model() {
+    check_in::<Engine>(Scope::Packets { size_bytes: 1 << 20 }, 4_000, number_from("WATERSHED_SEED", 1));
 }
 
 #[test]
