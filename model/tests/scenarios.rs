@@ -64,6 +64,9 @@ scenarios! {
     returned_losses_come_with_the_next_packet
     returned_losses_are_cloned
     returned_losses_of_unknown_sequences_are_ignored
+    what_an_eviction_drained_may_grow_and_be_read
+    a_packet_does_not_go_on_in_moved_fragments
+    an_evicted_packet_of_nothing_is_no_loss
 }
 
 fn sizes_are_rounded_up_to_pages<S: Subject>() {
@@ -594,4 +597,41 @@ fn returned_losses_are_cloned<S: Subject>() {
 
 fn returned_losses_of_unknown_sequences_are_ignored<S: Subject>() {
     Chain::<S>::ring().return_loss(1, 3).commit(chunk(1, 0, &[frag("a")])).read("a");
+}
+
+fn what_an_eviction_drained_may_grow_and_be_read<S: Subject>() {
+    let chain = Chain::<S>::ring()
+        .commit(chunk(1, 0, &[frag("b1")]).flags(LN))
+        .commit(chunk(2, 0, &[block(3920)]))
+        .commit(chunk(1, 1, &[frag("b2"), frag("x")]).flags(FP).scraped(100))
+        .commit(chunk(3, 0, &[frag("z")]))
+        .expect(&[("chunks_overwritten", 2), ("chunks_written", 4)])
+        .commit(chunk(1, 1, &[frag("b2"), frag("u"), frag("x")]).flags(FP).scraped(100))
+        .read("######## u!65 z")
+        .commit(chunk(1, 1, &[frag("b2"), frag("u"), frag("v")]).flags(FP))
+        .expect(&[("chunks_rewritten", 1), ("chunks_relocated", 1)]);
+    let ledger = chain.subject.ledger();
+    assert_eq!((ledger.read.chunks, ledger.overwritten.chunks), (3, 1));
+}
+
+fn a_packet_does_not_go_on_in_moved_fragments<S: Subject>() {
+    // 6 is kept below last-consumed 7, whose copy comes again with other fragments: reading goes on in the middle of one.
+    Chain::<S>::ring()
+        .commit(chunk(1, 7, &[frag("a"), frag("b")]).scraped(100))
+        .read("a")
+        .commit(chunk(2, 0, &[block(3952)]))
+        .commit(chunk(1, 6, &[frag("m")]).flags(LN))
+        .commit(chunk(1, 7, &[frag("wxyz")]))
+        .commit(chunk(1, 8, &[frag("c")]))
+        .read("######## c!5");
+}
+
+fn an_evicted_packet_of_nothing_is_no_loss<S: Subject>() {
+    Chain::<S>::ring()
+        .commit(chunk(1, 0, &[frag("")]).flags(LN))
+        .commit(chunk(2, 0, &[block(4000)]))
+        .commit(chunk(1, 1, &[frag(""), frag("x")]).flags(FP))
+        .commit(chunk(3, 0, &[frag("z")]))
+        .expect(&[("chunks_overwritten", 1), ("write_wrap_count", 1), ("readaheads_succeeded", 1)])
+        .read("######## x z");
 }
