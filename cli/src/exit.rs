@@ -24,10 +24,8 @@ pub(crate) enum Exit {
     /// Failed or damaged, and the output already says so.
     Failed,
     /// The code of a command that was run on the user's behalf.
-    #[expect(dead_code, reason = "`record -- COMMAND` returns it")]
     Command(u8),
     /// Signal number; 128 + n on the outside.
-    #[expect(dead_code, reason = "`record` returns it after Ctrl-C or SIGTERM")]
     Signal(u8),
 }
 

@@ -48,7 +48,7 @@ pub struct SysStatsFactory {
 
 impl DataSourceFactory for SysStatsFactory {
     fn descriptor(&self) -> DataSourceDescriptor {
-        DataSourceDescriptor { name: Some(SYS_STATS_NAME.to_owned()), ..Default::default() }
+        descriptor(SYS_STATS_NAME)
     }
 
     fn setup(&mut self, cx: &mut Context<'_>) -> Result<Box<dyn DataSource>, String> {
@@ -71,17 +71,24 @@ pub struct ProcessStatsFactory {
 
 impl DataSourceFactory for ProcessStatsFactory {
     fn descriptor(&self) -> DataSourceDescriptor {
-        DataSourceDescriptor {
-            name: Some(PROCESS_STATS_NAME.to_owned()),
-            handles_incremental_state_clear: Some(true),
-            ..Default::default()
-        }
+        DataSourceDescriptor { handles_incremental_state_clear: Some(true), ..descriptor(PROCESS_STATS_NAME) }
     }
 
     fn setup(&mut self, cx: &mut Context<'_>) -> Result<Box<dyn DataSource>, String> {
         let config = cx.config().process_stats_config.clone().unwrap_or_default();
         let probe = ProcessStatsProbe::new(&self.roots, &config, &self.notices);
         Ok(Box::new(Instance::new(probe, cx.create_writer(), self.scan_request.clone())))
+    }
+}
+
+/// Sessions wait for the first readings, so that what they say of the machine precedes what is done in them, and for the
+/// last ones.
+fn descriptor(name: &str) -> DataSourceDescriptor {
+    DataSourceDescriptor {
+        name: Some(name.to_owned()),
+        will_notify_on_start: Some(true),
+        will_notify_on_stop: Some(true),
+        ..Default::default()
     }
 }
 

@@ -1,12 +1,64 @@
 //! `watershed record`: a session in this process, from the arguments to a finished trace file.
+//!
+//! ```text
+//!   arguments ──> config ──> data sources known? ──> output file ──> session ──> command
+//!                  exit 2         exit 2               exit 1          │
+//!                                                                      │  time is up | command ended | signal
+//!                                                                      v
+//!                                            exit code  <──  summary  <──  flush, stop, drain
+//! ```
+
+mod command;
+mod config;
+mod output;
+mod progress;
+mod session;
+mod signals;
+mod summary;
+mod tally;
+mod units;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::exit::{Exit, Failure};
 
 /// Arguments of `watershed record`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// How long to record: 10s, 500ms, 1.5h; from 1ms to 168h [default: 10s, or while COMMAND runs; with a config its
+    /// duration_ms, or until Ctrl-C]
+    #[arg(short, long, value_name = "TIME", value_parser = units::parse_time, allow_hyphen_values = true)]
+    time: Option<Duration>,
+
+    /// Size of the ring buffer: 64MB, 512KB, 1.5GB; from 64KB to 4GB less 1KB [default: 64MB]
+    #[arg(short, long = "buffer", value_name = "SIZE", value_parser = units::parse_size_kb, allow_hyphen_values = true)]
+    #[arg(conflicts_with = "config")]
+    buffer_kb: Option<u32>,
+
+    /// Read a config in Perfetto's text or binary format, from standard input if it is `-`
+    #[arg(short, long, value_name = "CONFIG")]
+    config: Option<PathBuf>,
+
+    /// Write the trace here [default: trace-<date>-<time>.pftrace]
+    #[arg(short, long, value_name = "OUT")]
+    out: Option<PathBuf>,
+
+    /// Record while this command runs, and return its exit code
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+const EXAMPLES: &str = "Examples:
+  watershed record                                10 s of this machine into trace-<date>-<time>.pftrace
+  watershed record -t 1m -o idle.pftrace          a minute
+  watershed record -o build.pftrace -- make -j8   while a command runs
+  watershed record -c config.pbtxt                what a config says";
 
 /// Records, and says at the end what was recorded and what was lost.
-pub(crate) fn run(_args: &Args, _verbose: bool) -> Result<Exit, Failure> {
-    Err(Failure::failed("`record` is not in this build yet"))
+pub(crate) fn run(args: &Args, verbose: bool) -> Result<Exit, Failure> {
+    let config = config::load(args)?;
+    session::record(args, &config, verbose)
 }

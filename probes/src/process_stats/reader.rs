@@ -111,8 +111,10 @@ impl Reader {
     }
 }
 
+/// `None` for half a line. The crate would panic on one that ends with the name.
 pub(super) fn parse_stat(line: &[u8]) -> Option<Stat> {
-    Stat::from_read(line).ok()
+    let name = line.iter().position(|&b| b == b'(')?..line.iter().rposition(|&b| b == b')')?;
+    (name.start > 1 && !name.is_empty() && line.len() > name.end + 2).then(|| Stat::from_read(line).ok())?
 }
 
 fn numbered_entries(dir: &Path, into: &mut Vec<i32>) {
@@ -134,6 +136,20 @@ fn split_cmdline(content: &[u8]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn half_a_stat_line_is_none() {
+        let line = std::fs::read("/proc/self/stat").unwrap();
+        assert_eq!(parse_stat(&line).unwrap().pid, std::process::id().cast_signed());
+        // Up to the last field that every kernel has.
+        let fields_40 = line.split(|&b| b == b' ').take(36).map(|f| f.len() + 1).sum::<usize>();
+        for cut in 0..fields_40 {
+            assert!(parse_stat(&line[..cut]).is_none(), "{cut}");
+        }
+        for line in ["", "(", ")", "1 )(", "1 ()", "1 () ", "1 () S", "() S 1", "1 (a) S 1"] {
+            assert!(parse_stat(line.as_bytes()).is_none(), "{line}");
+        }
+    }
 
     #[test]
     fn command_lines() {

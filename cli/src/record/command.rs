@@ -1,0 +1,59 @@
+//! The command that is recorded: started, waited for, its end passed on.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, ExitStatus};
+use std::thread;
+
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::exit::Failure;
+
+/// A command that runs, with our standard input, output and error.
+pub(super) struct Running {
+    child: Child,
+}
+
+/// Sends signals to the command and to no other process, however long it has ended. Empty on kernels before 5.3.
+pub(super) struct CommandHandle(Option<OwnedFd>);
+
+impl Running {
+    pub(super) fn start(command: &[OsString]) -> Result<Self, Failure> {
+        let (program, args) = command.split_first().expect("called with a command");
+        let child = Command::new(program)
+            .args(args)
+            .spawn()
+            .map_err(|error| Failure::failed(format_args!("cannot run {}: {error}", program.display())))?;
+        Ok(Running { child })
+    }
+
+    pub(super) fn handle(&self) -> CommandHandle {
+        CommandHandle(pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).ok())
+    }
+
+    /// Waits in a thread and calls `on_end` with its exit code.
+    pub(super) fn watch(mut self, on_end: impl FnOnce(io::Result<u8>) + Send + 'static) -> io::Result<()> {
+        thread::Builder::new().name("command".into()).spawn(move || on_end(self.child.wait().map(code)))?;
+        Ok(())
+    }
+}
+
+impl CommandHandle {
+    /// Passes on a signal that was sent to us; a command that has ended has nothing to hear.
+    pub(super) fn signal(&self, number: i32) {
+        if let (Some(command), Some(signal)) = (&self.0, Signal::from_named_raw(number)) {
+            let _ = pidfd_send_signal(command, signal);
+        }
+    }
+}
+
+/// The code as a shell would see it: 128 + n for a command that signal n killed.
+fn code(status: ExitStatus) -> u8 {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => code as u8,
+        (None, Some(number)) => 128_u8.saturating_add(number as u8),
+        (None, None) => 1,
+    }
+}

@@ -1,0 +1,163 @@
+//! What to record: the config of the user, or ours.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::time::Duration;
+use std::{fs, io};
+
+use watershed_probes::{PROCESS_STATS_NAME, SYS_STATS_NAME};
+use watershed_wire::config::TraceConfig;
+use watershed_wire::protos;
+use watershed_wire::protos::trace_config::{BufferConfig, DataSource, buffer_config};
+use watershed_wire::raw::Rewrite;
+
+use super::Args;
+use crate::exit::Failure;
+
+/// Buffer without `-b` and without a config.
+const BUFFER_KB: u32 = 64 << 10;
+/// Time without `-t`, without a config and without a command.
+const TIME: Duration = Duration::from_secs(10);
+const SYS_STATS_MS: u32 = 250;
+const PROCESS_STATS_MS: u32 = 1_000;
+/// Every so often all counters of a process are told and not only those that changed, so that a ring that has lost its
+/// beginning still has them.
+const PROCESS_STATS_FULL_MS: u32 = 10_000;
+/// Field `TraceConfig.duration_ms`.
+const DURATION_MS: u32 = 3;
+/// Where a config is read from standard input.
+const STDIN: &str = "-";
+
+/// The config as the arguments say.
+pub(super) fn load(args: &Args) -> Result<TraceConfig, Failure> {
+    match &args.config {
+        None => Ok(default_config(args)),
+        Some(path) => {
+            let config = read(path)?;
+            match args.time {
+                None => Ok(config),
+                Some(time) => config
+                    .rewritten(&Rewrite::new().set_varint(DURATION_MS, time.as_millis() as u64))
+                    .map_err(|error| Failure::usage(format_args!("{}: {error}", path.display()))),
+            }
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<TraceConfig, Failure> {
+    let content = if path == Path::new(STDIN) {
+        let mut content = Vec::new();
+        io::stdin().lock().read_to_end(&mut content).map(|_| content)
+    } else {
+        fs::read(path)
+    };
+    let name = if path == Path::new(STDIN) { "standard input".into() } else { path.to_string_lossy() };
+    let content = content
+        .map_err(|error| Failure::usage(format_args!("cannot read the config from {name}: {error}")))?;
+    TraceConfig::parse(&content).map_err(|error| Failure::usage(format_args!("config {name}: {error}")))
+}
+
+fn default_config(args: &Args) -> TraceConfig {
+    let time = args.time.or(args.command.is_empty().then_some(TIME));
+    TraceConfig::from(protos::TraceConfig {
+        buffers: vec![BufferConfig {
+            size_kb: Some(args.buffer_kb.unwrap_or(BUFFER_KB)),
+            fill_policy: Some(buffer_config::FillPolicy::RingBuffer as i32),
+            ..Default::default()
+        }],
+        data_sources: vec![sys_stats(), process_stats()],
+        // At most a week, by the argument's range.
+        duration_ms: time.map(|time| time.as_millis() as u32),
+        ..Default::default()
+    })
+}
+
+fn sys_stats() -> DataSource {
+    let ms = Some(SYS_STATS_MS);
+    data_source(protos::DataSourceConfig {
+        name: Some(SYS_STATS_NAME.to_owned()),
+        sys_stats_config: Some(protos::SysStatsConfig {
+            meminfo_period_ms: ms,
+            vmstat_period_ms: ms,
+            stat_period_ms: ms,
+            cpufreq_period_ms: ms,
+            diskstat_period_ms: ms,
+            psi_period_ms: ms,
+            ..Default::default()
+        }),
+        ..Default::default()
+    })
+}
+
+fn process_stats() -> DataSource {
+    data_source(protos::DataSourceConfig {
+        name: Some(PROCESS_STATS_NAME.to_owned()),
+        process_stats_config: Some(protos::ProcessStatsConfig {
+            scan_all_processes_on_start: Some(true),
+            record_thread_names: Some(true),
+            record_process_age: Some(true),
+            proc_stats_poll_ms: Some(PROCESS_STATS_MS),
+            proc_stats_cache_ttl_ms: Some(PROCESS_STATS_FULL_MS),
+            ..Default::default()
+        }),
+        ..Default::default()
+    })
+}
+
+fn data_source(config: protos::DataSourceConfig) -> DataSource {
+    DataSource { config: Some(config), ..Default::default() }
+}
+
+/// Compares what the config asks for with what there is. Returns lines to warn with.
+pub(super) fn check_data_sources(config: &TraceConfig, known: &[String]) -> Result<Vec<String>, Failure> {
+    let mut unknown: Vec<&str> = Vec::new();
+    let mut found = false;
+    for data_source in &config.view().data_sources {
+        let name = data_source.config.as_ref().map_or("", |c| c.name());
+        if known.iter().any(|k| k == name) {
+            found = true;
+        } else if !unknown.contains(&name) {
+            unknown.push(name);
+        }
+    }
+    let list = known.join(", ");
+    let quoted = unknown.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
+    match (found, unknown.is_empty()) {
+        (_, true) if !config.view().data_sources.is_empty() => Ok(Vec::new()),
+        (true, _) => Ok(vec![format!("no data source {quoted} here; known are: {list}")]),
+        (false, true) => {
+            Err(Failure::usage(format_args!("the config has no data_sources; known are: {list}")))
+        }
+        (false, false) => Err(Failure::usage(format_args!(
+            "no data source of the config is known here: {quoted}; known are: {list}"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asking_for(names: &[&str]) -> TraceConfig {
+        let mut config = protos::TraceConfig::default();
+        for name in names {
+            config.data_sources.push(data_source(protos::DataSourceConfig {
+                name: Some((*name).to_owned()),
+                ..Default::default()
+            }));
+        }
+        TraceConfig::from(config)
+    }
+
+    #[test]
+    fn known_and_unknown_data_sources() {
+        let known = ["a".to_owned(), "b".to_owned()];
+        assert_eq!(check_data_sources(&asking_for(&["a", "b", "a"]), &known).unwrap(), [] as [&str; 0]);
+        assert_eq!(
+            check_data_sources(&asking_for(&["x", "a", "x", "y"]), &known).unwrap(),
+            ["no data source \"x\", \"y\" here; known are: a, b"]
+        );
+        assert!(check_data_sources(&asking_for(&["x"]), &known).is_err());
+        assert!(check_data_sources(&asking_for(&[]), &known).is_err());
+    }
+}

@@ -1,0 +1,200 @@
+//! The trace file: opened before anything is recorded, and never left with half a packet in it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::tally::Tally;
+
+/// `trace-<date>-<time>.pftrace` for a recording that starts now, in local time.
+pub(super) fn default_path() -> PathBuf {
+    let now = jiff::Zoned::now();
+    PathBuf::from(now.strftime("trace-%Y%m%d-%H%M%S.pftrace").to_string())
+}
+
+/// Where the trace goes. Opened and still untouched: what is in a file of that name is gone only when the first packets come.
+#[derive(Debug)]
+pub(super) struct Output {
+    path: PathBuf,
+    file: File,
+    is_new: bool,
+}
+
+impl Output {
+    /// Opens the file for writing, or creates it.
+    pub(super) fn open(path: PathBuf) -> io::Result<Self> {
+        match OpenOptions::new().write(true).create_new(true).open(&path) {
+            Ok(file) => Ok(Output { path, file, is_new: true }),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                OpenOptions::new().write(true).open(&path).map(|file| Output { path, file, is_new: false })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The writer for the session. What it wrote can be read from the second value at any time.
+    pub(super) fn writer(&self) -> io::Result<(TraceFile, Written)> {
+        let written = Written::default();
+        let tally = Arc::clone(&written.0);
+        Ok((TraceFile { file: self.file.try_clone()?, state: State::Untouched, tally }, written))
+    }
+
+    /// Nothing was recorded: a file that was not there before is not there afterwards.
+    pub(super) fn discard(self) {
+        if self.is_new {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Takes blocks of whole framed packets and writes them to the file.
+///
+/// When a write fails (the disk is full, a limit on file sizes) the file is cut back to the last whole packet, so that it
+/// stays a valid trace; every later write fails too.
+#[derive(Debug)]
+pub(super) struct TraceFile {
+    file: File,
+    state: State,
+    tally: Arc<Mutex<Tally>>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    /// May still hold what it held before.
+    Untouched,
+    Written,
+    Failed,
+}
+
+/// What has been written, to be read while and after the file is written.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Written(Arc<Mutex<Tally>>);
+
+impl Written {
+    pub(super) fn tally(&self) -> Tally {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl TraceFile {
+    fn write_block(&mut self, block: &[u8]) -> io::Result<()> {
+        let (written, result) = write_as_much_as_possible(&mut self.file, block);
+        let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
+        tally.count(&block[..written]);
+        if result.is_err() {
+            self.state = State::Failed;
+            self.cut(tally.bytes);
+        }
+        result
+    }
+
+    /// Not every output can be cut: pipes and devices take what they took.
+    fn cut(&self, size_bytes: u64) {
+        let _ = self.file.set_len(size_bytes);
+    }
+}
+
+impl Write for TraceFile {
+    fn write(&mut self, block: &[u8]) -> io::Result<usize> {
+        match self.state {
+            State::Failed => return Err(io::Error::other("an earlier write failed")),
+            State::Untouched => self.cut(0),
+            State::Written => {}
+        }
+        self.state = State::Written;
+        self.write_block(block).map(|()| block.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+fn write_as_much_as_possible(out: &mut impl Write, block: &[u8]) -> (usize, io::Result<()>) {
+    let mut written = 0;
+    while written < block.len() {
+        match out.write(&block[written..]) {
+            Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
+            Ok(size) => written += size,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (written, Err(error)),
+        }
+    }
+    (written, Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use watershed_wire::framing::append_packet;
+
+    #[test]
+    fn names_by_time() {
+        let name = default_path().into_os_string().into_string().unwrap();
+        assert!(name.starts_with("trace-2") && name.ends_with(".pftrace"), "{name}");
+        assert_eq!(name.len(), "trace-20260102-030405.pftrace".len());
+    }
+
+    #[test]
+    fn what_cannot_be_written_fails_and_stays_failed() {
+        let output = Output::open("/dev/full".into()).unwrap();
+        let (mut out, written) = output.writer().unwrap();
+        let mut block = Vec::new();
+        append_packet(&mut block, &[&[0x50, 2]]);
+        assert_eq!(out.write_all(&block).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert!(out.write_all(&block).is_err());
+        assert_eq!(written.tally(), Tally::default());
+        output.discard();
+        assert!(Path::new("/dev/full").exists(), "was there before");
+    }
+
+    #[test]
+    fn an_old_file_is_gone_with_the_first_packets_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t");
+        fs::write(&path, "precious").unwrap();
+        let output = Output::open(path.clone()).unwrap();
+        let (mut out, written) = output.writer().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"precious");
+        let mut block = Vec::new();
+        append_packet(&mut block, &[&[0x50, 2]]);
+        out.write_all(&block).unwrap();
+        out.write_all(&block).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), [&block[..], &block].concat());
+        assert_eq!((written.tally().packets, written.tally().bytes), (2, 8));
+        output.discard();
+        assert!(path.exists());
+        let output = Output::open(dir.path().join("new")).unwrap();
+        assert!(output.path().exists());
+        output.discard();
+        assert!(!dir.path().join("new").exists());
+    }
+
+    /// Takes some bytes and is full then.
+    struct Small(usize);
+
+    impl Write for Small {
+        fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+            let size = buf.len().min(self.0).min(3);
+            self.0 -= size;
+            if size == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(size) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn writes_what_fits() {
+        let (written, result) = write_as_much_as_possible(&mut Small(10), &[7; 12]);
+        assert_eq!((written, result.unwrap_err().kind()), (10, io::ErrorKind::StorageFull));
+        let (written, result) = write_as_much_as_possible(&mut Small(100), &[7; 12]);
+        assert_eq!((written, result.is_ok()), (12, true));
+    }
+}

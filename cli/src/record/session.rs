@@ -1,0 +1,275 @@
+//! One recording: from an open output to the summary.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use watershed_client::in_process::{
+    self, InProcess, InProcessOptions, Session, SessionEnd, Sink, StartError,
+};
+use watershed_client::producer::ProducerEvent;
+use watershed_probes::{Notices, ProcessStatsFactory, Roots, ScanRequest, SysStatsFactory};
+use watershed_wire::config::TraceConfig;
+
+use super::command::{CommandHandle, Running};
+use super::output::{Output, Written};
+use super::progress::Progress;
+use super::summary::{self, Summary};
+use super::{Args, config, output, signals};
+use crate::exit::{Exit, Failure};
+
+/// How often the progress line is brought up to date.
+const PROGRESS_PERIOD: Duration = Duration::from_millis(250);
+
+/// A data source that takes longer to start is not waited for.
+const START_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What a recording waits for.
+enum Event {
+    /// The session has ended and everything is written: the time is up, somebody stopped it, or it failed.
+    SessionOver(Arc<SessionEnd>),
+    CommandEnded(io::Result<u8>),
+    Signal(i32),
+}
+
+/// This process as a tracing machine: service, producer, data sources.
+struct Backend {
+    in_process: InProcess,
+    notices: Notices,
+    scan_request: ScanRequest,
+}
+
+impl Backend {
+    fn new() -> Result<Self, Failure> {
+        let mut options = InProcessOptions::default();
+        options.system.timezone_off_mins = Some(timezone_off_mins());
+        let in_process = InProcess::with_events(options, |event| match event {
+            in_process::Event::Warning(warning) => warn(&warning),
+            in_process::Event::Producer(ProducerEvent::SetupFailed { name, reason }) => {
+                warn(&format_args!("data source {name} is not recorded: {reason}"));
+            }
+            _ => {}
+        })
+        .map_err(|error| Failure::failed(format_args!("cannot start tracing: {error}")))?;
+        let (notices, scan_request) = (Notices::new(), ScanRequest::new());
+        in_process.register(Box::new(SysStatsFactory { roots: Roots::default(), notices: notices.clone() }));
+        in_process.register(Box::new(ProcessStatsFactory {
+            roots: Roots::default(),
+            notices: notices.clone(),
+            scan_request: scan_request.clone(),
+        }));
+        Ok(Backend { in_process, notices, scan_request })
+    }
+}
+
+/// Minutes east of Greenwich.
+fn timezone_off_mins() -> i32 {
+    jiff::Zoned::now().offset().seconds() / 60
+}
+
+/// Records what `config` says for as long as `args` say.
+pub(super) fn record(args: &Args, config: &TraceConfig, verbose: bool) -> Result<Exit, Failure> {
+    let backend = Backend::new()?;
+    for warning in config::check_data_sources(config, &backend.in_process.data_source_names())? {
+        warn(&warning);
+    }
+    let output = open_output(args, config)?;
+    let (trace_file, written) = output
+        .writer()
+        .map_err(|error| Failure::failed(format_args!("{}: {error}", output.path().display())))?;
+    let (events, incoming) = mpsc::channel();
+    watch_signals(&events)?;
+
+    let started = Instant::now();
+    let session = match backend.in_process.start_session(config.bytes(), Sink::writer(trace_file)) {
+        Ok(session) => session,
+        Err(error) => {
+            output.discard();
+            return Err(refused(&error));
+        }
+    };
+    // With deferred_start it is ready and waits; there is nobody else to start it.
+    session.start();
+    watch_session(&session, &events)?;
+    let command = match start_command(args, &backend, &session, &events) {
+        Ok(command) => command,
+        Err(failure) => {
+            drop(session);
+            output.discard();
+            return Err(failure);
+        }
+    };
+    if verbose || args.config.is_some() {
+        say_notices(&backend, &session);
+    }
+
+    let recording = Recording { session, command, incoming, path: output.path(), written, started };
+    recording.run(config, args)
+}
+
+fn open_output(args: &Args, config: &TraceConfig) -> Result<Output, Failure> {
+    let of_config = config.view().output_path.as_ref().map(PathBuf::from);
+    let path = args.out.clone().or(of_config).unwrap_or_else(output::default_path);
+    let name = path.display().to_string();
+    Output::open(path).map_err(|error| Failure::failed(format_args!("cannot create {name}: {error}")))
+}
+
+fn refused(error: &StartError) -> Failure {
+    match error {
+        StartError::Config(_) | StartError::DataSource { .. } => {
+            Failure::usage(format_args!("config: {error}"))
+        }
+        _ => Failure::failed(error),
+    }
+}
+
+fn watch_signals(events: &Sender<Event>) -> Result<(), Failure> {
+    let events = events.clone();
+    signals::watch(move |number| drop(events.send(Event::Signal(number))))
+        .map_err(|error| Failure::failed(format_args!("cannot wait for signals: {error}")))
+}
+
+fn watch_session(session: &Session, events: &Sender<Event>) -> Result<(), Failure> {
+    let (session, events) = (session.clone(), events.clone());
+    let wait = move || drop(events.send(Event::SessionOver(session.wait())));
+    let thread = thread::Builder::new().name("session".into()).spawn(wait);
+    thread.map(drop).map_err(|error| Failure::failed(format_args!("cannot wait for the session: {error}")))
+}
+
+fn start_command(
+    args: &Args,
+    backend: &Backend,
+    session: &Session,
+    events: &Sender<Event>,
+) -> Result<Option<CommandHandle>, Failure> {
+    if args.command.is_empty() {
+        return Ok(None);
+    }
+    // So that its beginning is recorded.
+    wait_until_started(session);
+    let running = Running::start(&args.command)?;
+    let handle = running.handle();
+    // So that it is in the process tree even if it ends before the next poll.
+    backend.scan_request.raise();
+    session.flush();
+    let events = events.clone();
+    running
+        .watch(move |code| drop(events.send(Event::CommandEnded(code))))
+        .map_err(|error| Failure::failed(format_args!("cannot wait for the command: {error}")))?;
+    Ok(Some(handle))
+}
+
+/// Until every data source has made its first readings, within reason.
+fn wait_until_started(session: &Session) {
+    let _ = session.wait_all_started(START_TIMEOUT);
+}
+
+/// What the data sources cannot do on this machine.
+fn say_notices(backend: &Backend, session: &Session) {
+    wait_until_started(session);
+    for notice in backend.notices.take() {
+        warn(&notice);
+    }
+}
+
+fn warn(message: &dyn std::fmt::Display) {
+    eprintln!("watershed: warning: {message}");
+}
+
+/// A recording under way.
+struct Recording<'a> {
+    session: Session,
+    command: Option<CommandHandle>,
+    incoming: Receiver<Event>,
+    path: &'a Path,
+    written: Written,
+    started: Instant,
+}
+
+/// Why a recording ended, and what is known of the command by then.
+#[derive(Default)]
+struct Ended {
+    end: Option<Arc<SessionEnd>>,
+    command: Option<io::Result<u8>>,
+    signal: Option<i32>,
+}
+
+impl Recording<'_> {
+    fn run(self, config: &TraceConfig, args: &Args) -> Result<Exit, Failure> {
+        let time_ms = u64::from(config.view().duration_ms());
+        let time = (time_ms > 0).then(|| Duration::from_millis(time_ms));
+        let progress = Progress::new(time, self.command.is_some());
+        let mut ended = Ended::default();
+        while ended.end.is_none() {
+            if let Some(event) = self.next_event(&progress) {
+                self.handle(event, &mut ended);
+            }
+        }
+        let recorded = self.started.elapsed();
+        progress.finish();
+        let failure = self.report(config, recorded, ended.end.as_deref());
+
+        // The time may be up before the command is; its output and its code are passed on all the same.
+        while self.command.is_some() && ended.command.is_none() && ended.signal.is_none() {
+            let Ok(event) = self.incoming.recv() else { break };
+            self.handle(event, &mut ended);
+        }
+        exit(failure, ended, args)
+    }
+
+    fn next_event(&self, progress: &Progress) -> Option<Event> {
+        if !progress.is_shown() {
+            return self.incoming.recv().ok();
+        }
+        progress.update();
+        self.incoming.recv_timeout(PROGRESS_PERIOD).ok()
+    }
+
+    fn handle(&self, event: Event, ended: &mut Ended) {
+        match event {
+            Event::SessionOver(end) => ended.end = Some(end),
+            Event::CommandEnded(code) => {
+                ended.command = Some(code);
+                self.session.stop();
+            }
+            Event::Signal(number) => {
+                ended.signal = Some(number);
+                if let Some(command) = &self.command {
+                    command.signal(number);
+                }
+                self.session.stop();
+            }
+        }
+    }
+
+    /// Prints the summary. Returns what went wrong, if something did.
+    fn report(&self, config: &TraceConfig, time: Duration, end: Option<&SessionEnd>) -> Option<String> {
+        let tally = self.written.tally();
+        let losses = summary::losses(config.view(), end.and_then(|end| end.stats.as_ref()), &tally);
+        eprintln!("{}", Summary { path: self.path, time, tally: &tally, losses });
+        let end = end?;
+        match (&end.write_error, &end.error) {
+            (Some(error), _) => Some(format!("writing {} failed: {error}", self.path.display())),
+            (None, Some(error)) => Some(format!("the recording failed: {error}")),
+            (None, None) => None,
+        }
+    }
+}
+
+fn exit(failure: Option<String>, ended: Ended, args: &Args) -> Result<Exit, Failure> {
+    if let Some(failure) = failure {
+        return Err(Failure::failed(failure));
+    }
+    match (ended.signal, ended.command) {
+        (Some(number), _) => Ok(Exit::Signal(number as u8)),
+        (None, Some(Ok(code))) => Ok(Exit::Command(code)),
+        (None, Some(Err(error))) => {
+            let program = args.command.first().map(|p| p.display().to_string()).unwrap_or_default();
+            Err(Failure::failed(format_args!("cannot wait for {program}: {error}")))
+        }
+        (None, None) => Ok(Exit::Done),
+    }
+}

@@ -1,0 +1,42 @@
+//! Ctrl-C and its relatives: the first ends the recording in order, the second stops at once.
+
+use std::fs;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::iterator::Signals;
+
+/// Calls `on_signal` with the number of the first signal, from a thread of its own. The second ends the process with
+/// 128 plus its number, whatever the process is doing.
+///
+/// SIGHUP is left alone when it is ignored already, as under `nohup`. SIGXFSZ is taken so that a file that reaches the limit
+/// on its size makes a write fail and does not kill the process.
+pub(super) fn watch(on_signal: impl FnOnce(i32) + Send + 'static) -> io::Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
+    let mut numbers = vec![SIGINT, SIGTERM];
+    if !is_ignored(SIGHUP) {
+        numbers.push(SIGHUP);
+    }
+    let mut signals = Signals::new(numbers)?;
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        let mut on_signal = Some(on_signal);
+        for number in signals.forever() {
+            match on_signal.take() {
+                Some(on_signal) => on_signal(number),
+                None => signal_hook::low_level::exit(128 + number),
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// Whether this process was started with the signal ignored.
+fn is_ignored(number: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask =
+        status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    mask.unwrap_or(0) >> (number - 1) & 1 == 1
+}

@@ -1,0 +1,197 @@
+//! What is said when a recording has ended: one line, and one more for each cause of a loss.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use indicatif::HumanBytes;
+use watershed_wire::protos::trace_config::buffer_config::FillPolicy;
+use watershed_wire::protos::trace_packet::DataLossReason;
+use watershed_wire::protos::{TraceConfig, TraceStats};
+
+use super::tally::Tally;
+
+/// Value of `TraceStats.final_flush_outcome`.
+const FLUSH_FAILED: i32 = 2;
+
+/// A finished recording, to be printed.
+pub(super) struct Summary<'a> {
+    pub(super) path: &'a Path,
+    pub(super) time: Duration,
+    pub(super) tally: &'a Tally,
+    pub(super) losses: Vec<String>,
+}
+
+impl fmt::Display for Summary<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tally { packets, bytes, .. } = self.tally;
+        write!(
+            f,
+            "{}: {}, {:.1} s, {} from {}",
+            self.path.display(),
+            HumanBytes(*bytes),
+            self.time.as_secs_f64(),
+            count(*packets, "packet"),
+            count(self.tally.sequences() as u64, "sequence"),
+        )?;
+        match self.losses.as_slice() {
+            [] => write!(f, ", no data lost"),
+            losses => losses.iter().try_for_each(|loss| write!(f, "\n  lost: {loss}")),
+        }
+    }
+}
+
+fn count(number: u64, what: &str) -> String {
+    let plural = match (number, what.ends_with("ch")) {
+        (1, _) => "",
+        (_, true) => "es",
+        (_, false) => "s",
+    };
+    format!("{number} {what}{plural}")
+}
+
+/// Every cause of a loss that the service counted or that a packet reports; empty if nothing was lost.
+pub(super) fn losses(config: &TraceConfig, stats: Option<&TraceStats>, tally: &Tally) -> Vec<String> {
+    let mut losses = Vec::new();
+    match stats {
+        Some(stats) => {
+            buffer_losses(config, stats, &mut losses);
+            service_losses(stats, &mut losses);
+        }
+        None => losses.push("unknown, the trace has no statistics".to_owned()),
+    }
+    losses.extend(reported_gaps(tally));
+    losses
+}
+
+fn buffer_losses(config: &TraceConfig, stats: &TraceStats, losses: &mut Vec<String>) {
+    for (index, buffer) in stats.buffer_stats.iter().enumerate() {
+        let config = config.buffers.get(index);
+        let name = match config.map(|b| b.name()).filter(|name| !name.is_empty()) {
+            Some(name) => format!("buffer \"{name}\""),
+            None => format!("buffer {index}"),
+        };
+        let mut add = |number: u64, what: &str, why: &str| {
+            if number > 0 {
+                losses.push(format!("{} {why} ({name})", count(number, what)));
+            }
+        };
+        let overwritten =
+            format!("of {} overwritten, the ring was full", HumanBytes(buffer.bytes_overwritten()));
+        add(buffer.chunks_overwritten(), "chunk", &overwritten);
+        if config.map(|b| b.fill_policy()) == Some(FillPolicy::Discard) {
+            // In a ring this counter is about late commits of chunks that were read already, no loss.
+            add(buffer.chunks_discarded(), "chunk", "refused, the buffer was full");
+        }
+        add(
+            buffer.trace_writer_packet_loss(),
+            "time",
+            "a writer dropped packets, its shared memory was full",
+        );
+        add(buffer.patches_failed(), "late patch", "left a packet incomplete");
+        add(buffer.abi_violations(), "chunk", "broke the rules of the shared memory");
+    }
+}
+
+fn service_losses(stats: &TraceStats, losses: &mut Vec<String>) {
+    let mut add = |number: u64, what: &str, why: &str| {
+        if number > 0 {
+            losses.push(format!("{} {why}", count(number, what)));
+        }
+    };
+    add(stats.invalid_packets(), "packet", "invalid");
+    add(stats.chunks_discarded(), "chunk", "for a buffer that there is not");
+    if stats.final_flush_outcome() as i32 == FLUSH_FAILED {
+        losses.push("perhaps the latest data of a source that did not answer the final flush".to_owned());
+    }
+}
+
+/// Gaps that readers of the trace will meet, with the reasons that its packets give.
+fn reported_gaps(tally: &Tally) -> Option<String> {
+    let [gaps, reasons @ ..] = tally.losses.as_slice() else { return None };
+    let reasons = reasons.iter().enumerate().filter(|(_, number)| **number > 0).map(|(bit, number)| {
+        let reason = DataLossReason::try_from(2 << bit).map_or("unknown", |reason| reason.as_str_name());
+        format!("{} {number}", reason.trim_start_matches("DATA_LOSS_").to_lowercase().replace('_', " "))
+    });
+    let reasons = reasons.collect::<Vec<_>>().join(", ");
+    let reasons = if reasons.is_empty() { String::new() } else { format!(": {reasons}") };
+    (*gaps > 0).then(|| format!("{} inside sequences{reasons}", count(*gaps, "gap")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use watershed_wire::protos::trace_config::BufferConfig;
+    use watershed_wire::protos::trace_stats::BufferStats;
+
+    fn clean() -> (TraceConfig, TraceStats) {
+        let ring = BufferConfig::default();
+        let discard = BufferConfig {
+            name: Some("d".to_owned()),
+            fill_policy: Some(FillPolicy::Discard as i32),
+            ..Default::default()
+        };
+        let late_commits = BufferStats { chunks_discarded: Some(3), ..Default::default() };
+        (
+            TraceConfig { buffers: vec![ring, discard], ..Default::default() },
+            TraceStats { buffer_stats: vec![late_commits, BufferStats::default()], ..Default::default() },
+        )
+    }
+
+    #[test]
+    fn nothing_lost() {
+        let (config, stats) = clean();
+        let mut tally = Tally::default();
+        (tally.packets, tally.bytes) = (1, 2048);
+        let losses = losses(&config, Some(&stats), &tally);
+        let summary = Summary {
+            path: Path::new("t.pftrace"),
+            time: Duration::from_millis(1540),
+            tally: &tally,
+            losses,
+        };
+        assert_eq!(
+            summary.to_string(),
+            "t.pftrace: 2.00 KiB, 1.5 s, 1 packet from 0 sequences, no data lost"
+        );
+    }
+
+    #[test]
+    fn every_cause_is_said() {
+        let (config, mut stats) = clean();
+        stats.buffer_stats[0] = BufferStats {
+            chunks_overwritten: Some(1),
+            bytes_overwritten: Some(1024),
+            trace_writer_packet_loss: Some(2),
+            ..Default::default()
+        };
+        stats.buffer_stats[1] = BufferStats {
+            chunks_discarded: Some(4),
+            patches_failed: Some(5),
+            abi_violations: Some(6),
+            ..Default::default()
+        };
+        stats.invalid_packets = Some(7);
+        stats.chunks_discarded = Some(8);
+        stats.final_flush_outcome = Some(FLUSH_FAILED);
+        let mut tally = Tally::default();
+        tally.losses[0] = 2;
+        tally.losses[6] = 1;
+        tally.losses[8] = 1;
+        assert_eq!(
+            losses(&config, Some(&stats), &tally),
+            [
+                "1 chunk of 1.00 KiB overwritten, the ring was full (buffer 0)",
+                "2 times a writer dropped packets, its shared memory was full (buffer 0)",
+                "4 chunks refused, the buffer was full (buffer \"d\")",
+                "5 late patches left a packet incomplete (buffer \"d\")",
+                "6 chunks broke the rules of the shared memory (buffer \"d\")",
+                "7 packets invalid",
+                "8 chunks for a buffer that there is not",
+                "perhaps the latest data of a source that did not answer the final flush",
+                "2 gaps inside sequences: overwrite 1, smb full 1",
+            ]
+        );
+        assert_eq!(losses(&config, None, &Tally::default()).len(), 1);
+    }
+}

@@ -1,0 +1,391 @@
+//! `watershed record`, as its users run it: the real program in a fresh directory.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use support::{Dir, packets};
+use watershed_wire::protos::sys_stats::CpuTimes;
+use watershed_wire::protos::trace_packet::{Data, OptionalTrustedPacketSequenceId};
+use watershed_wire::protos::{SysStats, TracePacket, VmstatCounters};
+
+/// Readings of the machine, in their order.
+fn sys_stats(packets: &[TracePacket]) -> Vec<&SysStats> {
+    packets
+        .iter()
+        .filter_map(|p| match &p.data {
+            Some(Data::SysStats(s)) => Some(s),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Command lines by pid; the last name that was told.
+fn process_names(packets: &[TracePacket]) -> HashMap<i32, String> {
+    let mut names = HashMap::new();
+    for packet in packets {
+        if let Some(Data::ProcessTree(tree)) = &packet.data {
+            names.extend(tree.processes.iter().map(|p| (p.pid(), p.cmdline.join(" "))));
+        }
+    }
+    names
+}
+
+/// Whatever a CPU did.
+fn all_ns(cpu: &CpuTimes) -> u64 {
+    let busy = cpu.user_ns() + cpu.user_nice_ns() + cpu.system_mode_ns() + cpu.irq_ns() + cpu.softirq_ns();
+    busy + cpu.idle_ns() + cpu.io_wait_ns() + cpu.steal_ns()
+}
+
+fn sequence_of(packet: &TracePacket) -> u32 {
+    match packet.optional_trusted_packet_sequence_id {
+        Some(OptionalTrustedPacketSequenceId::TrustedPacketSequenceId(id)) => id,
+        None => 0,
+    }
+}
+
+#[test]
+fn two_seconds_of_this_machine() {
+    let dir = Dir::new();
+    let started = Instant::now();
+    let run = dir.record(&["-t", "2s", "-o", "t.pftrace"]);
+    let took = started.elapsed();
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert!(took > Duration::from_secs(2) && took < Duration::from_millis(2900), "{took:?}");
+    assert_eq!(run.stdout, "");
+    assert_eq!(run.stderr.lines().count(), 1, "the summary, and no progress in a pipe: {}", run.stderr);
+    assert!(run.stderr.starts_with("t.pftrace: ") && run.stderr.contains("no data lost"), "{}", run.stderr);
+
+    let packets = packets(&dir.read("t.pftrace"));
+    let mut last_ns: BTreeMap<u32, u64> = BTreeMap::new();
+    for packet in packets.iter().filter(|p| p.timestamp.is_some()) {
+        let sequence = sequence_of(packet);
+        let last_ns = last_ns.entry(sequence).or_default();
+        // The service's events are sorted by time within a read pass only.
+        assert!(
+            packet.timestamp() >= *last_ns || sequence == 1,
+            "time runs backwards on sequence {sequence}"
+        );
+        *last_ns = packet.timestamp();
+    }
+    assert_eq!(last_ns.len(), 3, "the service and two data sources");
+
+    let stats = sys_stats(&packets);
+    assert!((8..=11).contains(&stats.len()), "one each 250 ms, at the start and at the end: {}", stats.len());
+    let (first, last) = (stats[0], stats[stats.len() - 1]);
+    let times_ns: Vec<u64> = packets
+        .iter()
+        .filter(|p| matches!(p.data, Some(Data::SysStats(_))))
+        .map(TracePacket::timestamp)
+        .collect();
+    let span_ms = (times_ns[times_ns.len() - 1] - times_ns[0]) / 1_000_000;
+    assert!((1950..2300).contains(&span_ms), "readings at the start and at the end: {span_ms} ms");
+    assert!(stats.windows(2).all(|w| w[0].num_forks <= w[1].num_forks));
+    let passed_ns = |s: &SysStats| s.cpu_stat.iter().map(all_ns).sum::<u64>();
+    let cpus = first.cpu_stat.len() as u64;
+    assert!(passed_ns(last) - passed_ns(first) > cpus * 1_500_000_000, "CPUs passed two seconds");
+    let faults =
+        |s: &SysStats| s.vmstat.iter().find(|v| v.key() == VmstatCounters::VmstatPgfault).unwrap().value();
+    assert!(faults(last) > faults(first));
+
+    let names = process_names(&packets);
+    let own_args: Vec<String> = std::env::args().collect();
+    assert_eq!(names[&std::process::id().cast_signed()], own_args.join(" "));
+    assert!(names[&1].len() > 1);
+    assert!(packets.iter().any(|p| matches!(p.data, Some(Data::TraceStats(_)))));
+}
+
+#[test]
+fn bad_arguments() {
+    let dir = Dir::new();
+    dir.write("c.pbtxt", "buffers { size_kb: 1024 }\n");
+    for (args, expected) in [
+        (&["-t", "0s"][..], "from 1ms to 168h"),
+        (&["-t", "-5s"], "from 1ms to 168h"),
+        (&["-t", "10"], "needs a unit"),
+        (&["-t", "8d"], "from 1ms to 168h"),
+        (&["-t", "soon"], "needs a unit"),
+        (&["-b", "0MB"], "from 64KB to 4194303KB"),
+        (&["-b", "-1MB"], "from 64KB to 4194303KB"),
+        (&["-b", "64"], "needs a unit"),
+        (&["-b", "5GB"], "from 64KB to 4194303KB"),
+        (&["-b", "1MB", "-c", "c.pbtxt"], "cannot be used with"),
+        (&["-c", "none.pbtxt"], "none.pbtxt"),
+        (&["--frobnicate"], "--frobnicate"),
+        (&["make"], "make"),
+        (&["-c", "c.pbtxt"], "linux.sys_stats, linux.process_stats"),
+        (&["-o", ""], "--out"),
+    ] {
+        let started = Instant::now();
+        let run = dir.record(args);
+        assert_eq!(run.code, Some(2), "{args:?}: {}", run.stderr);
+        assert!(run.stderr.contains(expected), "{args:?}: {}", run.stderr);
+        assert!(started.elapsed() < Duration::from_secs(1), "{args:?}: nothing is recorded");
+        assert_eq!(dir.files(), ["c.pbtxt"], "{args:?}");
+    }
+}
+
+#[test]
+fn config_errors_say_where() {
+    let dir = Dir::new();
+    dir.write(
+        "c.pbtxt",
+        "buffers { size_kb: 1024 }\ndata_sources {\n  config { nmae: \"linux.sys_stats\" }\n}\n",
+    );
+    let run = dir.record(&["-c", "c.pbtxt"]);
+    assert_eq!(run.code, Some(2));
+    for part in ["c.pbtxt", "3", "12", "nmae"] {
+        assert!(run.stderr.contains(part), "{part}: {}", run.stderr);
+    }
+    // What the service refuses is the config's fault too, and leaves no file behind.
+    let no_buffer = "data_sources { config { name: \"linux.sys_stats\" target_buffer: 3 } }";
+    let run = dir.record_with_input(&["-c", "-", "-o", "t.pftrace"], no_buffer.as_bytes());
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+    assert_eq!(dir.files(), ["c.pbtxt"]);
+}
+
+#[test]
+fn a_refused_config_spares_the_file_that_is_there() {
+    let dir = Dir::new();
+    dir.write("t.pftrace", "precious");
+    let no_buffer = "data_sources { config { name: \"linux.sys_stats\" target_buffer: 3 } }";
+    let run = dir.record_with_input(&["-c", "-", "-o", "t.pftrace"], no_buffer.as_bytes());
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+    assert_eq!(dir.read("t.pftrace"), b"precious");
+}
+
+const TWO_BUFFERS: &str = r#"
+    buffers { size_kb: 1024 fill_policy: RING_BUFFER }
+    buffers { size_kb: 512 fill_policy: DISCARD name: "second" }
+    data_sources { config {
+        name: "linux.sys_stats" target_buffer: 0
+        sys_stats_config { stat_period_ms: 100 stat_counters: STAT_FORK_COUNT }
+    } }
+    data_sources { config {
+        name: "linux.process_stats" target_buffer_name: "second"
+        process_stats_config { scan_all_processes_on_start: true }
+    } }
+    duration_ms: 600
+"#;
+
+#[test]
+fn a_text_config_from_standard_input() {
+    let dir = Dir::new();
+    let started = Instant::now();
+    let run = dir.record_with_input(&["-c", "-", "-o", "t.pftrace"], TWO_BUFFERS.as_bytes());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert!(started.elapsed() < Duration::from_millis(1500), "duration_ms is honoured");
+    let packets = packets(&dir.read("t.pftrace"));
+    let stats = sys_stats(&packets);
+    assert!((5..=9).contains(&stats.len()), "{}", stats.len());
+    for s in stats {
+        assert!(s.num_forks.is_some() && s.cpu_stat.is_empty() && s.meminfo.is_empty());
+    }
+    assert!(process_names(&packets).contains_key(&1));
+    let written: Vec<_> = packets
+        .iter()
+        .filter_map(|p| match &p.data {
+            Some(Data::TraceStats(s)) => {
+                Some(s.buffer_stats.iter().map(|b| b.bytes_written() > 0).collect::<Vec<_>>())
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(written.last().unwrap(), &[true, true], "both buffers were used");
+}
+
+#[test]
+fn a_binary_config_from_a_file_and_a_time_that_overrides_it() {
+    let dir = Dir::new();
+    let config = watershed_wire::config::TraceConfig::from_text(TWO_BUFFERS).unwrap();
+    dir.write("c.pb", config.bytes());
+    let started = Instant::now();
+    let run = dir.record(&["-c", "c.pb", "-t", "200ms", "-o", "t.pftrace"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert!(started.elapsed() < Duration::from_millis(600), "{:?}", started.elapsed());
+    let packets = packets(&dir.read("t.pftrace"));
+    let echoed = packets.iter().find_map(|p| match &p.data {
+        Some(Data::TraceConfig(c)) => Some(c),
+        _ => None,
+    });
+    assert_eq!(echoed.unwrap().duration_ms(), 200);
+}
+
+#[test]
+fn a_config_that_streams_into_the_file() {
+    let dir = Dir::new();
+    let config = format!("{TWO_BUFFERS} write_into_file: true file_write_period_ms: 100");
+    let mut run = dir.spawn_with_input(&["-c", "-", "-t", "2s", "-o", "t.pftrace"], config.as_bytes());
+    std::thread::sleep(Duration::from_millis(1200));
+    assert!(!dir.read("t.pftrace").is_empty(), "the file grows during the recording");
+    let run = run.wait();
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert!(sys_stats(&packets(&dir.read("t.pftrace"))).len() > 15);
+}
+
+#[test]
+fn unknown_data_sources() {
+    let dir = Dir::new();
+    let one = format!("{TWO_BUFFERS} data_sources {{ config {{ name: \"linux.ftrace\" }} }}");
+    let run = dir.record_with_input(&["-c", "-", "-t", "100ms", "-o", "t.pftrace"], one.as_bytes());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert!(run.stderr.contains("linux.ftrace") && run.stderr.contains("linux.sys_stats"), "{}", run.stderr);
+    let none =
+        "buffers { size_kb: 1024 } data_sources { config { name: \"linux.ftrace\" } } duration_ms: 100";
+    let run = dir.record_with_input(&["-c", "-", "-o", "u.pftrace"], none.as_bytes());
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+    assert!(run.stderr.contains("linux.ftrace") && run.stderr.contains("linux.sys_stats"), "{}", run.stderr);
+    assert_eq!(dir.files(), ["t.pftrace"]);
+}
+
+#[test]
+fn fields_that_the_machine_cannot_serve_are_said() {
+    let dir = Dir::new();
+    let config = r#"buffers { size_kb: 1024 } duration_ms: 100
+        data_sources { config { name: "linux.sys_stats" sys_stats_config {
+            meminfo_period_ms: 1 meminfo_counters: MEMINFO_ION_HEAP } } }"#;
+    let run = dir.record_with_input(&["-c", "-", "-o", "t.pftrace"], config.as_bytes());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert!(run.stderr.contains("raised to 10") && run.stderr.contains("MEMINFO_ION_HEAP"), "{}", run.stderr);
+}
+
+#[test]
+fn outputs_that_cannot_be_created() {
+    let dir = Dir::new();
+    for out in ["none/t.pftrace", "."] {
+        let started = Instant::now();
+        let run = dir.record(&["-t", "5s", "-o", out, "--", "touch", "ran"]);
+        assert_eq!(run.code, Some(1), "{out}: {}", run.stderr);
+        assert!(started.elapsed() < Duration::from_secs(1), "before the recording starts");
+        assert_eq!(dir.files(), [""; 0], "the command was not run");
+    }
+}
+
+#[test]
+fn a_full_disk() {
+    let dir = Dir::new();
+    let run = dir.record(&["-t", "300ms", "-o", "/dev/full"]);
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    assert!(run.stderr.contains("/dev/full") && run.stderr.contains("No space left"), "{}", run.stderr);
+
+    // A limit of 8 blocks of 1 KiB on the size of files, in the shell's units.
+    let run = dir.shell("ulimit -f 8; exec \"$0\" record -t 500ms -o t.pftrace");
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    let file = dir.read("t.pftrace");
+    assert!((1..=8 * 1024).contains(&file.len()), "{}", file.len());
+    let packets = packets(&file);
+    assert!(packets.len() > 5, "what was written stays a valid trace");
+    assert!(run.stderr.contains("t.pftrace") && run.stderr.contains("too large"), "{}", run.stderr);
+}
+
+#[test]
+fn the_first_signal_finishes_the_trace() {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let dir = Dir::new();
+        let mut run = dir.spawn(&["-t", "1h", "-o", "t.pftrace"]);
+        std::thread::sleep(Duration::from_millis(700));
+        run.signal(signal);
+        let signalled = Instant::now();
+        let run = run.wait();
+        assert!(signalled.elapsed() < Duration::from_millis(500), "{:?}", signalled.elapsed());
+        assert_eq!(run.code, Some(code), "{}", run.stderr);
+        assert!(run.stderr.contains("t.pftrace: ") && run.stderr.contains("no data lost"), "{}", run.stderr);
+        assert!(sys_stats(&packets(&dir.read("t.pftrace"))).len() >= 2);
+    }
+}
+
+#[test]
+fn the_second_signal_stops_at_once() {
+    let dir = Dir::new();
+    // Nobody reads the pipe, so finishing the trace takes for ever.
+    let _reader = dir.unread_pipe("pipe");
+    let config = format!("{TWO_BUFFERS} write_into_file: false").replace(
+        "stat_period_ms: 100 stat_counters: STAT_FORK_COUNT",
+        "vmstat_period_ms: 10 meminfo_period_ms: 10",
+    );
+    let mut run = dir.spawn_with_input(&["-c", "-", "-t", "1h", "-o", "pipe"], config.as_bytes());
+    std::thread::sleep(Duration::from_millis(1500));
+    run.signal(Signal::TERM);
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(run.is_running(), "it is still writing");
+    run.signal(Signal::INT);
+    let signalled = Instant::now();
+    assert_eq!(run.wait().code, Some(130));
+    assert!(signalled.elapsed() < Duration::from_millis(200));
+}
+
+#[test]
+fn a_command_is_recorded_and_its_code_passed_on() {
+    let dir = Dir::new();
+    let run = dir.record_with_input(
+        &["-o", "t.pftrace", "--", "sh", "-c", "cat; echo out; echo err >&2; sleep 0.4; exit 7"],
+        b"in\n",
+    );
+    assert_eq!(run.code, Some(7), "{}", run.stderr);
+    assert_eq!(run.stdout, "in\nout\n");
+    assert!(run.stderr.starts_with("err\n") && run.stderr.contains("t.pftrace: "), "{}", run.stderr);
+    let packets = packets(&dir.read("t.pftrace"));
+    assert!(
+        process_names(&packets).values().any(|n| n.starts_with("sh -c cat; echo out")),
+        "the command is in the tree"
+    );
+    let stats = sys_stats(&packets);
+    assert!(stats[stats.len() - 1].num_forks > stats[0].num_forks);
+}
+
+#[test]
+fn commands_that_end_otherwise() {
+    let dir = Dir::new();
+    let run = dir.record(&["-o", "t.pftrace", "--", "sh", "-c", "kill -KILL $$"]);
+    assert_eq!(run.code, Some(137), "{}", run.stderr);
+    let run = dir.record(&["-o", "t.pftrace", "--", "./none"]);
+    assert_eq!(run.code, Some(1));
+    assert!(run.stderr.contains("./none"), "{}", run.stderr);
+    // The time is up before the command: its code is still passed on.
+    let started = Instant::now();
+    let run = dir.record(&["-t", "200ms", "-o", "t.pftrace", "--", "sh", "-c", "sleep 1; exit 3"]);
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    assert!(started.elapsed() > Duration::from_secs(1));
+    // A recording that fails, however the command ended.
+    let run = dir.record(&["-o", "/dev/full", "--", "true"]);
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+}
+
+#[test]
+fn a_signal_reaches_the_command_too() {
+    let dir = Dir::new();
+    let mut run =
+        dir.spawn(&["-o", "t.pftrace", "--", "sh", "-c", "trap 'touch told; exit 0' TERM; sleep 5 & wait"]);
+    std::thread::sleep(Duration::from_millis(500));
+    run.signal(Signal::TERM);
+    let run = run.wait();
+    assert_eq!(run.code, Some(143), "{}", run.stderr);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(dir.files(), ["t.pftrace", "told"]);
+}
+
+#[test]
+fn the_default_name_has_the_time() {
+    let dir = Dir::new();
+    let run = dir.record(&["-t", "50ms"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let files = dir.files();
+    assert_eq!(files.len(), 1);
+    assert!(files[0].starts_with("trace-") && files[0].ends_with(".pftrace"), "{files:?}");
+    assert!(run.stderr.starts_with(&files[0]), "{}", run.stderr);
+}
+
+#[test]
+fn a_small_ring_says_what_it_lost() {
+    let dir = Dir::new();
+    let config = r#"buffers { size_kb: 64 } duration_ms: 2000
+        data_sources { config { name: "linux.sys_stats" sys_stats_config {
+            vmstat_period_ms: 10 meminfo_period_ms: 10 } } }"#;
+    let run = dir.record_with_input(&["-c", "-", "-o", "t.pftrace"], config.as_bytes());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert!(run.stderr.contains("overwritten") && !run.stderr.contains("no data lost"), "{}", run.stderr);
+    assert!(!sys_stats(&packets(&dir.read("t.pftrace"))).is_empty());
+}
