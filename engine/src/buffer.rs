@@ -2,7 +2,7 @@
 
 use watershed_simd::Span;
 
-use crate::config::{BufferConfig, CreateError, FillPolicy, HugePages};
+use crate::config::{BufferConfig, ChunkInfo, CreateError, FillPolicy, HugePages};
 use crate::histogram::{Histograms, WriterStats};
 use crate::identity::Identities;
 use crate::ids::{LossReasons, ProducerId, WriterId, key_of};
@@ -19,13 +19,26 @@ use crate::tbchunk::RingMemory;
 /// Fragments that are sized at a time.
 pub(crate) const SPANS: usize = 1024;
 
+/// Memory that is used again by each commit.
+pub(crate) struct CommitScratch {
+    /// Private copy of a chunk whose source may change. Stays in the cache from chunk to chunk.
+    pub(crate) staging: [u8; ChunkInfo::MAX_SIZE_BYTES + 1],
+    /// Fragments of the chunk that is being committed.
+    pub(crate) spans: [Span; SPANS],
+}
+
+impl CommitScratch {
+    pub(crate) fn new() -> Box<CommitScratch> {
+        Box::new(CommitScratch {
+            staging: [0; ChunkInfo::MAX_SIZE_BYTES + 1],
+            spans: [Span::default(); SPANS],
+        })
+    }
+}
+
 /// Memory that is used again by each call.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    /// Private copy of a chunk whose source may change.
-    pub(crate) staging: Vec<u8>,
-    /// Fragments of the chunk that is being committed.
-    pub(crate) spans: Vec<Span>,
     /// Records that hold the rest of a packet, after the one where it begins.
     pub(crate) chain: Vec<Slot>,
     /// Bodies of the packet's fragments.
@@ -60,6 +73,8 @@ pub struct TraceBuffer {
     pub(crate) reader: Reader,
     pub(crate) arena: SliceArena,
     pub(crate) scratch: Scratch,
+    /// Away while a commit uses it; made by the first.
+    pub(crate) commit_scratch: Option<Box<CommitScratch>>,
     pub(crate) sink: Option<Box<dyn OverwriteSink>>,
     pub(crate) stats: BufferStats,
     pub(crate) ledger: Ledger,
@@ -98,6 +113,7 @@ impl TraceBuffer {
             reader: Reader::default(),
             arena: SliceArena::default(),
             scratch: Scratch::default(),
+            commit_scratch: None,
             sink: None,
             stats: BufferStats { buffer_size: size_bytes as u64, ..BufferStats::default() },
             ledger: Ledger::default(),

@@ -10,7 +10,7 @@
 //! about the fragments comes from that look, and exactly these bytes go into the ring. The lookup comes before the eviction: an
 //! eviction may destroy the record that the chunk is a second copy of.
 
-use crate::buffer::{SPANS, TraceBuffer};
+use crate::buffer::{CommitScratch, SPANS, TraceBuffer};
 use crate::config::{ChunkInfo, FillPolicy, Refused};
 use crate::ids::{ChunkFlags, ChunkId, LossReasons, key_of};
 use crate::records::{NO_SIZES, NONE, Record, bit};
@@ -90,21 +90,22 @@ impl TraceBuffer {
             return Err(Refused::TooManySequences);
         }
         self.reader.stop();
-        if let Some(bytes) = source.stable_bytes() {
-            self.commit(info, key, bytes);
-        } else {
-            let mut staging = std::mem::take(&mut self.scratch.staging);
-            if staging.len() < size_bytes {
-                staging.resize(size_bytes, 0);
+        let mut scratch = self.commit_scratch.take().unwrap_or_else(CommitScratch::new);
+        let CommitScratch { staging, spans } = &mut *scratch;
+        let bytes = match source.stable_bytes() {
+            Some(bytes) => bytes,
+            None => {
+                let staging = &mut staging[..size_bytes];
+                source.copy_range(0, staging);
+                staging
             }
-            source.copy_range(0, &mut staging[..size_bytes]);
-            self.commit(info, key, &staging[..size_bytes]);
-            self.scratch.staging = staging;
-        }
+        };
+        self.commit(info, key, bytes, spans);
+        self.commit_scratch = Some(scratch);
         Ok(())
     }
 
-    fn commit(&mut self, info: &ChunkInfo, key: u32, bytes: &[u8]) {
+    fn commit(&mut self, info: &ChunkInfo, key: u32, bytes: &[u8], spans: &mut [Span; SPANS]) {
         let id = info.chunk_id;
         let opened = self.sequences.open(key);
         let (mut is_new_life, mut found) = (false, Err(0));
@@ -116,13 +117,8 @@ impl TraceBuffer {
         if self.is_sealed && found.is_err() {
             self.stats.chunks_discarded += 1;
         } else {
-            let mut spans = std::mem::take(&mut self.scratch.spans);
-            if spans.is_empty() {
-                spans.resize(SPANS, Span::default());
-            }
-            let chunk = size_fragments(info, key, bytes, &mut spans);
-            self.place(&chunk, &spans, opened, is_new_life, found);
-            self.scratch.spans = spans;
+            let chunk = size_fragments(info, key, bytes, spans);
+            self.place(&chunk, spans, opened, is_new_life, found);
         }
         if let Some(index) = opened {
             self.sequences.release(index);
@@ -230,7 +226,7 @@ impl TraceBuffer {
             && bits & bit::UNALIGNED == 0
             && let Some((list, at)) = self.records.sizes_for_next()
         {
-            sizes::append(list, &spans[..chunk.fragments]);
+            sizes::append(list, &spans[..chunk.fragments], visible_bytes);
             kept_at = at;
         }
         let record = Record {

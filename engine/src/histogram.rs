@@ -32,10 +32,14 @@ impl WriterStats {
         [8, 32, 128, 512, 1024, 2048, 4096, 8192, 12288, 16384];
 }
 
-/// The bucket of a visible size.
+/// The bucket of a visible size, of at most 65535 bytes: by the number of bits of the size less one.
 #[inline]
 fn bucket_of(visible_bytes: usize) -> usize {
-    WriterStats::BUCKET_MAX_BYTES.iter().map(|&max| usize::from(visible_bytes as u64 > max)).sum()
+    const BY_BITS: [u8; 17] = [0, 0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 10, 10];
+    let below = visible_bytes.saturating_sub(1);
+    let bits = (usize::BITS - below.leading_zeros()) as usize;
+    // The two buckets that one number of bits has: 8193 to 12288, and up to 16384.
+    usize::from(BY_BITS[bits.min(16)]) + usize::from(bits == 14 && visible_bytes > 12288)
 }
 
 /// Most writers of a trace with many threads stay in one bucket: they get one, the others get all.
@@ -136,7 +140,10 @@ mod tests {
             assert_eq!(bucket_of(max as usize), bucket);
             assert_eq!(bucket_of(max as usize + 1), bucket + 1);
         }
-        assert_eq!(bucket_of(0), 0);
+        for size in 0..=65535 {
+            let expected = WriterStats::BUCKET_MAX_BYTES.iter().filter(|&&max| size as u64 > max).count();
+            assert_eq!(bucket_of(size), expected, "{size}");
+        }
     }
 
     #[test]

@@ -46,10 +46,19 @@ pub(crate) fn is_worth_keeping(fragments: usize, visible_bytes: usize) -> bool {
     fragments * 32 <= visible_bytes
 }
 
-/// Appends the sizes of fragments of at most 65535 bytes.
+/// Appends the sizes of fragments of at most 65535 bytes, together `visible_bytes`.
 #[inline]
-pub(crate) fn append(sizes: &mut Vec<u16>, spans: &[Span]) {
-    sizes.reserve(spans.len() * 2);
+pub(crate) fn append(sizes: &mut Vec<u16>, spans: &[Span], visible_bytes: usize) {
+    // Ordinary chunks: nothing can be wide, and a loop without branches becomes vector code.
+    if visible_bytes <= MAX_NARROW || spans.iter().all(|span| span.total_bytes() <= MAX_NARROW) {
+        sizes.extend(spans.iter().map(|span| (span.header_bytes() << 12 | span.total_bytes()) as u16));
+    } else {
+        append_wide(sizes, spans);
+    }
+}
+
+#[cold]
+fn append_wide(sizes: &mut Vec<u16>, spans: &[Span]) {
     for span in spans {
         let (header, total) = (span.header_bytes(), span.total_bytes());
         if total <= MAX_NARROW {
@@ -116,7 +125,7 @@ mod tests {
             .map(|(h, t)| Span::new(h, t))
             .into();
         let mut sizes = Vec::new();
-        append(&mut sizes, &spans);
+        append(&mut sizes, &spans, spans.iter().map(|span| span.total_bytes()).sum());
         assert_eq!(sizes.len(), spans.len() + 2, "two of them are wide");
         let mut rest = sizes.as_slice();
         for span in &spans {

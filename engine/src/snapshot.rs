@@ -47,6 +47,7 @@ impl TraceBuffer {
             reader: Reader::default(),
             arena: SliceArena::default(),
             scratch: Scratch::default(),
+            commit_scratch: None,
             sink: None,
             stats,
             ledger: self.ledger,
