@@ -253,6 +253,7 @@ impl TraceBuffer {
         );
         self.ring.write(offset + tbchunk::HEADER_BYTES, chunk.visible);
         self.space.advance(outer);
+        self.ring.prefetch_ahead(offset + outer, outer);
 
         let listed = self.sequences.get_mut(sequence);
         let (Ok(at) | Err(at)) = listed.find(&self.records, id);

@@ -156,6 +156,17 @@ impl RingMemory {
         crate::prefetch::for_write(self.pointer(offset));
     }
 
+    /// Asks for the lines of the next record, which will be as long as the one before, or so: they arrive while its chunk is sized.
+    #[inline]
+    pub(crate) fn prefetch_ahead(&self, offset: usize, len: usize) {
+        let end = (offset + len).min(self.size_bytes());
+        let mut at = offset;
+        while at < end {
+            crate::prefetch::for_write(self.pointer(at));
+            at += 64;
+        }
+    }
+
     /// Some bytes. They stay as they are while the buffer is borrowed, reads included: reads write headers only.
     #[inline]
     pub(crate) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
