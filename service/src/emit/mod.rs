@@ -17,7 +17,7 @@ use watershed_wire::protos::tracing_service_event::EventType;
 use crate::buffers::BufferTable;
 use crate::clock::{BOOTTIME_CLOCK_ID, ClockReadings};
 use crate::ids::SessionId;
-use crate::read::Sink;
+use crate::read::{self, Sink};
 use crate::service::Service;
 use crate::session::Session;
 pub use packet::SYNC_MARKER;
@@ -109,7 +109,7 @@ impl<S: Sink> Emitter<'_, S> {
     }
 
     fn packet(&mut self, packet: &[u8]) {
-        self.has_room = self.has_room && self.sink.packet(&[packet], &[]);
+        self.has_room = self.has_room && self.sink.packet(&[packet], &read::Stamp::EMPTY);
     }
 }
 

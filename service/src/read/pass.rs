@@ -7,7 +7,7 @@ use crate::clock::ClockReadings;
 use crate::ids::{ConsumerId, SessionId};
 use crate::limits::{READ_FRAMED_BYTES, READ_PACKETS_BYTES};
 use crate::output::ReadProgress;
-use crate::read::{FramedSink, PacketBatch, RULES, Sink};
+use crate::read::{FramedSink, PacketBatch, RULES, Sink, Stamp};
 use crate::service::Service;
 use crate::session::Session;
 
@@ -102,7 +102,7 @@ fn read_buffer(
     let Some(buffer) = session.buffers.get(buffer_index).and_then(|id| buffers.get_mut(*id)) else {
         return PassEnd::Drained;
     };
-    let mut with_loss = Vec::new();
+    let mut with_loss = Stamp::EMPTY;
     buffer.trace.begin_read();
     while let Some(packet) = buffer.trace.read_next() {
         let sequence = session.sequences.get_or_add(packet.producer_id, packet.writer_id, packet.identity);

@@ -7,6 +7,7 @@ use watershed_engine::{ClientIdentity, LossReasons, ProducerId, WriterId};
 
 use crate::limits::FIRST_PRODUCER_SEQUENCE_ID;
 use crate::proto_bytes::{put_int32, put_uint64};
+use crate::read::Stamp;
 
 mod field {
     //! Fields of `TracePacket` that are stamped on producers' packets.
@@ -22,23 +23,23 @@ pub(crate) struct Sequence {
     /// `trusted_packet_sequence_id`: unique in the trace.
     pub(crate) id: u32,
     /// What every packet of it is stamped with.
-    stamp: Vec<u8>,
+    stamp: Stamp,
     /// Loss that was reported with packets that were then dropped.
     pending_loss: u32,
 }
 
 impl Sequence {
     fn new(id: u32, identity: ClientIdentity) -> Sequence {
-        let mut stamp = Vec::with_capacity(48);
-        put_int32(&mut stamp, field::TRUSTED_UID, identity.uid);
-        put_uint64(&mut stamp, field::TRUSTED_PACKET_SEQUENCE_ID, u64::from(id));
+        let mut fields = Vec::with_capacity(Stamp::BYTES_MAX);
+        put_int32(&mut fields, field::TRUSTED_UID, identity.uid);
+        put_uint64(&mut fields, field::TRUSTED_PACKET_SEQUENCE_ID, u64::from(id));
         if identity.pid != 0 {
-            put_int32(&mut stamp, field::TRUSTED_PID, identity.pid);
+            put_int32(&mut fields, field::TRUSTED_PID, identity.pid);
         }
         if identity.machine_id != 0 {
-            put_uint64(&mut stamp, field::MACHINE_ID, u64::from(identity.machine_id));
+            put_uint64(&mut fields, field::MACHINE_ID, u64::from(identity.machine_id));
         }
-        Sequence { id, stamp, pending_loss: 0 }
+        Sequence { id, stamp: Stamp::of(&fields), pending_loss: 0 }
     }
 
     /// A packet was dropped: what was lost before it still is.
@@ -46,19 +47,23 @@ impl Sequence {
         self.pending_loss |= loss.0;
     }
 
-    /// The bytes to append to a packet before which `loss` was reported. `scratch` is used only where there
-    /// was some.
+    /// What to append to a packet before which `loss` was reported. `scratch` is used only where there was some.
     #[inline]
-    pub(super) fn stamp<'a>(&'a mut self, loss: LossReasons, scratch: &'a mut Vec<u8>) -> &'a [u8] {
-        let loss = std::mem::take(&mut self.pending_loss) | loss.0;
-        if loss == 0 {
+    pub(super) fn stamp<'a>(&'a mut self, loss: LossReasons, scratch: &'a mut Stamp) -> &'a Stamp {
+        if self.pending_loss | loss.0 == 0 {
             return &self.stamp;
         }
-        scratch.clear();
-        scratch.extend_from_slice(&self.stamp);
-        // Last of all: it replaces what the writer itself may have said.
-        put_uint64(scratch, field::PREVIOUS_PACKET_DROPPED, u64::from(loss));
+        *scratch = self.stamp_with_loss(loss);
         scratch
+    }
+
+    #[cold]
+    fn stamp_with_loss(&mut self, loss: LossReasons) -> Stamp {
+        let loss = std::mem::take(&mut self.pending_loss) | loss.0;
+        // Last of all: it replaces what the writer itself may have said.
+        let mut fields = self.stamp.as_bytes().to_vec();
+        put_uint64(&mut fields, field::PREVIOUS_PACKET_DROPPED, u64::from(loss));
+        Stamp::of(&fields)
     }
 }
 
@@ -70,13 +75,14 @@ impl Sequence {
 pub(crate) struct SequenceTable {
     index_by_key: HashMap<u32, usize, FxBuildHasher>,
     sequences: Vec<Sequence>,
-    /// Packets of one sequence come in rows.
-    last: Option<(u32, usize)>,
+    /// The last one that was asked for: packets of one sequence come in rows. Key 0 is nobody's.
+    last_key: u32,
+    last_index: usize,
 }
 
 impl SequenceTable {
-    /// `machine_id` is part of `identity`, and so of what is stamped; the producer's number alone tells
-    /// machines apart.
+    /// `machine_id` is part of `identity`, and so of what is stamped; the producer's number alone tells machines
+    /// apart.
     #[inline]
     pub(crate) fn get_or_add(
         &mut self,
@@ -85,19 +91,21 @@ impl SequenceTable {
         identity: ClientIdentity,
     ) -> &mut Sequence {
         let key = u32::from(producer_id.0) << 16 | u32::from(writer_id.0);
-        let index = match self.last {
-            Some((last_key, index)) if last_key == key => index,
-            _ => {
-                let next = self.sequences.len();
-                let index = *self.index_by_key.entry(key).or_insert(next);
-                if index == next {
-                    let id = FIRST_PRODUCER_SEQUENCE_ID + u32::try_from(next).unwrap_or(u32::MAX);
-                    self.sequences.push(Sequence::new(id, identity));
-                }
-                self.last = Some((key, index));
-                index
-            }
-        };
-        &mut self.sequences[index]
+        if key != self.last_key || self.sequences.is_empty() {
+            self.last_index = self.find_or_add(key, identity);
+            self.last_key = key;
+        }
+        &mut self.sequences[self.last_index]
+    }
+
+    #[inline(never)]
+    fn find_or_add(&mut self, key: u32, identity: ClientIdentity) -> usize {
+        let next = self.sequences.len();
+        let index = *self.index_by_key.entry(key).or_insert(next);
+        if index == next {
+            let id = FIRST_PRODUCER_SEQUENCE_ID.saturating_add(u32::try_from(next).unwrap_or(u32::MAX));
+            self.sequences.push(Sequence::new(id, identity));
+        }
+        index
     }
 }

@@ -2,16 +2,39 @@
 
 use prost::encoding::{encode_varint, encoded_len_varint};
 
+use crate::read::Stamp;
+
 /// Field 1 of `Trace`, length-delimited: in front of each packet in a file.
 const PACKET_TAG: u8 = 0x0a;
 
 pub(crate) trait Sink {
     /// Appends one packet: its slices, then the stamp. False if there is no room for it; then nothing is
     /// appended, and nothing may be afterwards.
-    fn packet(&mut self, slices: &[&[u8]], stamp: &[u8]) -> bool;
+    fn packet(&mut self, slices: &[&[u8]], stamp: &Stamp) -> bool;
 
     /// How many bytes came in, as far as thresholds are concerned.
     fn bytes(&self) -> usize;
+}
+
+/// Tag and the longest varint.
+const PREAMBLE_BYTES_MAX: usize = 11;
+
+/// Size of a packet in a file.
+fn framed_bytes(body_bytes: usize) -> usize {
+    1 + encoded_len_varint(body_bytes as u64) + body_bytes
+}
+
+/// Tag and length of a packet. Nearly all lengths take one byte or two: these cases are stores, not calls.
+#[inline]
+fn put_preamble(block: &mut Vec<u8>, body_bytes: usize) {
+    if body_bytes < 1 << 7 {
+        block.extend_from_slice(&[PACKET_TAG, body_bytes as u8]);
+    } else if body_bytes < 1 << 14 {
+        block.extend_from_slice(&[PACKET_TAG, 0x80 | body_bytes as u8, (body_bytes >> 7) as u8]);
+    } else {
+        block.push(PACKET_TAG);
+        encode_varint(body_bytes as u64, block);
+    }
 }
 
 /// Appends to a block, with everything that makes a sequence of packets a `Trace` message.
@@ -32,19 +55,17 @@ impl<'a> FramedSink<'a> {
 
 impl Sink for FramedSink<'_> {
     #[inline]
-    fn packet(&mut self, slices: &[&[u8]], stamp: &[u8]) -> bool {
-        let body_bytes = slices.iter().map(|slice| slice.len()).sum::<usize>() + stamp.len();
-        let packet_bytes = 1 + encoded_len_varint(body_bytes as u64) + body_bytes;
-        if self.room_bytes.is_some_and(|room| (self.bytes() + packet_bytes) as u64 >= room) {
+    fn packet(&mut self, slices: &[&[u8]], stamp: &Stamp) -> bool {
+        let body_bytes = slices.iter().map(|slice| slice.len()).sum::<usize>() + stamp.size_bytes();
+        if self.room_bytes.is_some_and(|room| (self.bytes() + framed_bytes(body_bytes)) as u64 >= room) {
             return false;
         }
-        self.block.reserve(packet_bytes);
-        self.block.push(PACKET_TAG);
-        encode_varint(body_bytes as u64, self.block);
+        self.block.reserve(PREAMBLE_BYTES_MAX + body_bytes + Stamp::BYTES_MAX);
+        put_preamble(self.block, body_bytes);
         for slice in slices {
             self.block.extend_from_slice(slice);
         }
-        self.block.extend_from_slice(stamp);
+        stamp.append_to(self.block);
         true
     }
 
@@ -92,16 +113,49 @@ impl PacketBatch {
 }
 
 impl Sink for PacketBatch {
-    fn packet(&mut self, slices: &[&[u8]], stamp: &[u8]) -> bool {
+    fn packet(&mut self, slices: &[&[u8]], stamp: &Stamp) -> bool {
         for slice in slices {
             self.bytes.extend_from_slice(slice);
         }
-        self.bytes.extend_from_slice(stamp);
+        stamp.append_to(&mut self.bytes);
         self.ends.push(self.bytes.len());
         true
     }
 
     fn bytes(&self) -> usize {
         self.bytes.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn preambles_are_those_of_a_trace_message() {
+        for body_bytes in [0, 1, 127, 128, 129, 255, 16_383, 16_384, 2_097_151, 2_097_152, 300_000_000] {
+            let mut expected = vec![PACKET_TAG];
+            encode_varint(body_bytes as u64, &mut expected);
+            let mut block = Vec::new();
+            put_preamble(&mut block, body_bytes);
+            assert_eq!(block, expected, "{body_bytes}");
+            assert_eq!(framed_bytes(body_bytes), expected.len() + body_bytes);
+        }
+    }
+
+    #[test]
+    fn a_file_never_reaches_its_limit() {
+        let packet_bytes = framed_bytes(10);
+        for (room, fits) in [(packet_bytes, false), (packet_bytes + 1, true)] {
+            let mut block = vec![7];
+            let mut sink = FramedSink::new(&mut block, Some(room as u64));
+            assert_eq!(sink.packet(&[&[1; 4], &[2; 6]], &Stamp::EMPTY), fits);
+            assert_eq!(
+                sink.bytes(),
+                if fits { packet_bytes } else { 0 },
+                "what lay in the block before does not count"
+            );
+            assert!(!sink.packet(&[&[1; 4], &[2; 6]], &Stamp::EMPTY), "no room for another");
+        }
     }
 }
