@@ -67,6 +67,7 @@ scenarios! {
     what_an_eviction_drained_may_grow_and_be_read
     a_packet_does_not_go_on_in_moved_fragments
     an_evicted_packet_of_nothing_is_no_loss
+    a_packet_does_not_go_on_in_fragments_that_moved_in_place
 }
 
 fn sizes_are_rounded_up_to_pages<S: Subject>() {
@@ -634,4 +635,17 @@ fn an_evicted_packet_of_nothing_is_no_loss<S: Subject>() {
         .commit(chunk(3, 0, &[frag("z")]))
         .expect(&[("chunks_overwritten", 1), ("write_wrap_count", 1), ("readaheads_succeeded", 1)])
         .read("######## x z");
+}
+
+fn a_packet_does_not_go_on_in_fragments_that_moved_in_place<S: Subject>() {
+    Chain::<S>::ring()
+        .commit(chunk(1, 7, &[frag("a"), frag("b")]).scraped(100))
+        .read("a")
+        .commit(chunk(2, 0, &[block(3952)]))
+        .commit(chunk(1, 6, &[frag("m")]).flags(LN))
+        .commit(chunk(1, 7, &[frag("a"), frag("b"), frag("c")]).scraped(100))
+        .commit(chunk(1, 7, &[frag("wxyzw")]))
+        .commit(chunk(1, 8, &[frag("c")]))
+        .expect(&[("chunks_rewritten", 1)])
+        .read("c!5");
 }
