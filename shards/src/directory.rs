@@ -1,0 +1,280 @@
+//! Where each sequence lives: a table from `{producer, writer}` to shard that is read without locks.
+//!
+//! ```text
+//!   producer (16 bit)            writer's high byte          writer's low byte
+//!   [ 65,536 pointers ]  ----->  [ 256 pointers ]  ----->    [ 256 entries of 32 bit ]
+//!   zero pages until touched      made at the producer's     made at the first commit of
+//!                                 first commit               one of these writers
+//!
+//!   entry:  bits 0..=15   home shard plus one; 0: no home
+//!           bit  31       LEAVING: the writer has ended and its chunks are gone
+//! ```
+//!
+//! A home is chosen by one compare-exchange and stays until the sequence has ended *and* no committer can still be on
+//! its way to it. The second half uses the tickets as a clock:
+//!
+//! 1. The shard's owner, having dropped an ended sequence, sets LEAVING (`start_leaving`) and notes the moment
+//!    ([`Tickets::now`](crate::ticket::Tickets::now)).
+//! 2. A committer announces its batch and takes its tickets before it looks here. One that finds LEAVING clears the bit:
+//!    the sequence stays at home.
+//! 3. When a cut has reached the noted moment, every committer that took its tickets before it has queued its items, and
+//!    every later one saw the bit. When the owner has drained up to that cut and the bit is still set, `finish_leaving`
+//!    removes the home.
+//!
+//! So chunks of a sequence are never queued at two shards at once, and no count is kept of commits in flight.
+
+use crate::sync::{AtomicPtr, AtomicU32, Ordering};
+use std::{alloc, ptr};
+
+const LEAVING: u32 = 1 << 31;
+const HOME: u32 = 0xFFFF;
+
+/// A sequence's identity as the buffer keys it: producer in the high half, writer in the low half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Key(pub(crate) u32);
+
+impl Key {
+    pub(crate) fn new(producer_id: u16, writer_id: u16) -> Self {
+        Self(u32::from(producer_id) << 16 | u32::from(writer_id))
+    }
+
+    fn producer(self) -> usize {
+        (self.0 >> 16) as usize
+    }
+
+    fn writer_high(self) -> usize {
+        (self.0 >> 8 & 0xFF) as usize
+    }
+
+    fn writer_low(self) -> usize {
+        (self.0 & 0xFF) as usize
+    }
+}
+
+#[cfg(not(loom))]
+const NUM_PRODUCERS: usize = 1 << 16;
+#[cfg(loom)]
+const NUM_PRODUCERS: usize = 2;
+#[cfg(not(loom))]
+const FAN_OUT: usize = 256;
+#[cfg(loom)]
+const FAN_OUT: usize = 2;
+
+type Leaf = [AtomicU32; FAN_OUT];
+type Writers = [AtomicPtr<Leaf>; FAN_OUT];
+
+/// The table. Nothing in it is freed before the table is: producer ids come back, and their rooms with them.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    producers: Box<[AtomicPtr<Writers>]>,
+    /// Bytes that were made for rooms; Relaxed, a statistic.
+    room_bytes: crate::sync::AtomicUsize,
+}
+
+impl Directory {
+    pub(crate) fn new() -> Self {
+        Self { producers: empty_table(), room_bytes: crate::sync::AtomicUsize::new(0) }
+    }
+
+    /// The home of a sequence, chosen now by `choose` if it has none; whether it was chosen now.
+    ///
+    /// The caller must have announced its batch and taken its tickets, or a home may be taken away behind its back.
+    #[inline]
+    pub(crate) fn home_or(&self, key: Key, choose: impl FnOnce() -> u16) -> (u16, bool) {
+        let entry = self.entry(key);
+        // Acquire pairs with the Release of the exchange that set the home: who finds a home finds the shard made.
+        let now = entry.load(Ordering::Acquire);
+        if now & LEAVING == 0 && now & HOME != 0 {
+            return ((now & HOME) as u16 - 1, false);
+        }
+        Self::settle(entry, now, choose())
+    }
+
+    #[cold]
+    fn settle(entry: &AtomicU32, mut now: u32, chosen: u16) -> (u16, bool) {
+        loop {
+            let home = if now & HOME == 0 { u32::from(chosen) + 1 } else { now & HOME };
+            match entry.compare_exchange(now, home, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return (home as u16 - 1, now & HOME == 0),
+                Err(newer) if newer & LEAVING == 0 && newer & HOME != 0 => {
+                    return ((newer & HOME) as u16 - 1, false);
+                }
+                Err(newer) => now = newer,
+            }
+        }
+    }
+
+    /// The home of a sequence if it has one. For patches and ends of writers: what has no home has no chunks.
+    pub(crate) fn home(&self, key: Key) -> Option<u16> {
+        let entry = self.find(key)?;
+        match entry.load(Ordering::Acquire) & HOME {
+            0 => None,
+            home => Some(home as u16 - 1),
+        }
+    }
+
+    /// Marks a sequence as on its way out. Only the owner of its home may call this, having dropped the sequence; it
+    /// calls `Tickets::now` afterwards, and a second mark of the same sequence replaces the noted moment of the first.
+    pub(crate) fn start_leaving(&self, key: Key) {
+        if let Some(entry) = self.find(key) {
+            entry.fetch_or(LEAVING, Ordering::AcqRel);
+        }
+    }
+
+    /// Takes the home away unless a committer came back meanwhile. True if it is gone.
+    pub(crate) fn finish_leaving(&self, key: Key) -> bool {
+        let Some(entry) = self.find(key) else { return false };
+        let now = entry.load(Ordering::Acquire);
+        now & LEAVING != 0 && entry.compare_exchange(now, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Every sequence of a producer that has a home: `(key, home)`.
+    pub(crate) fn homes_of(&self, producer_id: u16) -> Vec<(Key, u16)> {
+        let mut homes = Vec::new();
+        // SAFETY: rooms are published once and freed only with the table.
+        let Some(writers) = (unsafe { self.producers[usize::from(producer_id)].load(Ordering::Acquire).as_ref() }) else {
+            return homes;
+        };
+        for (high, leaf) in writers.iter().enumerate() {
+            // SAFETY: as above.
+            let Some(leaf) = (unsafe { leaf.load(Ordering::Acquire).as_ref() }) else { continue };
+            for (low, entry) in leaf.iter().enumerate() {
+                let home = entry.load(Ordering::Acquire) & HOME;
+                if home != 0 {
+                    homes.push((Key::new(producer_id, (high << 8 | low) as u16), home as u16 - 1));
+                }
+            }
+        }
+        homes
+    }
+
+    /// Bytes of memory that the table has touched, but for the pages of its first level.
+    pub(crate) fn room_bytes(&self) -> usize {
+        self.room_bytes.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn find(&self, key: Key) -> Option<&AtomicU32> {
+        // SAFETY: rooms are published with Release after they were made, and freed only with the table.
+        let writers = unsafe { self.producers[key.producer()].load(Ordering::Acquire).as_ref() }?;
+        // SAFETY: as above.
+        let leaf = unsafe { writers[key.writer_high()].load(Ordering::Acquire).as_ref() }?;
+        Some(&leaf[key.writer_low()])
+    }
+
+    #[inline]
+    fn entry(&self, key: Key) -> &AtomicU32 {
+        self.find(key).unwrap_or_else(|| self.make(key))
+    }
+
+    #[cold]
+    fn make(&self, key: Key) -> &AtomicU32 {
+        let writers = self.room(&self.producers[key.producer()], || {
+            std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut()))
+        });
+        let leaf = self.room(&writers[key.writer_high()], || std::array::from_fn(|_| AtomicU32::new(0)));
+        &leaf[key.writer_low()]
+    }
+
+    /// What `place` points to, made now if it points to nothing. Who loses the race throws its own away.
+    fn room<'a, T>(&'a self, place: &'a AtomicPtr<T>, make: impl FnOnce() -> T) -> &'a T {
+        let mut room = place.load(Ordering::Acquire);
+        if room.is_null() {
+            let new = Box::into_raw(Box::new(make()));
+            // Release publishes the room, Acquire sees that of the one who was faster.
+            match place.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    self.room_bytes.fetch_add(size_of::<T>(), Ordering::Relaxed);
+                    room = new;
+                }
+                Err(winner) => {
+                    // SAFETY: `new` came from `into_raw` above and was not published.
+                    drop(unsafe { Box::from_raw(new) });
+                    room = winner;
+                }
+            }
+        }
+        // SAFETY: not null, published, freed only with the table.
+        unsafe { &*room }
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        for producer in &self.producers {
+            let writers = producer.load(Ordering::Acquire);
+            if writers.is_null() {
+                continue;
+            }
+            // SAFETY: made by `room`, in the table once, nobody uses the table any more.
+            let writers = unsafe { Box::from_raw(writers) };
+            for leaf in writers.iter().map(|leaf| leaf.load(Ordering::Acquire)).filter(|leaf| !leaf.is_null()) {
+                // SAFETY: as above.
+                drop(unsafe { Box::from_raw(leaf) });
+            }
+        }
+    }
+}
+
+/// The first level: half a megabyte of null pointers which the system backs with memory when they are first written.
+#[cfg(not(loom))]
+fn empty_table() -> Box<[AtomicPtr<Writers>]> {
+    let layout = alloc::Layout::array::<AtomicPtr<Writers>>(NUM_PRODUCERS).expect("half a megabyte");
+    // SAFETY: the layout is not empty.
+    let table = unsafe { alloc::alloc_zeroed(layout) }.cast::<AtomicPtr<Writers>>();
+    if table.is_null() {
+        alloc::handle_alloc_error(layout);
+    }
+    // SAFETY: the allocation has the layout of this slice, and an `AtomicPtr` of zero bytes is a null pointer.
+    unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(table, NUM_PRODUCERS)) }
+}
+
+#[cfg(loom)]
+fn empty_table() -> Box<[AtomicPtr<Writers>]> {
+    let _ = alloc::Layout::new::<u8>();
+    (0..NUM_PRODUCERS).map(|_| AtomicPtr::new(ptr::null_mut())).collect()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_home_is_chosen_once_and_stays() {
+        let directory = Directory::new();
+        let key = Key::new(7, 300);
+        assert_eq!(directory.home(key), None);
+        assert_eq!(directory.home_or(key, || 5), (5, true));
+        assert_eq!(directory.home_or(key, || 6), (5, false));
+        assert_eq!(directory.home(key), Some(5));
+        assert_eq!(directory.home(Key::new(7, 301)), None);
+        assert_eq!(directory.home(Key::new(8, 300)), None);
+        assert_eq!(directory.homes_of(7), [(key, 5)]);
+    }
+
+    #[test]
+    fn a_sequence_that_comes_back_keeps_its_home() {
+        let directory = Directory::new();
+        let key = Key::new(1, 1);
+        directory.home_or(key, || 3);
+        directory.start_leaving(key);
+        assert_eq!(directory.home_or(key, || 9), (3, false), "it came back before it was gone");
+        assert!(!directory.finish_leaving(key));
+        directory.start_leaving(key);
+        assert!(directory.finish_leaving(key));
+        assert_eq!(directory.home(key), None);
+        assert_eq!(directory.home_or(key, || 9), (9, true));
+    }
+
+    #[test]
+    fn the_edges_of_both_id_spaces_have_places_of_their_own() {
+        let directory = Directory::new();
+        let keys = [(0, 1), (0, 255), (0, 256), (0, 65535), (65535, 0), (65535, 65535)];
+        for (home, &(producer, writer)) in keys.iter().enumerate() {
+            assert_eq!(directory.home_or(Key::new(producer, writer), || home as u16), (home as u16, true));
+        }
+        for (home, &(producer, writer)) in keys.iter().enumerate() {
+            assert_eq!(directory.home(Key::new(producer, writer)), Some(home as u16));
+        }
+    }
+}

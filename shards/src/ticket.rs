@@ -1,0 +1,229 @@
+//! Tickets and cuts: one order over all shards that nobody waits for.
+//!
+//! ```text
+//!   committer                        counter      cells          reader
+//!   ---------                        -------      -----          ------
+//!   1 bound := counter  ---------->  [ 41 ]
+//!     cell  := bound    ------------------------> [ 41 ]
+//!   2 first := counter += n  ----->  [ 44 ]                      c   := counter        = 44
+//!   3 queue the batch's items                     [ 41 ] ----->  cut := min(c, cells)  = 41
+//!   4 cell  := IDLE     ------------------------> [  - ]
+//! ```
+//!
+//! A **ticket** numbers one chunk; a batch takes as many as it has chunks with one `fetch_add`, so they are
+//! consecutive. A **cut** is a number such that every chunk with a smaller ticket is queued at its shard. It always lies
+//! between two batches, because the counter and the cells only ever hold numbers at which a batch begins.
+//!
+//! Why a cut is right. Take a batch whose first ticket `t` is below the `c` that the reader loaded. The reader's load
+//! (Acquire) read from that batch's `fetch_add` (Release) or from a later one, and a chain of read-modify-writes carries
+//! the release of each of its links. So the announcement, stored before the `fetch_add`, happens before the reader looks
+//! at the cell: it sees the announcement (`<= t`: the cut does not cover the batch), or something that the same
+//! committer stored later, which it stored after queueing the batch, with Release: the load acquires the queued items.
+//! No fence and no `SeqCst` is needed. A committer that is descheduled between 1 and 4 makes cuts older and delays nobody.
+
+use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use crossbeam_utils::CachePadded;
+
+/// What an idle committer's cell holds: above every ticket.
+const IDLE: u64 = u64::MAX;
+
+/// The counter that all committers share, and their cells.
+#[derive(Debug)]
+pub(crate) struct Tickets {
+    /// The next ticket. `fetch_add` with Release publishes the announcement to whoever loads it with Acquire in `cut`.
+    next: CachePadded<AtomicU64>,
+    /// The newest cell; a list that only grows. Stored with Release by `register` (publishes the cell's `next` field),
+    /// loaded with Acquire by whoever walks it.
+    cells: AtomicPtr<Cell>,
+}
+
+#[derive(Debug)]
+struct Cell {
+    /// IDLE, or a lower bound of the tickets of the batch that this committer is queueing.
+    bound: CachePadded<AtomicU64>,
+    /// Whether a committer holds the cell. Taken with Acquire, given back with Release: the next holder's stores to
+    /// `bound` come after the last holder's.
+    taken: AtomicBool,
+    /// The cell registered before this one; written before the cell is published and never again.
+    next: *mut Cell,
+}
+
+/// One committer's place in the list of announcements. Gives its cell back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    cell: *const Cell,
+}
+
+// SAFETY: a seat points to a cell that lives as long as `Tickets` (its holder keeps that alive, see `register`), and all
+// that is reached through it is atomic or immutable.
+unsafe impl Send for Seat {}
+
+/// An announced batch: while it lives no cut passes it.
+#[derive(Debug)]
+pub(crate) struct Announced<'a> {
+    tickets: &'a Tickets,
+    cell: &'a Cell,
+}
+
+impl Tickets {
+    pub(crate) fn new() -> Self {
+        Self { next: CachePadded::new(AtomicU64::new(0)), cells: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    /// Takes a free cell, or adds one to the list.
+    ///
+    /// # Safety
+    ///
+    /// The seat must not be used, nor dropped, after `self` is dropped.
+    pub(crate) unsafe fn register(&self) -> Seat {
+        if let Some(cell) = self.iter().find(|cell| cell.try_take()) {
+            return Seat { cell };
+        }
+        let mut head = self.cells.load(Ordering::Acquire);
+        let new = Box::into_raw(Box::new(Cell {
+            bound: CachePadded::new(AtomicU64::new(IDLE)),
+            taken: AtomicBool::new(true),
+            next: head,
+        }));
+        loop {
+            // Release publishes the cell; on failure Acquire, because the new head is walked through this cell's `next`.
+            match self.cells.compare_exchange(head, new, Ordering::Release, Ordering::Acquire) {
+                Ok(_) => return Seat { cell: new },
+                Err(newer) => {
+                    head = newer;
+                    // SAFETY: the cell is not published yet, so nobody else reads or writes it.
+                    unsafe { (*new).next = head };
+                }
+            }
+        }
+    }
+
+    /// A number such that every chunk with a smaller ticket has been queued, and no batch lies on both sides of it.
+    pub(crate) fn cut(&self) -> u64 {
+        // Acquire pairs with the Release of every `fetch_add` up to the value read.
+        let next = self.next.load(Ordering::Acquire);
+        // Acquire pairs with the Release stores of `announce` and of `Announced::drop`: batches queued before are seen.
+        self.iter().fold(next, |cut, cell| cut.min(cell.bound.load(Ordering::Acquire)))
+    }
+
+    /// The ticket that the next batch will start with: a hint, it may be old when the caller looks at it.
+    pub(crate) fn upcoming(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    /// The ticket that the next batch will start with, as a moment in the order of all batches: a batch with a smaller
+    /// ticket is announced to every later cut, and one that takes a ticket from here on sees what the caller did before.
+    ///
+    /// A read-modify-write that adds nothing: a load would not be seen by the batches after it.
+    pub(crate) fn now(&self) -> u64 {
+        self.next.fetch_add(0, Ordering::AcqRel)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Cell> {
+        // Acquire pairs with the Release in `register`: the cell and its `next` are visible.
+        let mut at = self.cells.load(Ordering::Acquire);
+        std::iter::from_fn(move || {
+            // SAFETY: `at` is null or was published by `register`; cells are freed only when `self` is dropped, and
+            // `next` is not written after publication.
+            let cell = unsafe { at.as_ref() }?;
+            at = cell.next;
+            Some(cell)
+        })
+    }
+}
+
+impl Drop for Tickets {
+    fn drop(&mut self) {
+        let mut at = self.cells.load(Ordering::Acquire);
+        while !at.is_null() {
+            // SAFETY: each cell came from `Box::into_raw` in `register`, is in the list once, and no seat is used any
+            // more (contract of `register`).
+            let cell = unsafe { Box::from_raw(at) };
+            at = cell.next;
+        }
+    }
+}
+
+impl Cell {
+    fn try_take(&self) -> bool {
+        // Acquire pairs with the Release in `Seat::drop`.
+        self.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+}
+
+impl Seat {
+    /// Announces a batch. Call [`Announced::take`] for its tickets, and drop the announcement when the last item is
+    /// queued (or the batch was given up).
+    ///
+    /// `&mut` because a seat announces one batch at a time.
+    pub(crate) fn announce<'a>(&'a mut self, tickets: &'a Tickets) -> Announced<'a> {
+        // SAFETY: the cell lives as long as its `Tickets` (contract of `register`).
+        let cell: &Cell = unsafe { &*self.cell };
+        // Any value that the counter once had is a lower bound, so Relaxed will do for reading it.
+        let bound = tickets.next.load(Ordering::Relaxed);
+        // Release: a reader that sees this bound, and not the IDLE before it, still sees what the last batch queued.
+        cell.bound.store(bound, Ordering::Release);
+        Announced { tickets, cell }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        // SAFETY: the cell lives as long as its `Tickets` (contract of `register`).
+        let cell: &Cell = unsafe { &*self.cell };
+        // Release pairs with the Acquire in `try_take`.
+        cell.taken.store(false, Ordering::Release);
+    }
+}
+
+impl Announced<'_> {
+    /// The first of `num_chunks` consecutive tickets; a batch of patches alone takes one all the same.
+    ///
+    /// To be called before the homes are looked up: see [`Tickets::now`].
+    pub(crate) fn take(&self, num_chunks: u64) -> u64 {
+        // Release publishes the announcement with the number, see the module's text; Acquire sees what the callers of
+        // `now` that came before did.
+        self.tickets.next.fetch_add(num_chunks.max(1), Ordering::AcqRel)
+    }
+}
+
+impl Drop for Announced<'_> {
+    fn drop(&mut self) {
+        // Release: whoever sees IDLE in `cut` sees what was queued before.
+        self.cell.bound.store(IDLE, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_stops_at_an_announced_batch_and_passes_it_when_it_is_queued() {
+        let tickets = Tickets::new();
+        // SAFETY: both seats are dropped before `tickets`.
+        let (mut a, mut b) = unsafe { (tickets.register(), tickets.register()) };
+        assert_eq!(tickets.cut(), 0);
+
+        let slow = a.announce(&tickets);
+        let first_slow = slow.take(3);
+        let quick = b.announce(&tickets);
+        let first_quick = quick.take(2);
+        drop(quick);
+        assert_eq!((first_slow, first_quick), (0, 3));
+        assert_eq!(tickets.cut(), 0, "the quick batch is not readable before the slow one");
+
+        drop(slow);
+        assert_eq!(tickets.cut(), 5);
+    }
+
+    #[test]
+    fn a_seat_that_was_given_back_is_used_again() {
+        let tickets = Tickets::new();
+        for _ in 0..100 {
+            // SAFETY: the seat is dropped before `tickets`.
+            drop(unsafe { tickets.register() });
+        }
+        assert_eq!(tickets.iter().count(), 1);
+    }
+}
