@@ -1,5 +1,7 @@
 //! The buffer: its parts, and what can be asked of it.
 
+use std::sync::Arc;
+
 use watershed_simd::Span;
 
 use crate::config::{BufferConfig, ChunkInfo, CreateError, FillPolicy, HugePages};
@@ -15,6 +17,7 @@ use crate::sink::OverwriteSink;
 use crate::space::Space;
 use crate::stats::{BufferStats, Ledger};
 use crate::tbchunk::RingMemory;
+use crate::tickets::Tickets;
 
 /// Fragments that are sized at a time.
 pub(crate) const SPANS: usize = 1024;
@@ -76,6 +79,8 @@ pub struct TraceBuffer {
     /// Away while a commit uses it; made by the first.
     pub(crate) commit_scratch: Option<Box<CommitScratch>>,
     pub(crate) sink: Option<Box<dyn OverwriteSink>>,
+    /// Not there in a buffer that is used by itself.
+    pub(crate) tickets: Option<Box<Tickets>>,
     pub(crate) stats: BufferStats,
     pub(crate) ledger: Ledger,
 }
@@ -93,14 +98,14 @@ impl TraceBuffer {
         let size_bytes = size_bytes.max(1).next_multiple_of(4096);
         let region = Region::map(size_bytes, config.huge_pages)
             .map_err(|source| CreateError::NoMemory { size_bytes, source })?;
-        Ok(Self::with_region(region, config.policy))
+        Ok(Self::with_space(Arc::new(region), Space::new(size_bytes), config.policy))
     }
 
-    pub(crate) fn with_region(region: Region, policy: FillPolicy) -> TraceBuffer {
+    pub(crate) fn with_space(region: Arc<Region>, space: Space, policy: FillPolicy) -> TraceBuffer {
         let size_bytes = region.size_bytes();
         TraceBuffer {
             ring: RingMemory::new(region),
-            space: Space::new(size_bytes),
+            space,
             records: Records::new(),
             sequences: Sequences::new(),
             identities: Identities::default(),
@@ -115,6 +120,7 @@ impl TraceBuffer {
             scratch: Scratch::default(),
             commit_scratch: None,
             sink: None,
+            tickets: None,
             stats: BufferStats { buffer_size: size_bytes as u64, ..BufferStats::default() },
             ledger: Ledger::default(),
         }
@@ -208,7 +214,7 @@ impl TraceBuffer {
     /// a new life of the sequence: it is neither refused nor a gap. A newer id goes on in the old life. Nothing happens on a read-only buffer.
     pub fn end_writer(&mut self, producer: ProducerId, writer: WriterId) {
         if !self.is_read_only {
-            self.reader.stop();
+            self.end_read_pass();
             self.sequences.end_writer(key_of(producer, writer));
         }
     }
@@ -217,7 +223,7 @@ impl TraceBuffer {
     /// sequences without records and pending losses are dropped. Nothing happens on a read-only buffer.
     pub fn end_producer(&mut self, producer: ProducerId) {
         if !self.is_read_only {
-            self.reader.stop();
+            self.end_read_pass();
             self.sequences.end_producer(producer.0);
         }
     }

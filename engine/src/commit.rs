@@ -89,7 +89,7 @@ impl TraceBuffer {
         if self.sequences.is_full() {
             return Err(Refused::TooManySequences);
         }
-        self.reader.stop();
+        self.end_read_pass();
         let mut scratch = self.commit_scratch.take().unwrap_or_else(CommitScratch::new);
         let CommitScratch { staging, spans } = &mut *scratch;
         let bytes = match source.stable_bytes() {
@@ -193,6 +193,12 @@ impl TraceBuffer {
     pub(crate) fn write(&mut self, chunk: &SizedChunk<'_>, spans: &[Span], sequence: u32, skip: usize) {
         let outer = chunk.outer_bytes();
         self.pinned = sequence;
+        if self.space.extents.is_some() {
+            self.make_room_in_extents(outer);
+            self.pinned = NONE;
+            self.append(chunk, spans, sequence, skip);
+            return;
+        }
         if !self.space.fits(outer) {
             if self.policy == FillPolicy::Discard {
                 self.is_sealed = true;
@@ -254,6 +260,10 @@ impl TraceBuffer {
         self.ring.write(offset + tbchunk::HEADER_BYTES, chunk.visible);
         self.space.advance(outer);
         self.ring.prefetch_ahead(offset + outer, outer);
+        if let Some(extents) = &mut self.space.extents {
+            extents.note_listed(offset);
+        }
+        self.note_ticket(slot);
 
         let listed = self.sequences.get_mut(sequence);
         let (Ok(at) | Err(at)) = listed.find(&self.records, id);

@@ -37,7 +37,7 @@ impl TraceBuffer {
                 self.stats.padding_bytes_written += rest as u64;
                 return;
             }
-            self.records.pop_front();
+            self.pop_oldest_record();
         }
     }
 
@@ -51,13 +51,13 @@ impl TraceBuffer {
             }
             let outer = self.space.outer_bytes(&self.records, slot);
             self.evict_record(slot, &record, outer, true);
-            self.records.pop_front();
+            self.pop_oldest_record();
             self.records.push_back(Record::padding(record.offset()));
         }
     }
 
     #[inline]
-    fn evict_record(&mut self, slot: Slot, record: &Record, outer: usize, keeps_header: bool) {
+    pub(crate) fn evict_record(&mut self, slot: Slot, record: &Record, outer: usize, keeps_header: bool) {
         if record.is_padding() {
             self.stats.padding_bytes_cleared += outer as u64;
         } else if keeps_header || !self.evict_ordinary(slot, record, outer) {
@@ -203,6 +203,9 @@ impl TraceBuffer {
         let record = *self.records.get(slot);
         let outer = self.space.outer_bytes(&self.records, slot);
         self.ledger.listed.sub(outer);
+        if let Some(extents) = &mut self.space.extents {
+            extents.note_erased(record.offset());
+        }
         let visible_bytes = visible_bytes.unwrap_or_else(|| self.ring.header(record.offset()).visible_bytes);
         let books = match () {
             () if visible_bytes == 0 => &mut self.ledger.empty,

@@ -28,7 +28,7 @@ impl TraceBuffer {
         if self.is_read_only {
             return false;
         }
-        self.reader.stop();
+        self.end_read_pass();
         let Some(slot) = self.find_chunk(key_of(producer, writer), chunk) else {
             self.stats.patches_failed += 1;
             return false;

@@ -45,6 +45,8 @@ pub(crate) struct Reader {
     producer_id: ProducerId,
     writer_id: WriterId,
     identity: ClientIdentity,
+    /// In a shard: the record of the outer walk, which stands before `slot` in the order of tickets; and its ticket.
+    target: (Slot, u64),
 }
 
 impl Default for Reader {
@@ -56,11 +58,29 @@ impl Default for Reader {
             producer_id: ProducerId(0),
             writer_id: WriterId(0),
             identity: ClientIdentity::default(),
+            target: (NONE, 0),
         }
     }
 }
 
 impl Reader {
+    /// Forgets the place in a sequence: it is looked for again.
+    #[inline]
+    pub(crate) fn pause(&mut self) {
+        self.sequence = NONE;
+        self.at = At::NOWHERE;
+    }
+
+    /// The record at `gone` goes away.
+    pub(crate) fn skip(&mut self, gone: Slot, next: Option<Slot>) {
+        if self.slot == gone {
+            self.slot = next.unwrap_or(NONE);
+        }
+        if self.target.0 == gone {
+            self.pause();
+        }
+    }
+
     /// Ends the pass.
     #[inline]
     pub(crate) fn stop(&mut self) {
@@ -74,6 +94,16 @@ impl Reader {
 const PREFETCH_RECORDS: u32 = 6;
 
 impl TraceBuffer {
+    /// To be called before anything is written: a read pass ends, or, in a shard, looks again where it is.
+    #[inline]
+    pub(crate) fn end_read_pass(&mut self) {
+        if self.tickets.is_some() {
+            self.reader.pause();
+        } else {
+            self.reader.stop();
+        }
+    }
+
     /// Starts a read pass at the oldest data. Sequences that stalled are tried again.
     pub fn begin_read(&mut self) {
         self.generation = self.generation.checked_add(1).unwrap_or(1);
@@ -97,6 +127,68 @@ impl TraceBuffer {
     pub fn read_pass(&mut self) -> ReadPass<'_> {
         self.begin_read();
         ReadPass { buffer: self }
+    }
+
+    /// As [`read_next`](Self::read_next), of records with tickets below `cut`; with the ticket of the record at whose turn the packet comes.
+    #[inline]
+    pub(crate) fn read_next_below(&mut self, cut: u64) -> Option<(u64, Packet<'_>)> {
+        self.arena.reset();
+        let packet = match self.next_plain() {
+            None => self.read_on_below(cut)?,
+            Some(packet) => packet,
+        };
+        // SAFETY: ring and arena do not change while the buffer is borrowed by the packet.
+        Some((self.reader.target.1, unsafe { packet.for_lifetime() }))
+    }
+
+    #[inline(never)]
+    fn read_on_below(&mut self, cut: u64) -> Option<RawPacket> {
+        while self.reader.slot != NONE {
+            if self.reader.sequence == NONE {
+                let next = self.next_to_read(self.reader.slot, cut)?;
+                if !next.is_late {
+                    self.reader.slot = next.slot;
+                }
+                self.reader.target = (next.slot, next.ticket);
+                self.stand_at(next.slot);
+            }
+            if let Some(packet) = self.step(self.reader.target.0) {
+                return Some(packet);
+            }
+        }
+        None
+    }
+
+    /// Stands at the front of the sequence of a record.
+    #[inline]
+    fn stand_at(&mut self, slot: Slot) {
+        let sequence = self.records.get(slot).sequence;
+        self.reader.sequence = sequence;
+        self.arrive_at_front(sequence);
+        self.reader.at = self.open_front(sequence);
+        if let Some(offset) = self.records.offset_ahead(slot, PREFETCH_RECORDS) {
+            self.ring.prefetch_header(offset);
+        }
+    }
+
+    /// The next packet of the sequence at hand up to `target`; none when it has been reached, and then the reader stands between two
+    /// sequences.
+    #[inline]
+    fn step(&mut self, target: Slot) -> Option<RawPacket> {
+        let sequence = self.reader.sequence;
+        let mut at = self.reader.at;
+        let packet = self.walk_sequence(sequence, target, &mut at);
+        self.reader.at = at;
+        let Some(mut packet) = packet else {
+            self.sequences.release(sequence);
+            self.reader.pause();
+            return None;
+        };
+        let pending = &mut self.sequences.get_mut(sequence).pending_loss;
+        packet.loss = LossReasons(std::mem::take(pending).into());
+        let RawPacket { producer_id, writer_id, identity, .. } = packet;
+        self.reader = Reader { producer_id, writer_id, identity, ..self.reader };
+        Some(packet)
     }
 
     #[inline]
@@ -145,27 +237,11 @@ impl TraceBuffer {
                     self.reader.slot = self.records.next(slot).unwrap_or(NONE);
                     continue;
                 }
-                self.reader.sequence = record.sequence;
-                self.arrive_at_front(record.sequence);
-                self.reader.at = self.open_front(record.sequence);
-                if let Some(offset) = self.records.offset_ahead(slot, PREFETCH_RECORDS) {
-                    self.ring.prefetch_header(offset);
-                }
+                self.stand_at(slot);
             }
-            let sequence = self.reader.sequence;
-            let mut at = self.reader.at;
-            let packet = self.walk_sequence(sequence, slot, &mut at);
-            self.reader.at = at;
-            if let Some(mut packet) = packet {
-                let pending = &mut self.sequences.get_mut(sequence).pending_loss;
-                packet.loss = LossReasons(std::mem::take(pending).into());
-                let RawPacket { producer_id, writer_id, identity, .. } = packet;
-                self.reader = Reader { producer_id, writer_id, identity, ..self.reader };
+            if let Some(packet) = self.step(slot) {
                 return Some(packet);
             }
-            self.sequences.release(sequence);
-            self.reader.sequence = NONE;
-            self.reader.at = At::NOWHERE;
             self.reader.slot = self.records.next(slot).unwrap_or(NONE);
         }
     }

@@ -55,6 +55,8 @@ pub(crate) mod bit {
     pub(crate) const STARTED: u16 = 1 << 13;
     /// The record grew, and the consumed bytes do not end where a fragment does: its bytes must be tested as they are read.
     pub(crate) const UNALIGNED: u16 = 1 << 14;
+    /// In a shard: it came after a record with a larger ticket.
+    pub(crate) const LATE: u16 = 1 << 15;
 }
 
 /// No fragment sizes are kept.
@@ -117,13 +119,15 @@ fn place_of(offset: usize) -> u32 {
 #[derive(Clone)]
 struct Block {
     records: [Record; BLOCK_RECORDS],
+    /// Tickets of the records, in a shard; empty in a buffer of its own.
+    tickets: Vec<u64>,
     sizes: Vec<u16>,
     next: u32,
 }
 
 impl Block {
     fn new() -> Box<Block> {
-        Box::new(Block { records: [Record::padding(0); BLOCK_RECORDS], sizes: Vec::new(), next: NONE })
+        Box::new(Block { records: [Record::padding(0); BLOCK_RECORDS], tickets: Vec::new(), sizes: Vec::new(), next: NONE })
     }
 }
 
@@ -215,6 +219,21 @@ impl Records {
         self.end = next << BLOCK_BITS;
     }
 
+    /// Notes the ticket under which a record came.
+    pub(crate) fn set_ticket(&mut self, slot: Slot, ticket: u64) {
+        let tickets = &mut self.blocks[(slot >> BLOCK_BITS) as usize].tickets;
+        if tickets.is_empty() {
+            tickets.resize(BLOCK_RECORDS, 0);
+        }
+        tickets[slot as usize % BLOCK_RECORDS] = ticket;
+    }
+
+    /// The ticket of a record that was given one.
+    #[inline]
+    pub(crate) fn ticket(&self, slot: Slot) -> u64 {
+        self.blocks[(slot >> BLOCK_BITS) as usize].tickets[slot as usize % BLOCK_RECORDS]
+    }
+
     /// Takes the oldest record away.
     #[inline]
     pub(crate) fn pop_front(&mut self) {
@@ -270,7 +289,8 @@ impl Records {
 
     /// Bytes of memory in use, lists of sizes included.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let sizes: usize = self.blocks.iter().map(|block| block.sizes.capacity() * size_of::<u16>()).sum();
+        let lists = |block: &Box<Block>| block.sizes.capacity() * size_of::<u16>() + block.tickets.capacity() * 8;
+        let sizes: usize = self.blocks.iter().map(lists).sum();
         self.blocks.len() * size_of::<Block>() + sizes
     }
 }

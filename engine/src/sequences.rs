@@ -292,6 +292,9 @@ pub(crate) struct Sequences {
     last_index: u32,
     /// Empty sequences that were forgotten.
     pub(crate) forgotten: u64,
+    /// Keys that are not known any more, for who asks: not collected without [`Sequences::collect_dropped`].
+    pub(crate) dropped: Vec<u32>,
+    collects_dropped: bool,
 }
 
 impl Sequences {
@@ -304,6 +307,8 @@ impl Sequences {
             last_key: 0,
             last_index: NONE,
             forgotten: 0,
+            dropped: Vec::new(),
+            collects_dropped: false,
         }
     }
 
@@ -382,6 +387,23 @@ impl Sequences {
         }
     }
 
+    /// From now on `dropped` fills.
+    pub(crate) fn collect_dropped(&mut self) {
+        self.collects_dropped = true;
+    }
+
+    fn drop_key(&mut self, key: u32) {
+        self.index.remove(&key);
+        if self.collects_dropped {
+            self.dropped.push(key);
+        }
+    }
+
+    /// Number of sequences that are live.
+    pub(crate) fn num_live(&self) -> usize {
+        self.slab.len() - self.free.len()
+    }
+
     #[inline(never)]
     fn remember(&mut self, index: u32) {
         let sequence = &mut self.slab[index as usize];
@@ -393,7 +415,7 @@ impl Sequences {
             self.last_key = 0;
         }
         if is_done_with {
-            self.index.remove(&memory.key);
+            self.drop_key(memory.key);
             return;
         }
         if self.remembered.has_too_many_holes() {
@@ -404,7 +426,7 @@ impl Sequences {
         }
         while self.remembered.is_full() {
             if let Some(key) = self.remembered.forget_oldest() {
-                self.index.remove(&key);
+                self.drop_key(key);
                 self.forgotten += 1;
             }
         }
@@ -448,7 +470,7 @@ impl Sequences {
         }
         for (key, position) in done_with {
             self.remembered.take(position);
-            self.index.remove(&key);
+            self.drop_key(key);
         }
     }
 

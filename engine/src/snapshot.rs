@@ -1,5 +1,7 @@
 //! Read-only copies.
 
+use std::sync::Arc;
+
 use crate::buffer::Scratch;
 use crate::buffer::TraceBuffer;
 use crate::config::{CreateError, HugePages};
@@ -25,16 +27,21 @@ impl TraceBuffer {
         };
         let region =
             Region::map(size_bytes, pages).map_err(|source| CreateError::NoMemory { size_bytes, source })?;
-        let mut ring = RingMemory::new(region);
-        ring.write(0, self.ring.bytes(0, self.space.used_bytes()));
+        let mut copy = self.copy_read_only(Arc::new(region));
+        copy.ring.write(0, self.ring.bytes(0, self.space.used_bytes()));
+        Ok(copy)
+    }
+
+    /// A read-only copy but for the bytes of the ring.
+    pub(crate) fn copy_read_only(&self, region: Arc<Region>) -> TraceBuffer {
         let mut stats = self.stats;
         stats.bytes_read = 0;
         stats.chunks_read = 0;
         stats.readaheads_succeeded = 0;
         stats.readaheads_failed = 0;
-        Ok(TraceBuffer {
-            ring,
-            space: self.space,
+        TraceBuffer {
+            ring: RingMemory::new(region),
+            space: self.space.clone(),
             records: self.records.clone(),
             sequences: self.sequences.clone(),
             identities: self.identities.clone(),
@@ -49,8 +56,9 @@ impl TraceBuffer {
             scratch: Scratch::default(),
             commit_scratch: None,
             sink: None,
+            tickets: self.tickets.clone(),
             stats,
             ledger: self.ledger,
-        })
+        }
     }
 }

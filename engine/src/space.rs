@@ -10,20 +10,58 @@
 //! ```
 //!
 //! `cursor <= used <= size`, all multiples of 16. Only this concept knows about ends and wraps; records and sequences know offsets.
+//!
+//! A shard of a larger buffer has a queue of extents instead ([`crate::extents`]): the cursor moves through the newest.
 
+use crate::extents::Extents;
 use crate::records::{Record, Records, Slot};
 
-/// One extent, overwritten in place.
-#[derive(Clone, Copy, Debug)]
+/// One extent that is overwritten in place, or a queue of extents.
+#[derive(Clone, Debug)]
 pub(crate) struct Space {
     size_bytes: usize,
     used_bytes: usize,
     cursor: usize,
+    /// Where the room behind the cursor ends: `cursor <= limit <= size`.
+    limit: usize,
+    /// Not there in a buffer of one shard.
+    pub(crate) extents: Option<Box<Extents>>,
 }
 
 impl Space {
     pub(crate) fn new(size_bytes: usize) -> Space {
-        Space { size_bytes, used_bytes: 0, cursor: 0 }
+        Space { size_bytes, used_bytes: 0, cursor: 0, limit: size_bytes, extents: None }
+    }
+
+    /// Extents of `extent_bytes` (a power of two) in a region of `size_bytes`; none of them is ours yet.
+    pub(crate) fn in_extents(size_bytes: usize, extent_bytes: usize) -> Space {
+        let extents = Some(Box::new(Extents::new(size_bytes, extent_bytes)));
+        Space { size_bytes, used_bytes: 0, cursor: 0, limit: 0, extents }
+    }
+
+    /// Goes on at the beginning of an extent.
+    pub(crate) fn enter(&mut self, start: usize, len: usize) {
+        (self.cursor, self.limit) = (start, start + len);
+    }
+
+    /// Has no room any more.
+    pub(crate) fn leave(&mut self) {
+        self.limit = self.cursor;
+    }
+
+    /// Bytes between the cursor and the end of the room.
+    #[inline]
+    pub(crate) fn left_bytes(&self) -> usize {
+        self.limit - self.cursor
+    }
+
+    /// The first byte behind `offset` at which no record goes on: the end of its extent.
+    #[inline]
+    fn seam(&self, offset: usize) -> usize {
+        match &self.extents {
+            None => self.used_bytes,
+            Some(extents) => extents.end_of(offset),
+        }
     }
 
     /// All bytes.
@@ -47,12 +85,13 @@ impl Space {
     /// Whether `outer_bytes` fit between the cursor and the end.
     #[inline]
     pub(crate) fn fits(&self, outer_bytes: usize) -> bool {
-        outer_bytes <= self.size_bytes - self.cursor
+        outer_bytes <= self.limit - self.cursor
     }
 
     /// Starts again at the beginning.
     pub(crate) fn wrap(&mut self) {
         self.cursor = 0;
+        self.limit = self.size_bytes;
     }
 
     /// Takes `outer_bytes` that fit.
@@ -68,9 +107,9 @@ impl Space {
     pub(crate) fn outer_bytes(&self, records: &Records, slot: Slot) -> usize {
         let offset = records.get(slot).offset();
         match records.next(slot).map(|next| records.get(next).offset()) {
-            Some(next) if next > offset => next - offset,
-            None if self.cursor > offset => self.cursor - offset,
-            _ => self.used_bytes - offset,
+            Some(next) if next > offset && next <= self.seam(offset) => next - offset,
+            None if self.cursor > offset && self.cursor <= self.seam(offset) => self.cursor - offset,
+            _ => self.seam(offset) - offset,
         }
     }
 

@@ -16,6 +16,7 @@
 //! of an ordinary write or eviction the copy in [`crate::records`] is used instead.
 
 use crate::mem::Region;
+use std::sync::Arc;
 
 /// Bytes of a record header, and the grain of places and sizes.
 pub(crate) const HEADER_BYTES: usize = 16;
@@ -83,13 +84,14 @@ impl TbChunk {
     }
 }
 
-/// The memory of a buffer. Offsets are in bytes from its start; those of headers are multiples of 16.
+/// The memory of a buffer, which a shard shares with others: then only its own extents are touched through this, and what is said of
+/// exclusive access below is said of those. Offsets are in bytes from its start; those of headers are multiples of 16.
 pub(crate) struct RingMemory {
-    region: Region,
+    region: Arc<Region>,
 }
 
 impl RingMemory {
-    pub(crate) fn new(region: Region) -> RingMemory {
+    pub(crate) fn new(region: Arc<Region>) -> RingMemory {
         RingMemory { region }
     }
 

@@ -1,0 +1,180 @@
+//! A queue of extents in place of one ring: how a shard of a larger buffer uses the memory that all shards share.
+//!
+//! ```text
+//!   region of the whole buffer, cut into extents of one size (a power of two)
+//!   | theirs | ours, oldest | free | ours | theirs | ours, newest: ====>cursor          |
+//!
+//!   records, oldest first:  [ those of the oldest extent | ... | those of the newest ]
+//! ```
+//!
+//! Extents come from outside ([`Shard::grant`](crate::Shard::grant)) and go back when nothing in them is listed any more, or when the oldest
+//! is evicted. A record never spans two; what is left of an extent that is too small for the next record becomes padding.
+//! Padding in an extent that was given back stays in the list of records until it comes to its front, and is never looked at.
+
+use crate::buffer::TraceBuffer;
+use crate::records::Record;
+use crate::tbchunk::TbChunk;
+use std::collections::VecDeque;
+
+/// The extents that a shard has.
+#[derive(Clone, Debug)]
+pub(crate) struct Extents {
+    /// Log of the size of an extent.
+    shift: u32,
+    /// Indices of ours, oldest first; the last is the open one.
+    pub(crate) order: VecDeque<u32>,
+    /// The next to be opened, granted before it is needed.
+    spare: Option<u32>,
+    /// Listed records in each extent of the region; made at the first grant.
+    listed: Vec<u32>,
+    num_extents: usize,
+    /// Extents with nothing listed, which we do not use any more.
+    pub(crate) emptied: Vec<u32>,
+    /// Bytes of extents that were evicted.
+    pub(crate) evicted_bytes: u64,
+}
+
+impl Extents {
+    pub(crate) fn new(size_bytes: usize, extent_bytes: usize) -> Extents {
+        assert!(extent_bytes.is_power_of_two());
+        Extents {
+            shift: extent_bytes.trailing_zeros(),
+            order: VecDeque::new(),
+            spare: None,
+            listed: Vec::new(),
+            num_extents: size_bytes >> extent_bytes.trailing_zeros(),
+            emptied: Vec::new(),
+            evicted_bytes: 0,
+        }
+    }
+
+    #[inline]
+    fn index_of(&self, offset: usize) -> usize {
+        offset >> self.shift
+    }
+
+    #[inline]
+    pub(crate) fn extent_bytes(&self) -> usize {
+        1 << self.shift
+    }
+
+    fn start_of(&self, index: u32) -> usize {
+        (index as usize) << self.shift
+    }
+
+    /// The first byte behind the extent in which `offset` lies.
+    #[inline]
+    pub(crate) fn end_of(&self, offset: usize) -> usize {
+        (self.index_of(offset) + 1) << self.shift
+    }
+
+    #[inline]
+    pub(crate) fn note_listed(&mut self, offset: usize) {
+        let index = self.index_of(offset);
+        self.listed[index] += 1;
+    }
+
+    #[inline]
+    pub(crate) fn note_erased(&mut self, offset: usize) {
+        let index = self.index_of(offset);
+        self.listed[index] -= 1;
+    }
+
+    fn has_listed(&self, index: u32) -> bool {
+        self.listed.get(index as usize).is_some_and(|&listed| listed != 0)
+    }
+}
+
+impl TraceBuffer {
+    fn extents(&self) -> &Extents {
+        self.space.extents.as_ref().expect("a shard has extents")
+    }
+
+    fn extents_mut(&mut self) -> &mut Extents {
+        self.space.extents.as_mut().expect("a shard has extents")
+    }
+
+    /// Whether a record of `outer` bytes may need an extent that has not been granted.
+    pub(crate) fn needs_extent(&self, outer: usize) -> bool {
+        !self.space.fits(outer) && self.extents().spare.is_none()
+    }
+
+    /// Gives the shard an extent for when it needs one.
+    pub(crate) fn grant_extent(&mut self, index: u32) {
+        let extents = self.extents_mut();
+        debug_assert!(extents.spare.is_none() && !extents.has_listed(index));
+        if extents.listed.is_empty() {
+            extents.listed = vec![0; extents.num_extents];
+        }
+        extents.spare = Some(index);
+    }
+
+    /// Makes room for a record: the open extent is sealed and the spare one opened if it does not fit.
+    pub(crate) fn make_room_in_extents(&mut self, outer: usize) {
+        if self.space.fits(outer) {
+            return;
+        }
+        self.seal();
+        let extents = self.extents_mut();
+        let index = extents.spare.take().expect("the caller has granted an extent before the commit");
+        extents.order.push_back(index);
+        let (start, len) = (extents.start_of(index), extents.extent_bytes());
+        self.space.enter(start, len);
+    }
+
+    /// Closes the open extent; what is left of it becomes padding.
+    fn seal(&mut self) {
+        let left = self.space.left_bytes();
+        if left != 0 {
+            let cursor = self.space.cursor();
+            self.ring.set_header(cursor, TbChunk::padding(left.min(1 << 16)));
+            self.records.push_back(Record::padding(cursor));
+            self.stats.padding_bytes_written += left as u64;
+        }
+        self.space.leave();
+    }
+
+    /// Evicts everything in the oldest extent and gives it up. None if the shard has none.
+    pub(crate) fn evict_oldest_extent(&mut self) -> Option<u32> {
+        let index = *self.extents().order.front()?;
+        if self.extents().order.len() == 1 {
+            self.seal();
+        }
+        while self.extents().has_listed(index) {
+            let slot = self.records.front()?;
+            let record = *self.records.get(slot);
+            if !record.is_padding() {
+                self.evict_record(slot, &record, 0, false);
+            }
+            self.pop_oldest_record();
+        }
+        let evicted_bytes = self.extents().extent_bytes() as u64;
+        let extents = self.extents_mut();
+        extents.order.pop_front();
+        extents.evicted_bytes += evicted_bytes;
+        Some(index)
+    }
+
+    /// Lets go of what nothing is listed in: padding at the front of the records, and empty extents, which `emptied` takes. The spare extent
+    /// goes too if `all`.
+    pub(crate) fn trim(&mut self, all: bool) {
+        while self.records.front().is_some_and(|slot| self.records.get(slot).is_padding()) {
+            self.pop_oldest_record();
+        }
+        let open = self.extents().order.back().copied();
+        if open.is_some_and(|index| !self.extents().has_listed(index)) {
+            // Nothing of it is needed, so its rest is no padding either.
+            self.space.leave();
+        }
+        let extents = self.extents_mut();
+        let (kept, emptied) = extents.order.iter().partition::<Vec<u32>, _>(|&&index| extents.has_listed(index));
+        if !emptied.is_empty() {
+            extents.order = kept.into();
+            extents.emptied.extend(emptied);
+        }
+        if all {
+            let spare = extents.spare.take();
+            extents.emptied.extend(spare);
+        }
+    }
+}

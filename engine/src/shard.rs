@@ -1,0 +1,217 @@
+//! One shard of a larger buffer: a trace buffer whose memory is extents of a region that it shares with others.
+
+use std::sync::Arc;
+
+use crate::buffer::TraceBuffer;
+use crate::config::{ChunkInfo, FillPolicy, Patch, Refused};
+use crate::histogram::WriterStats;
+use crate::ids::{ChunkId, LossReasons, ProducerId, WriterId, ids_of};
+use crate::mem::Region;
+use crate::packet::Packet;
+use crate::sink::OverwriteSink;
+use crate::source::ByteSource;
+use crate::space::Space;
+use crate::stats::{BufferStats, Ledger};
+use crate::tbchunk::outer_bytes;
+
+/// A shard. Who owns it has it for itself; the bytes of the region outside of the extents that were granted to it are never touched
+/// through it. A shard that is alone has the whole region as its ring and needs no extents.
+///
+/// Every chunk comes with a ticket, a number that grows with the order of commits over all shards. In-place recommits keep the ticket
+/// that a record has; relocated and re-admitted records take the new one.
+#[derive(Debug)]
+pub struct Shard(TraceBuffer);
+
+impl Shard {
+    /// A shard without extents. `extent_bytes` must be a power of two, at least 128 KiB.
+    pub fn new(region: Arc<Region>, extent_bytes: usize) -> Shard {
+        assert!(extent_bytes >= 128 << 10, "a chunk of 64 KiB must fit");
+        let space = Space::in_extents(region.size_bytes(), extent_bytes);
+        Shard::with_tickets(TraceBuffer::with_space(region, space, FillPolicy::RingBuffer))
+    }
+
+    /// The one shard of a buffer that has only one: DISCARD, or with a sink, or small.
+    ///
+    /// # Safety
+    /// Nobody else may touch the region's bytes as long as the shard lives.
+    pub unsafe fn alone(region: Arc<Region>, policy: FillPolicy) -> Shard {
+        let space = Space::new(region.size_bytes());
+        Shard::with_tickets(TraceBuffer::with_space(region, space, policy))
+    }
+
+    fn with_tickets(mut buffer: TraceBuffer) -> Shard {
+        buffer.tickets = Some(Box::default());
+        buffer.sequences.collect_dropped();
+        Shard(buffer)
+    }
+
+    /// As [`TraceBuffer::set_overwrite_sink`]; for a shard that is alone, since a sink must see the order of the whole buffer.
+    pub fn set_overwrite_sink(&mut self, sink: Option<Box<dyn OverwriteSink>>) {
+        self.0.set_overwrite_sink(sink);
+    }
+
+    /// The most bytes that records have ever covered. 0 for a shard that has extents.
+    pub fn used_size_bytes(&self) -> usize {
+        self.0.used_size_bytes()
+    }
+
+    /// Whether a chunk of `payload_bytes` may need an extent first: see [`grant`](Self::grant).
+    #[inline]
+    pub fn needs_extent(&self, payload_bytes: usize) -> bool {
+        self.0.space.extents.is_some() && self.0.needs_extent(outer_bytes(payload_bytes))
+    }
+
+    /// Gives the shard extent number `index`.
+    ///
+    /// # Safety
+    /// Until the shard gives it back, nobody else may touch the extent's bytes. To be called only when
+    /// [`needs_extent`](Self::needs_extent) said so.
+    pub unsafe fn grant(&mut self, index: u32) {
+        self.0.grant_extent(index);
+    }
+
+    /// Evicts the oldest extent and gives it back. None if the shard has none.
+    pub fn evict_oldest_extent(&mut self) -> Option<u32> {
+        self.0.space.extents.is_some().then(|| self.0.evict_oldest_extent())?
+    }
+
+    /// Gives back extents in which nothing is listed; with `all` also the one that was granted and not needed yet.
+    pub fn take_emptied(&mut self, all: bool) -> impl Iterator<Item = u32> + '_ {
+        if self.0.space.extents.is_some() {
+            self.0.trim(all);
+        }
+        self.0.space.extents.iter_mut().flat_map(|extents| extents.emptied.drain(..))
+    }
+
+    /// Ticket of the oldest record. None if there is none.
+    pub fn oldest_ticket(&self) -> Option<u64> {
+        self.0.oldest_ticket()
+    }
+
+    /// Whether the shard has extents.
+    pub fn has_extents(&self) -> bool {
+        self.0.space.extents.as_ref().is_some_and(|extents| !extents.order.is_empty())
+    }
+
+    /// Bytes of extents that were evicted.
+    pub fn evicted_bytes(&self) -> u64 {
+        self.0.space.extents.as_ref().map_or(0, |extents| extents.evicted_bytes)
+    }
+
+    /// As [`TraceBuffer::copy_chunk_untrusted`]; a read pass goes on behind it.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// If the shard needs an extent that was not granted.
+    #[inline]
+    pub fn copy_chunk_untrusted<S: ByteSource + ?Sized>(
+        &mut self,
+        info: &ChunkInfo,
+        source: &S,
+        ticket: u64,
+    ) -> Result<(), Refused> {
+        if let Some(tickets) = &mut self.0.tickets {
+            tickets.now = ticket;
+        }
+        self.0.copy_chunk_untrusted(info, source)
+    }
+
+    /// As [`TraceBuffer::try_patch`].
+    pub fn try_patch(
+        &mut self,
+        producer: ProducerId,
+        writer: WriterId,
+        chunk: ChunkId,
+        patches: &[Patch],
+        other_patches_pending: bool,
+    ) -> bool {
+        self.0.try_patch(producer, writer, chunk, patches, other_patches_pending)
+    }
+
+    /// As [`TraceBuffer::end_writer`].
+    pub fn end_writer(&mut self, producer: ProducerId, writer: WriterId) {
+        self.0.end_writer(producer, writer);
+    }
+
+    /// As [`TraceBuffer::end_producer`].
+    pub fn end_producer(&mut self, producer: ProducerId) {
+        self.0.end_producer(producer);
+    }
+
+    /// Sequences that are not known any more: they may be given another home.
+    pub fn take_dropped(&mut self) -> impl Iterator<Item = (ProducerId, WriterId)> + '_ {
+        self.0.sequences.dropped.drain(..).map(ids_of)
+    }
+
+    /// Number of sequences that have records.
+    pub fn num_live_sequences(&self) -> usize {
+        self.0.sequences.num_live()
+    }
+
+    /// Starts a read pass at the oldest data. Sequences that stalled are tried again.
+    pub fn begin_read(&mut self) {
+        self.0.begin_read();
+    }
+
+    /// The next packet of records with tickets below `cut`, and the ticket of the record at whose turn it comes. The packet is consumed.
+    ///
+    /// Commits and patches may come between two packets of a pass.
+    #[inline]
+    pub fn read_next(&mut self, cut: u64) -> Option<(u64, Packet<'_>)> {
+        self.0.read_next_below(cut)
+    }
+
+    /// As [`TraceBuffer::return_loss`].
+    pub fn return_loss(&mut self, producer: ProducerId, writer: WriterId, loss: LossReasons) {
+        self.0.return_loss(producer, writer, loss);
+    }
+
+    /// What was counted here. `buffer_size` is that of the region, wraps are not counted.
+    pub fn stats(&self) -> &BufferStats {
+        self.0.stats()
+    }
+
+    /// Where every record went.
+    pub fn ledger(&self) -> Ledger {
+        self.0.ledger()
+    }
+
+    /// The histogram of every writer.
+    pub fn writer_stats(&self) -> impl ExactSizeIterator<Item = WriterStats> + use<> {
+        self.0.writer_stats()
+    }
+
+    /// What is kept beside the payload, in bytes.
+    pub fn metadata_bytes(&self) -> usize {
+        self.0.metadata_bytes()
+    }
+
+    /// A read-only copy in another region of the same size: the same extents at the same places.
+    ///
+    /// # Safety
+    /// Nobody else may touch these extents of `region` as long as the copy lives.
+    pub unsafe fn clone_into(&self, region: Arc<Region>) -> Shard {
+        let mut copy = self.0.copy_read_only(region);
+        let Some(extents) = &self.0.space.extents else {
+            copy.ring.write(0, self.0.ring.bytes(0, self.0.used_size_bytes()));
+            return Shard(copy);
+        };
+        for &index in &extents.order {
+            let start = index as usize * extents.extent_bytes();
+            let is_open = (start..start + extents.extent_bytes()).contains(&self.0.space.cursor());
+            let end = if is_open { self.0.space.cursor() } else { start + extents.extent_bytes() };
+            copy.ring.write(start, self.0.ring.bytes(start, end - start));
+        }
+        Shard(copy)
+    }
+
+    /// Tests every invariant of the shard's structure.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn check(&self) -> Result<(), String> {
+        if self.0.space.extents.is_some() { self.0.check_shard() } else { self.0.check() }
+    }
+}

@@ -1,0 +1,101 @@
+//! Tickets: the order of records over all shards of a buffer.
+//!
+//! A shard lists its records in the order in which it got them. That is the order of their tickets but for those whose committer was
+//! overtaken between taking a ticket and queueing its chunks: they are marked LATE and kept in a list beside, as many as
+//! there were committers at once. A read takes the smaller of the next record that is not late and the earliest late one.
+
+use crate::buffer::TraceBuffer;
+use crate::records::{Slot, bit};
+
+/// What a shard knows of tickets.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tickets {
+    /// Of the chunk that is being committed.
+    pub(crate) now: u64,
+    newest: u64,
+    /// Late records, the smallest ticket last. Entries of records that have gone are passed over.
+    late: Vec<(u64, Slot)>,
+}
+
+/// A record whose turn it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ToRead {
+    pub(crate) slot: Slot,
+    pub(crate) ticket: u64,
+    pub(crate) is_late: bool,
+}
+
+impl TraceBuffer {
+    fn tickets(&self) -> &Tickets {
+        self.tickets.as_ref().expect("a shard has tickets")
+    }
+
+    /// The ticket of the oldest listed record.
+    pub(crate) fn oldest_ticket(&self) -> Option<u64> {
+        let oldest = self.records.slots().find(|&slot| !self.records.get(slot).is_padding())?;
+        let late = self.tickets().late.iter().rev().find(|&&(ticket, slot)| self.is_late(ticket, slot));
+        Some(self.records.ticket(oldest).min(late.map_or(u64::MAX, |late| late.0)))
+    }
+
+    /// Takes the oldest record, which is padding, out of the list; a read pass that stands there goes on behind it.
+    pub(crate) fn pop_oldest_record(&mut self) {
+        let Some(front) = self.records.front() else { return };
+        self.reader.skip(front, self.records.next(front));
+        self.records.pop_front();
+    }
+
+    /// The record to be read next, at or behind `from`: of those below the cut that do not wait, the one with the smallest ticket.
+    ///
+    /// Records that did not come late lie in the order of their tickets, so the next of them is compared with the earliest late one.
+    pub(crate) fn next_to_read(&self, from: Slot, cut: u64) -> Option<ToRead> {
+        let is_ready = |slot: Slot| {
+            let record = self.records.get(slot);
+            !record.is_padding() && self.sequences.get(record.sequence).stalled_in != self.generation
+        };
+        let mut at = Some(from);
+        while let Some(slot) = at
+            && (self.records.get(slot).has(bit::LATE) || !is_ready(slot))
+        {
+            at = self.records.next(slot);
+        }
+        let in_order = at.map(|slot| ToRead { slot, ticket: self.records.ticket(slot), is_late: false });
+        let late = self.tickets().late.iter().rev().find_map(|&(ticket, slot)| {
+            (self.is_late(ticket, slot) && is_ready(slot)).then_some(ToRead { slot, ticket, is_late: true })
+        });
+        let next = match (in_order, late) {
+            (Some(in_order), Some(late)) if late.ticket < in_order.ticket => Some(late),
+            (None, late) => late,
+            (in_order, _) => in_order,
+        };
+        next.filter(|next| next.ticket < cut)
+    }
+
+    /// Whether an entry of the list of late records still means a listed record.
+    fn is_late(&self, ticket: u64, slot: Slot) -> bool {
+        let record = self.records.get(slot);
+        record.has(bit::LATE) && !record.is_padding() && self.records.ticket(slot) == ticket
+    }
+
+    /// Notes the ticket of the record that was just written.
+    #[inline]
+    pub(crate) fn note_ticket(&mut self, slot: Slot) {
+        let Some(tickets) = &mut self.tickets else { return };
+        let ticket = tickets.now;
+        let is_late = ticket < tickets.newest;
+        tickets.newest = tickets.newest.max(ticket);
+        self.records.set_ticket(slot, ticket);
+        if is_late {
+            self.note_late(slot, ticket);
+        }
+    }
+
+    #[cold]
+    fn note_late(&mut self, slot: Slot, ticket: u64) {
+        self.records.get_mut(slot).bits |= bit::LATE;
+        let Some(mut tickets) = self.tickets.take() else { return };
+        tickets.late.retain(|&(ticket, slot)| self.is_late(ticket, slot));
+        let at = tickets.late.partition_point(|&(other, _)| other > ticket);
+        tickets.late.insert(at, (ticket, slot));
+        self.tickets = Some(tickets);
+    }
+}
