@@ -167,7 +167,8 @@ impl TraceBuffer {
             self.space.leave();
         }
         let extents = self.extents_mut();
-        let (kept, emptied) = extents.order.iter().partition::<Vec<u32>, _>(|&&index| extents.has_listed(index));
+        let (kept, emptied) =
+            extents.order.iter().partition::<Vec<u32>, _>(|&&index| extents.has_listed(index));
         if !emptied.is_empty() {
             extents.order = kept.into();
             extents.emptied.extend(emptied);

@@ -127,7 +127,12 @@ struct Block {
 
 impl Block {
     fn new() -> Box<Block> {
-        Box::new(Block { records: [Record::padding(0); BLOCK_RECORDS], tickets: Vec::new(), sizes: Vec::new(), next: NONE })
+        Box::new(Block {
+            records: [Record::padding(0); BLOCK_RECORDS],
+            tickets: Vec::new(),
+            sizes: Vec::new(),
+            next: NONE,
+        })
     }
 }
 
@@ -289,7 +294,8 @@ impl Records {
 
     /// Bytes of memory in use, lists of sizes included.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let lists = |block: &Box<Block>| block.sizes.capacity() * size_of::<u16>() + block.tickets.capacity() * 8;
+        let lists =
+            |block: &Box<Block>| block.sizes.capacity() * size_of::<u16>() + block.tickets.capacity() * 8;
         let sizes: usize = self.blocks.iter().map(lists).sum();
         self.blocks.len() * size_of::<Block>() + sizes
     }

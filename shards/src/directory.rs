@@ -132,7 +132,9 @@ impl Directory {
     pub(crate) fn homes_of(&self, producer_id: u16) -> Vec<(Key, u16)> {
         let mut homes = Vec::new();
         // SAFETY: rooms are published once and freed only with the table.
-        let Some(writers) = (unsafe { self.producers[usize::from(producer_id)].load(Ordering::Acquire).as_ref() }) else {
+        let Some(writers) =
+            (unsafe { self.producers[usize::from(producer_id)].load(Ordering::Acquire).as_ref() })
+        else {
             return homes;
         };
         for (high, leaf) in writers.iter().enumerate() {
@@ -208,7 +210,8 @@ impl Drop for Directory {
             }
             // SAFETY: made by `room`, in the table once, nobody uses the table any more.
             let writers = unsafe { Box::from_raw(writers) };
-            for leaf in writers.iter().map(|leaf| leaf.load(Ordering::Acquire)).filter(|leaf| !leaf.is_null()) {
+            for leaf in writers.iter().map(|leaf| leaf.load(Ordering::Acquire)).filter(|leaf| !leaf.is_null())
+            {
                 // SAFETY: as above.
                 drop(unsafe { Box::from_raw(leaf) });
             }

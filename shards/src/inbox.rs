@@ -11,8 +11,8 @@
 //! the list, so the same address coming back at its head (ABA) does no harm: the compare-exchange means "my node is now
 //! before this list", whatever the list is.
 //!
-//! The queue is bounded by `len`, which is raised before the put and lowered after the take: it is never below the
-//! number of items in the list.
+//! The queue is bounded by `len`, which is raised before the put (a place is reserved) and lowered after the take: it is
+//! never below the number of items in the list. A batch for several shards reserves a place at each before it puts anything.
 //!
 //! Items live in nodes that belong to the one who put them ([`NodePool`]) and go back there, so that a steady flow
 //! allocates nothing.
@@ -53,19 +53,29 @@ impl<T> Inbox<T> {
         Self { head: AtomicPtr::new(ptr::null_mut()), len: AtomicUsize::new(0), capacity }
     }
 
-    /// Puts an item; hands it back if the queue is full.
-    pub(crate) fn put(&self, letter: Letter<T>) -> Result<(), Letter<T>> {
-        if self.len.fetch_add(1, Ordering::Relaxed) >= self.capacity {
-            self.len.fetch_sub(1, Ordering::Relaxed);
-            return Err(letter);
+    /// Reserves a place for one item. False if the queue is full.
+    pub(crate) fn reserve(&self) -> bool {
+        let has_room = self.len.fetch_add(1, Ordering::Relaxed) < self.capacity;
+        if !has_room {
+            self.cancel();
         }
+        has_room
+    }
+
+    /// Gives a reserved place up.
+    pub(crate) fn cancel(&self) {
+        self.len.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Puts an item into a place that was reserved.
+    pub(crate) fn put(&self, letter: Letter<T>) {
         let node = letter.into_raw();
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             // SAFETY: the node came from a letter, so it is ours alone until the compare-exchange below succeeds.
             unsafe { (*node).next.with_mut(|next| *next = head) };
             match self.head.compare_exchange_weak(head, node, Ordering::SeqCst, Ordering::Relaxed) {
-                Ok(_) => return Ok(()),
+                Ok(_) => return,
                 Err(newer) => head = newer,
             }
         }
@@ -74,11 +84,6 @@ impl<T> Inbox<T> {
     /// Whether something was put and not taken yet. `SeqCst`: the "look again" of the ownership word's rule.
     pub(crate) fn is_empty(&self) -> bool {
         self.head.load(Ordering::SeqCst).is_null()
-    }
-
-    /// How many items wait: a hint.
-    pub(crate) fn len_hint(&self) -> usize {
-        self.len.load(Ordering::Relaxed)
     }
 
     /// Takes everything that is in the queue now, oldest put first.
@@ -278,13 +283,16 @@ mod tests {
         let mut pool = unsafe { NodePool::new(8) };
         let inbox = Inbox::new(3);
         for value in 1..=3 {
-            inbox.put(letter(&mut pool, value)).expect("room");
+            assert!(inbox.reserve());
+            inbox.put(letter(&mut pool, value));
         }
-        let mut refused = inbox.put(letter(&mut pool, 4)).expect_err("full");
-        assert_eq!(refused.with_item(|item| *item), 4);
+        assert!(!inbox.reserve(), "full");
         assert_eq!(values(inbox.take_all()), [1, 2, 3]);
         assert!(inbox.is_empty());
-        inbox.put(refused).expect("room again");
+        assert!(inbox.reserve(), "room again");
+        inbox.cancel();
+        assert!(inbox.reserve());
+        inbox.put(letter(&mut pool, 4));
         assert_eq!(values(inbox.take_all()), [4]);
         drop(inbox);
     }
@@ -307,8 +315,10 @@ mod tests {
         // SAFETY: the letters are dropped before the pool.
         let mut pool = unsafe { NodePool::<u32>::new(2) };
         let inbox = Inbox::new(2);
-        inbox.put(letter(&mut pool, 1)).expect("room");
-        inbox.put(letter(&mut pool, 2)).expect("room");
+        for value in 1..=2 {
+            assert!(inbox.reserve());
+            inbox.put(letter(&mut pool, value));
+        }
         let mut letters = inbox.take_all();
         drop(letters.next());
         drop(letters);

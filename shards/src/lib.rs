@@ -1,10 +1,40 @@
-//! Many shards as one trace buffer: homes, commit queues, tickets, extents, merged reads.
+//! Many shards as one trace buffer.
+//!
+//! A [`ShardedBuffer`] scales like buffers of each CPU and reads like one ring: chunks of a sequence go to one shard, each shard is filled by
+//! one thread at a time, all shards share the memory of one ring, and a read gives what one ring would give, in the order of
+//! commits.
+mod batch;
+#[cfg(not(loom))]
+mod buffer;
+#[cfg(not(loom))]
+mod commit;
+mod directory;
+#[cfg(not(loom))]
+mod evict;
+mod extents;
 mod inbox;
+#[cfg(not(loom))]
+mod inner;
 #[cfg(all(test, loom))]
 mod models;
+#[cfg(not(loom))]
+mod own;
+#[cfg(not(loom))]
+mod read;
 mod sync;
 mod ticket;
-mod word;
-mod directory;
 mod topology;
-mod extents;
+mod word;
+#[cfg(not(loom))]
+mod worker;
+
+pub use batch::{Batch, PatchSet, Source};
+#[cfg(not(loom))]
+pub use buffer::{Reduced, Report, STOPPED_OWNER, ShardedBuffer, ShardedConfig, Stopped};
+#[cfg(not(loom))]
+pub use commit::{CommitError, Committer, HandedBack};
+pub use extents::Cutting;
+#[cfg(not(loom))]
+pub use read::{BLOCK_BYTES, PacketWriter, Pieces, ReadPass, Wait};
+pub use topology::{Cpu, MAX_SHARDS, Topology, current_cpu};
+pub use word::OwnerId;

@@ -106,11 +106,6 @@ impl Tickets {
         self.iter().fold(next, |cut, cell| cut.min(cell.bound.load(Ordering::Acquire)))
     }
 
-    /// The ticket that the next batch will start with: a hint, it may be old when the caller looks at it.
-    pub(crate) fn upcoming(&self) -> u64 {
-        self.next.load(Ordering::Relaxed)
-    }
-
     /// The ticket that the next batch will start with, as a moment in the order of all batches: a batch with a smaller
     /// ticket is announced to every later cut, and one that takes a ticket from here on sees what the caller did before.
     ///

@@ -38,7 +38,8 @@ impl Topology {
     /// The CPUs of this process: by affinity (`sched_getaffinity`), and as many at once as the control group's quota allows.
     pub fn of_this_process() -> Self {
         let ids = core_affinity::get_core_ids().unwrap_or_default();
-        let cpus: Vec<Cpu> = ids.into_iter().map(|core| Cpu { id: core.id, node: node_of(core.id) }).collect();
+        let cpus: Vec<Cpu> =
+            ids.into_iter().map(|core| Cpu { id: core.id, node: node_of(core.id) }).collect();
         let num_parallel = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Self::new(cpus, num_parallel)
     }
@@ -148,6 +149,8 @@ mod tests {
     fn this_process_has_a_cpu_and_runs_on_one() {
         let topology = Topology::of_this_process();
         assert!(topology.default_num_shards() >= 1);
-        assert!(topology.shard_of(current_cpu(), topology.default_num_shards()) < topology.default_num_shards());
+        assert!(
+            topology.shard_of(current_cpu(), topology.default_num_shards()) < topology.default_num_shards()
+        );
     }
 }

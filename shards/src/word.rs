@@ -63,11 +63,6 @@ impl Word {
         false
     }
 
-    /// Whether somebody asked for something since the word was taken: a hint for the owner between two chunks.
-    pub(crate) fn has_request(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & REQUEST != 0
-    }
-
     /// Who owns the shard now: a hint, for reports.
     pub(crate) fn owner(&self) -> Option<OwnerId> {
         match self.0.load(Ordering::Relaxed) & !REQUEST {
@@ -89,7 +84,6 @@ mod tests {
         assert!(!word.try_take(OwnerId(8)));
         assert_eq!(word.owner(), Some(OwnerId(7)));
         assert!(word.request());
-        assert!(word.has_request());
         assert_eq!(word.owner(), Some(OwnerId(7)), "the request does not hide the owner");
         assert!(word.give(), "the owner hears of the request");
         assert_eq!(word.owner(), None);

@@ -1,0 +1,171 @@
+//! The parts of a buffer, and who may touch them.
+//!
+//! ```text
+//!   Inner ---- tickets, directory, pool of extents          everybody, lock-free
+//!     |
+//!     +-- Place 0:  word | inbox | oldest | live | wanted   everybody, lock-free
+//!     |             state: engine shard, backlog            whoever owns the word
+//!     +-- Place 1: ...
+//!     |
+//!     +-- reading: what was extracted and not handed out    one reader at a time
+//! ```
+
+use std::sync::{Arc, Mutex};
+
+use crossbeam_utils::CachePadded;
+use watershed_engine::{FillPolicy, Shard, mem::Region};
+
+use crate::batch::Part;
+use crate::directory::{Directory, Key};
+use crate::extents::{Cutting, Pool};
+use crate::inbox::{Inbox, Letter, Letters, NodePool};
+use crate::read::Reading;
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, UnsafeCell};
+use crate::ticket::Tickets;
+use crate::topology::Topology;
+use crate::word::{OwnerId, Word};
+use crate::worker::Bell;
+
+/// What a shard has that nobody owns: above every ticket.
+pub(crate) const NO_TICKET: u64 = u64::MAX;
+
+/// What the owner of a shard's word has.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// The shard's engine, made at its first commit.
+    pub(crate) engine: Option<Shard>,
+    /// Taken out of the inbox and not done, oldest first: the one that is at work, then the others.
+    pub(crate) current: Option<Letter<Part>>,
+    pub(crate) backlog: Letters<Part>,
+    /// Sequences that have gone, and the moment at which their homes were marked as leaving.
+    pub(crate) leaving: Vec<(Key, u64)>,
+}
+
+/// One shard's place.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) word: CachePadded<Word>,
+    pub(crate) inbox: CachePadded<Inbox<Part>>,
+    /// Ticket of the oldest record, or [`NO_TICKET`]: a hint for who looks for something to evict. Stored with Release before the word is
+    /// given back, loaded with Relaxed: the word is taken before anything is done about it.
+    pub(crate) oldest: AtomicU64,
+    /// Live sequences: a hint for the choice of homes. Relaxed.
+    pub(crate) live: AtomicU32,
+    /// Extents that others want and could not take themselves. Raised with Release before the word's REQUEST, taken with Acquire by the owner.
+    pub(crate) wanted: AtomicU32,
+    pub(crate) bell: Bell,
+    /// Somebody had the word for an eviction and did not look at the queue. Set and taken by the same thread.
+    neglected: AtomicBool,
+    state: UnsafeCell<State>,
+}
+
+// SAFETY: `state` is reached through `Place::state` only, by the owner of `word`; the rest is atomic.
+unsafe impl Sync for Place {}
+
+impl Place {
+    fn new(queue_capacity: usize) -> Place {
+        Place {
+            word: CachePadded::new(Word::new()),
+            inbox: CachePadded::new(Inbox::new(queue_capacity)),
+            oldest: AtomicU64::new(NO_TICKET),
+            live: AtomicU32::new(0),
+            wanted: AtomicU32::new(0),
+            bell: Bell::default(),
+            neglected: AtomicBool::new(false),
+            state: UnsafeCell::new(State {
+                engine: None,
+                current: None,
+                backlog: Letters::none(),
+                leaving: Vec::new(),
+            }),
+        }
+    }
+
+    /// What the owner has.
+    ///
+    /// # Safety
+    /// The caller owns the word, and uses no other reference to the state until this one is gone.
+    #[expect(clippy::mut_from_ref, reason = "the word is the lock: its owner has the only reference")]
+    pub(crate) unsafe fn state(&self) -> &mut State {
+        // SAFETY: the caller's word makes the access exclusive; the last owner's writes were acquired with it.
+        self.state.with_mut(|state| unsafe { &mut *state })
+    }
+}
+
+/// All that is shared.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    // Letters lie in the places and belong to the pools: places go first.
+    pub(crate) places: Box<[Place]>,
+    pub(crate) reading: Mutex<Reading>,
+    /// Pools of committers that have gone; their letters may be on their way.
+    pub(crate) pools: Mutex<Vec<NodePool<Part>>>,
+    pub(crate) tickets: Tickets,
+    pub(crate) directory: Directory,
+    pub(crate) pool: Pool,
+    pub(crate) cutting: Cutting,
+    pub(crate) policy: FillPolicy,
+    pub(crate) region: Arc<Region>,
+    pub(crate) topology: Topology,
+    /// Numbers for owners that are not workers.
+    pub(crate) next_owner: AtomicU32,
+    /// Live sequences of all shards. Relaxed, a hint.
+    pub(crate) live: AtomicU32,
+    /// Places that are neglected. Relaxed: each thread attends to what it has neglected itself.
+    pub(crate) num_neglected: AtomicU32,
+    pub(crate) has_workers: bool,
+}
+
+impl Inner {
+    pub(crate) fn places_for(num_shards: usize, queue_capacity: usize) -> Box<[Place]> {
+        (0..num_shards).map(|_| Place::new(queue_capacity)).collect()
+    }
+
+    /// Whether the shards have extents, or the one shard has the whole region.
+    pub(crate) fn has_extents(&self) -> bool {
+        self.places.len() > 1
+    }
+
+    /// The engine of a shard that the caller owns, made now if need be.
+    pub(crate) fn engine<'a>(&self, state: &'a mut State) -> &'a mut Shard {
+        state.engine.get_or_insert_with(|| {
+            let region = Arc::clone(&self.region);
+            if self.has_extents() {
+                Shard::new(region, self.cutting.extent_bytes)
+            } else {
+                // SAFETY: the buffer has one shard and the region belongs to the buffer: nobody else touches its bytes.
+                unsafe { Shard::alone(region, self.policy) }
+            }
+        })
+    }
+
+    /// Notes that this thread owes a shard a visit: it has one in hand and cannot go now.
+    pub(crate) fn neglect(&self, shard: usize) {
+        if !self.places[shard].neglected.swap(true, Ordering::AcqRel) {
+            self.num_neglected.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Pays the visits that are owed. To be called with no shard in hand, at the end of whatever may have taken one.
+    #[inline]
+    pub(crate) fn attend(&self, owner: OwnerId) {
+        while self.num_neglected.load(Ordering::Relaxed) != 0 {
+            for (shard, place) in self.places.iter().enumerate() {
+                if place.neglected.swap(false, Ordering::AcqRel) {
+                    self.num_neglected.fetch_sub(1, Ordering::Relaxed);
+                    self.visit(shard, owner);
+                }
+            }
+        }
+    }
+
+    /// The shard for a sequence that has none: that of the CPU at hand, unless it has more than twice as many live sequences as the shards
+    /// have on average (and more than two). Then the next one that has not.
+    pub(crate) fn choose_home(&self) -> u16 {
+        let num = self.places.len();
+        let wanted = self.topology.shard_of(crate::topology::current_cpu(), num);
+        let live = |shard: usize| self.places[shard].live.load(Ordering::Relaxed) as usize;
+        let most = (2 * self.live.load(Ordering::Relaxed) as usize / num).max(2);
+        (0..num).map(|step| (wanted + step) % num).find(|&shard| live(shard) <= most).unwrap_or(wanted) as u16
+    }
+}

@@ -1,0 +1,276 @@
+//! N shards give what one ring gives: the same packets, in the same order, with the same losses, for every history without eviction.
+
+mod common;
+
+use common::{Got, Random, drain, got, info, payload, read_all, write_packet};
+use watershed_engine::{BufferConfig, ChunkId, ChunkInfo, Patch, ProducerId, TraceBuffer, WriterId};
+use watershed_shards::{Batch, Committer, PatchSet, ShardedBuffer, ShardedConfig, Source};
+
+/// Large enough for eight extents for each of 64 shards, and for every history here.
+const SIZE_BYTES: usize = 64 << 20;
+
+/// One ring, and buffers of several shards that get the same calls.
+struct Twins {
+    ring: TraceBuffer,
+    sharded: Vec<(ShardedBuffer, Committer)>,
+}
+
+impl Twins {
+    fn new(has_workers: bool) -> Twins {
+        let make = |num_shards: usize| {
+            let config = ShardedConfig {
+                num_shards: Some(num_shards),
+                has_workers,
+                ..ShardedConfig::ring(SIZE_BYTES)
+            };
+            let buffer = ShardedBuffer::create(config).unwrap();
+            assert_eq!(buffer.report().cutting.num_shards, num_shards);
+            let committer = buffer.committer().unwrap();
+            (buffer, committer)
+        };
+        Twins {
+            ring: TraceBuffer::create(&BufferConfig::ring(SIZE_BYTES)).unwrap(),
+            sharded: [1, 2, 3, 8, 64].into_iter().map(make).collect(),
+        }
+    }
+
+    fn commit(&mut self, chunks: &[(ChunkInfo, Vec<u8>)], patches: &[PatchSet], ends: &[(u16, Option<u16>)]) {
+        for (info, bytes) in chunks {
+            self.ring.copy_chunk_untrusted(info, bytes.as_slice()).unwrap();
+        }
+        for set in patches {
+            let (producer, writer) = (set.producer_id_trusted, set.writer_id);
+            self.ring.try_patch(producer, writer, set.chunk_id, &set.patches, set.other_patches_pending);
+        }
+        for &(producer, writer) in ends {
+            if let Some(writer) = writer {
+                self.ring.end_writer(ProducerId(producer), WriterId(writer));
+            }
+        }
+        for &(producer, writer) in ends {
+            if writer.is_none() {
+                self.ring.end_producer(ProducerId(producer));
+            }
+        }
+        for (_, committer) in &mut self.sharded {
+            let mut batch = Batch {
+                chunks: chunks
+                    .iter()
+                    .map(|(info, bytes)| (*info, Source::Borrowed(bytes.as_slice())))
+                    .collect(),
+                patches: patches.to_vec(),
+                ended_writers: ends
+                    .iter()
+                    .filter_map(|&(producer, writer)| Some((ProducerId(producer), WriterId(writer?))))
+                    .collect(),
+                ended_producers: ends
+                    .iter()
+                    .filter(|(_, writer)| writer.is_none())
+                    .map(|&(producer, _)| ProducerId(producer))
+                    .collect(),
+            };
+            committer.commit(&mut batch).unwrap();
+            assert!(batch.is_empty());
+        }
+    }
+
+    /// Reads everything, or about a part of it: what the others hand out beyond what they were asked for is asked of the ring as well.
+    fn read(&mut self, all: bool) -> Vec<Got> {
+        self.ring.begin_read();
+        let mut expected = Vec::new();
+        while let Some(packet) = self.ring.read_next() {
+            expected.push(got(&packet));
+        }
+        if !all {
+            // A second pass, as below, so that attempts to put packets together are counted alike.
+            self.ring.begin_read();
+            assert!(self.ring.read_next().is_none());
+        }
+        for (buffer, _) in &self.sharded {
+            let num = buffer.report().cutting.num_shards;
+            let mut list = Vec::new();
+            if !all {
+                // The rest of a pass that is given up comes first in the next one.
+                let mut pass = buffer.read_pass(write_packet);
+                if let Some(pieces) = pass.next_pieces(1) {
+                    list = common::parse(&pieces.iter().flatten().copied().collect::<Vec<u8>>());
+                }
+            }
+            list.extend(drain(&mut buffer.read_pass(write_packet)));
+            assert_eq!(list.len(), expected.len(), "{num} shards");
+            for (index, (ours, theirs)) in list.iter().zip(&expected).enumerate() {
+                assert_eq!(ours, theirs, "{num} shards, packet {index} of {}", expected.len());
+            }
+        }
+        expected
+    }
+
+    /// Statistics are the same but for wraps and padding.
+    fn compare_stats(&self) {
+        let mut expected = *self.ring.stats();
+        (expected.padding_bytes_written, expected.padding_bytes_cleared, expected.write_wrap_count) =
+            (0, 0, 0);
+        for (buffer, _) in &self.sharded {
+            let mut stats = buffer.stats();
+            (stats.padding_bytes_written, stats.padding_bytes_cleared) = (0, 0);
+            assert_eq!(stats, expected, "{:?}", buffer.report().cutting);
+            let ledger = buffer.ledger();
+            assert!(ledger.is_balanced());
+            assert_eq!(ledger, self.ring.ledger());
+            buffer.check().unwrap();
+        }
+    }
+
+    fn compare_clones(&self) {
+        let mut ring = self.ring.clone_read_only().unwrap();
+        ring.begin_read();
+        let expected: Vec<Got> = std::iter::from_fn(|| ring.read_next().map(|packet| got(&packet))).collect();
+        for (buffer, _) in &self.sharded {
+            let copy = buffer.clone_read_only().unwrap();
+            assert!(copy.committer().is_none());
+            assert_eq!(read_all(&copy), expected);
+            assert_eq!(read_all(&copy), []);
+        }
+    }
+}
+
+/// A writer that behaves as an SDK's does: packets over several chunks, patches, scrapes of the chunk it is at, lost chunks.
+#[derive(Default)]
+struct Writer {
+    next_id: u32,
+    /// The last chunk ends with a packet that goes on.
+    is_open: bool,
+    /// Chunks that wait for patches.
+    unpatched: Vec<u32>,
+    /// A chunk that was scraped and is not complete yet: its bodies so far.
+    scraped: Option<(ChunkInfo, Vec<Vec<u8>>)>,
+    packets: u32,
+}
+
+impl Writer {
+    fn body(&mut self, random: &mut Random, producer: u16, writer: u16) -> Vec<u8> {
+        self.packets += 1;
+        let mut body = format!("{producer}/{writer}#{} ", self.packets).into_bytes();
+        let len = body.len() + random.below(300) as usize;
+        body.resize(len, b'.');
+        body
+    }
+
+    fn step(&mut self, random: &mut Random, (producer, writer): (u16, u16)) -> Vec<(ChunkInfo, Vec<u8>)> {
+        if let Some((scraped, mut bodies)) = self.scraped.take() {
+            // The chunk comes again: complete, or scraped a second time.
+            bodies.push(self.body(random, producer, writer));
+            let complete = !random.one_in(4);
+            let info = ChunkInfo { complete, num_fragments: bodies.len() as u16, ..scraped };
+            let bytes = payload(&bodies);
+            if !complete {
+                self.scraped = Some((info, bodies));
+            }
+            return vec![(info, bytes)];
+        }
+        if random.one_in(20) {
+            self.next_id += 1 + random.below(2) as u32;
+        }
+        let mut flags = u8::from(self.is_open);
+        let mut bodies: Vec<Vec<u8>> = Vec::new();
+        for _ in 0..1 + random.below(6) {
+            bodies.push(self.body(random, producer, writer));
+        }
+        self.is_open = random.one_in(3);
+        if self.is_open {
+            flags |= 2;
+            if random.one_in(2) {
+                flags |= 4;
+                self.unpatched.push(self.next_id);
+            }
+        }
+        let mut info = info(producer, writer, self.next_id, bodies.len(), flags);
+        self.next_id += 1;
+        let bytes = payload(&bodies);
+        if !self.is_open && random.one_in(6) {
+            info.complete = false;
+            self.scraped = Some((info, bodies));
+        }
+        vec![(info, bytes)]
+    }
+
+    fn patch(&mut self, random: &mut Random, (producer, writer): (u16, u16)) -> Option<PatchSet> {
+        let index = random.below(self.unpatched.len().max(1) as u64) as usize;
+        let chunk = (index < self.unpatched.len()).then(|| self.unpatched.remove(index))?;
+        Some(PatchSet {
+            producer_id_trusted: ProducerId(producer),
+            writer_id: WriterId(writer),
+            chunk_id: ChunkId(chunk),
+            patches: vec![Patch { offset_untrusted: 2, data: *b"ABCD" }],
+            other_patches_pending: false,
+        })
+    }
+}
+
+fn run_history(seed: u64, steps: usize, has_workers: bool) {
+    let mut random = Random(seed);
+    let mut twins = Twins::new(has_workers);
+    let keys: Vec<(u16, u16)> = (0..40).map(|i| (1 + i % 5, 1 + i / 5)).collect();
+    let mut writers: Vec<Writer> = keys.iter().map(|_| Writer::default()).collect();
+    let mut packets = 0;
+    for _ in 0..steps {
+        let mut chunks = Vec::new();
+        let mut patches = Vec::new();
+        let mut ends = Vec::new();
+        for _ in 0..1 + random.below(5) {
+            let at = random.below(keys.len() as u64) as usize;
+            chunks.extend(writers[at].step(&mut random, keys[at]));
+            if random.one_in(2) {
+                let at = random.below(keys.len() as u64) as usize;
+                patches.extend(writers[at].patch(&mut random, keys[at]));
+            }
+        }
+        // A scrape finds chunks in any order.
+        if random.one_in(4) {
+            for i in (1..chunks.len()).rev() {
+                chunks.swap(i, random.below(i as u64 + 1) as usize);
+            }
+        }
+        if random.one_in(30) {
+            let at = random.below(keys.len() as u64) as usize;
+            ends.push((keys[at].0, Some(keys[at].1)));
+            writers[at] = Writer { packets: writers[at].packets, ..Writer::default() };
+        }
+        if random.one_in(120) {
+            let producer = 1 + random.below(5) as u16;
+            ends.push((producer, None));
+            for (writer, key) in writers.iter_mut().zip(&keys) {
+                if key.0 == producer {
+                    *writer = Writer { packets: writer.packets, ..Writer::default() };
+                }
+            }
+        }
+        twins.commit(&chunks, &patches, &ends);
+        if random.one_in(15) {
+            packets += twins.read(random.one_in(2)).len();
+        }
+        if random.one_in(60) {
+            twins.compare_clones();
+        }
+        if random.one_in(10) {
+            twins.compare_stats();
+        }
+    }
+    packets += twins.read(true).len();
+    twins.compare_stats();
+    assert!(packets > steps, "the history has content");
+}
+
+#[test]
+fn n_shards_are_one_ring() {
+    let seeds: u64 =
+        std::env::var("WATERSHED_ORACLE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
+    for seed in 0..seeds {
+        run_history(seed, 300, false);
+    }
+}
+
+#[test]
+fn n_shards_with_workers_are_one_ring() {
+    run_history(1000, 150, true);
+}
