@@ -294,9 +294,8 @@ impl Records {
 
     /// Bytes of memory in use, lists of sizes included.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let lists =
-            |block: &Box<Block>| block.sizes.capacity() * size_of::<u16>() + block.tickets.capacity() * 8;
-        let sizes: usize = self.blocks.iter().map(lists).sum();
+        let lists = |block: &Block| block.sizes.capacity() * size_of::<u16>() + block.tickets.capacity() * 8;
+        let sizes: usize = self.blocks.iter().map(|block| lists(block)).sum();
         self.blocks.len() * size_of::<Block>() + sizes
     }
 }

@@ -111,7 +111,7 @@ mod tests {
     fn a_big_machine_gets_a_shard_for_each_cpu() {
         let topology = many_nodes();
         assert_eq!(topology.default_num_shards(), 256);
-        let mut loads = vec![0; 256];
+        let mut loads = [0; 256];
         for cpu in topology.cpus() {
             loads[topology.shard_of(cpu.id, 256)] += 1;
         }
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn fewer_shards_than_cpus_are_shared_evenly() {
         let topology = many_nodes();
-        let mut loads = vec![0; 24];
+        let mut loads = [0; 24];
         for cpu in topology.cpus() {
             loads[topology.shard_of(cpu.id, 24)] += 1;
         }

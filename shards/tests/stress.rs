@@ -1,0 +1,255 @@
+//! Threads that come and go, migrate, share sequences' shards and die in mid-commit, while readers read and clone: every packet is
+//! numbered and checked once, in order, and the ledger holds at the end.
+
+mod common;
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use common::{Got, Random, drain, info, parse, payload, read_all, write_packet};
+use watershed_engine::{BufferConfig, ChunkInfo};
+use watershed_shards::{Batch, CommitError, Committer, ShardedBuffer, ShardedConfig, Source, Wait};
+
+fn buffer(size_bytes: usize, num_shards: usize, has_workers: bool) -> ShardedBuffer {
+    let buffer = BufferConfig::ring(size_bytes);
+    let config = ShardedConfig {
+        buffer,
+        num_shards: Some(num_shards),
+        has_workers,
+        queue_capacity: 16,
+        ..ShardedConfig::ring(size_bytes)
+    };
+    ShardedBuffer::create(config).unwrap()
+}
+
+/// Chunk `id` of a writer: five packets that name the writer and their number.
+fn chunk(producer: u16, writer: u16, id: u32) -> (ChunkInfo, Vec<u8>) {
+    let body = |i: u32| {
+        let mut body = format!("{producer}/{writer}/{}/", id * 5 + i).into_bytes();
+        body.resize(200 + (id as usize * 37 + i as usize * 11) % 300, b'-');
+        body
+    };
+    let bodies: Vec<Vec<u8>> = (0..5).map(body).collect();
+    (info(producer, writer, id, bodies.len(), 0), payload(&bodies))
+}
+
+/// What a reader has seen of each writer: the number of the next packet that has not been seen.
+#[derive(Default)]
+struct Seen(HashMap<(u16, u16), u64>);
+
+impl Seen {
+    /// Checks a packet: right sequence, later than the last, and flagged if something between is missing.
+    fn check(&mut self, got: &Got) {
+        let text = String::from_utf8_lossy(&got.bytes);
+        let mut parts = text.split('/');
+        let mut number =
+            || parts.next().and_then(|part| part.parse::<u64>().ok()).expect("a numbered packet");
+        assert_eq!((number(), number()), (got.producer_id.into(), got.writer_id.into()), "of its sequence");
+        let number = number();
+        let next = self.0.entry((got.producer_id, got.writer_id)).or_insert(0);
+        assert!(number >= *next, "{text:.30}: packet {number} after {}", *next - 1);
+        if number == *next {
+            // Nothing of this sequence was lost since its last packet, so no loss may be said.
+            assert_eq!(got.loss, 0, "{text:.30}: a false loss");
+        } else {
+            assert_ne!(got.loss, 0, "{text:.30}: {} packets are missing and nothing is said", number - *next);
+        }
+        *next = number + 1;
+    }
+}
+
+fn commit_all(committer: &mut Committer, chunks: &[(ChunkInfo, Vec<u8>)]) {
+    let mut batch = Batch {
+        chunks: chunks.iter().map(|(info, bytes)| (*info, Source::Borrowed(bytes.as_slice()))).collect(),
+        ..Batch::default()
+    };
+    loop {
+        match committer.commit(&mut batch) {
+            Ok(()) => return,
+            Err(CommitError::HandedBack(_)) => thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn migrate(random: &mut Random) {
+    let cores = core_affinity::get_core_ids().unwrap_or_default();
+    if !cores.is_empty() {
+        core_affinity::set_for_current(cores[random.below(cores.len() as u64) as usize]);
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn migrate(_random: &mut Random) {}
+
+/// One thread's life: some writers of its own, batches of theirs, now and then another CPU, sometimes a death with an announced batch.
+fn live(buffer: &ShardedBuffer, thread: u16, rounds: u32, written: &AtomicU64) {
+    let mut random = Random(u64::from(thread));
+    let mut committer = buffer.committer().unwrap();
+    let mut next_ids = [0u32; 6];
+    for round in 0..rounds {
+        let mut chunks = Vec::new();
+        for _ in 0..1 + random.below(4) {
+            let writer = random.below(6) as usize;
+            chunks.push(chunk(thread, writer as u16 + 1, next_ids[writer]));
+            next_ids[writer] += 1;
+        }
+        written.fetch_add(chunks.len() as u64, Ordering::Relaxed);
+        commit_all(&mut committer, &chunks);
+        if round % 64 == 0 {
+            migrate(&mut random);
+        }
+        if random.one_in(200) {
+            // The thread ends and another one goes on in its name.
+            drop(committer);
+            committer = buffer.committer().unwrap();
+        }
+    }
+}
+
+fn scale() -> u32 {
+    std::env::var("WATERSHED_STRESS_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(400)
+}
+
+fn stress(num_shards: usize, size_bytes: usize, has_workers: bool) -> ShardedBuffer {
+    let buffer = buffer(size_bytes, num_shards, has_workers);
+    let (written, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let seen = Mutex::new(Seen::default());
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut passes = 0;
+            while !is_over.load(Ordering::Acquire) {
+                let mut pass = buffer.read_pass(write_packet);
+                // Every other pass is given up in the middle.
+                let list = match pass.next_pieces(10_000) {
+                    Some(pieces) if passes % 2 == 0 => {
+                        parse(&pieces.iter().flatten().copied().collect::<Vec<u8>>())
+                    }
+                    Some(pieces) => {
+                        let mut list = parse(&pieces.iter().flatten().copied().collect::<Vec<u8>>());
+                        list.extend(drain(&mut pass));
+                        list
+                    }
+                    None => Vec::new(),
+                };
+                drop(pass);
+                let mut seen = seen.lock().unwrap();
+                list.iter().for_each(|got| seen.check(got));
+                passes += 1;
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Acquire) {
+                let copy = buffer.clone_read_only().unwrap();
+                let mut of_copy = HashMap::new();
+                for got in read_all(&copy) {
+                    let text = String::from_utf8_lossy(&got.bytes).into_owned();
+                    let number: u64 = text.split('/').nth(2).unwrap().parse().unwrap();
+                    let last = of_copy.insert((got.producer_id, got.writer_id), number);
+                    assert!(last.is_none_or(|last| last < number), "order in a copy");
+                }
+                copy.check().unwrap();
+                thread::sleep(Duration::from_millis(3));
+            }
+        });
+        let writers: Vec<_> = (1..=6)
+            .map(|thread| {
+                let (buffer, written) = (&buffer, &written);
+                scope.spawn(move || live(buffer, thread, scale(), written))
+            })
+            .collect();
+        writers.into_iter().for_each(|thread| thread.join().unwrap());
+        is_over.store(true, Ordering::Release);
+        reader.join().unwrap();
+    });
+    let mut seen = seen.into_inner().unwrap();
+    read_all(&buffer).iter().for_each(|got| seen.check(got));
+    let ledger = buffer.ledger();
+    assert!(ledger.is_balanced(), "{ledger:?}");
+    assert_eq!(ledger.written.chunks, written.load(Ordering::Relaxed));
+    assert_eq!(ledger.listed.chunks, 0, "everything was read or evicted");
+    assert_eq!(buffer.extracted_bytes(), 0);
+    buffer.check().unwrap();
+    if ledger.overwritten.chunks == 0 {
+        for (key, next) in &seen.0 {
+            assert_eq!(next % 5, 0, "{key:?}: the last chunk came whole");
+        }
+    }
+    buffer
+}
+
+#[test]
+fn nothing_is_lost_when_nothing_is_evicted() {
+    for num_shards in [1, 2, 8] {
+        let buffer = stress(num_shards, 64 << 20, false);
+        assert_eq!(buffer.ledger().overwritten.chunks, 0);
+    }
+}
+
+#[test]
+fn evictions_are_said() {
+    for num_shards in [1, 4] {
+        let buffer = stress(num_shards, 4 << 20, false);
+        assert_eq!(buffer.report().cutting.num_shards, num_shards);
+    }
+}
+
+#[test]
+fn workers_lose_nothing() {
+    stress(4, 64 << 20, true);
+    stress(4, 4 << 20, true);
+}
+
+#[test]
+fn a_shard_that_is_stopped_holds_up_nobody_else() {
+    let buffer = buffer(4 << 20, 4, false);
+    let mut committer = buffer.committer().unwrap();
+    let mut next_ids = [0u32; 12];
+    let mut write = |committer: &mut Committer, writer: usize| {
+        let (info, bytes) = chunk(1, writer as u16 + 1, next_ids[writer]);
+        let committed = committer.commit_chunk(&info, &bytes);
+        next_ids[writer] += u32::from(committed.is_ok());
+        committed
+    };
+    for round in 0..600 {
+        write(&mut committer, round % 12).unwrap();
+    }
+    let before = buffer.shard_stats();
+    let stuck = before.iter().position(|(stats, _)| stats.chunks_written > 0).expect("a shard in use");
+    let stopped = buffer.stop_shard(stuck);
+    // Sixteen batches wait, then those of this shard are handed back; the others' evictions go on, round and round.
+    let mut handed_back = 0;
+    let mut taken = 0;
+    for round in 0..6000 {
+        match write(&mut committer, round % 12) {
+            Ok(()) => taken += 1,
+            Err(CommitError::HandedBack(full)) => {
+                assert_eq!(full.shard, stuck);
+                handed_back += 1;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(handed_back > 0 && taken > 3000, "{handed_back} handed back, {taken} taken");
+    // A read waits for the one that is stopped, and says so.
+    thread::scope(|scope| {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let buffer = &buffer;
+        scope.spawn(move || {
+            let pass = buffer.read_pass(write_packet);
+            sender.send(pass.waits().to_vec()).unwrap();
+        });
+        assert!(receiver.recv_timeout(Duration::from_millis(50)).is_err(), "the read waits");
+        drop(stopped);
+        let waits: Vec<Wait> = receiver.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert!(waits.iter().any(|wait| wait.shard == stuck), "{waits:?}");
+    });
+    let mut seen = Seen::default();
+    read_all(&buffer).iter().for_each(|got| seen.check(got));
+    assert!(buffer.ledger().is_balanced());
+}
