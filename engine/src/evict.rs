@@ -95,7 +95,7 @@ impl TraceBuffer {
         let is_empty = listed.queue.is_empty();
         self.stats.chunks_overwritten += 1;
         self.stats.bytes_overwritten += outer as u64;
-        self.ledger.listed.sub(outer);
+        self.unlist(record.offset(), outer);
         self.ledger.overwritten.add(outer);
         if is_empty && record.sequence != self.pinned {
             self.sequences.release(record.sequence);
@@ -195,6 +195,15 @@ impl TraceBuffer {
         is_lost
     }
 
+    /// A record is listed no more.
+    #[inline]
+    fn unlist(&mut self, offset: usize, outer: usize) {
+        self.ledger.listed.sub(outer);
+        if let Some(extents) = &mut self.space.extents {
+            extents.note_erased(offset);
+        }
+    }
+
     /// Takes the front record out of its sequence, books it, and turns it into padding. Whether its header says so too depends
     /// on whether anybody will see it; the header is not looked at if the caller knows the number of visible bytes.
     #[inline]
@@ -202,10 +211,7 @@ impl TraceBuffer {
         let slot = self.sequences.get(sequence).queue.get(0);
         let record = *self.records.get(slot);
         let outer = self.space.outer_bytes(&self.records, slot);
-        self.ledger.listed.sub(outer);
-        if let Some(extents) = &mut self.space.extents {
-            extents.note_erased(record.offset());
-        }
+        self.unlist(record.offset(), outer);
         let visible_bytes = visible_bytes.unwrap_or_else(|| self.ring.header(record.offset()).visible_bytes);
         let books = match () {
             () if visible_bytes == 0 => &mut self.ledger.empty,

@@ -144,7 +144,8 @@ impl TraceBuffer {
             let slot = self.records.front()?;
             let record = *self.records.get(slot);
             if !record.is_padding() {
-                self.evict_record(slot, &record, 0, false);
+                let outer = self.space.outer_bytes(&self.records, slot);
+                self.evict_record(slot, &record, outer, false);
             }
             self.pop_oldest_record();
         }

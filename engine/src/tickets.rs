@@ -5,7 +5,7 @@
 //! there were committers at once. A read takes the smaller of the next record that is not late and the earliest late one.
 
 use crate::buffer::TraceBuffer;
-use crate::records::{Slot, bit};
+use crate::records::{NONE, Slot, bit};
 
 /// What a shard knows of tickets.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +40,10 @@ impl TraceBuffer {
     /// Takes the oldest record, which is padding, out of the list; a read pass that stands there goes on behind it.
     pub(crate) fn pop_oldest_record(&mut self) {
         let Some(front) = self.records.front() else { return };
+        if self.tickets.is_some() {
+            // The list of late records may still name it.
+            self.records.get_mut(front).sequence = NONE;
+        }
         self.reader.skip(front, self.records.next(front));
         self.records.pop_front();
     }
