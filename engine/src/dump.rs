@@ -58,6 +58,7 @@ impl TraceBuffer {
                 return Err(format!("two records at {}", record.offset()));
             }
         }
+        let in_lists = self.sequences.listed();
         let (mut end, mut cursor_is_boundary) = (0, self.write_offset() == self.used_size_bytes());
         let mut listed = Amount::default();
         for (&offset, &(slot, outer)) in &by_offset {
@@ -70,16 +71,15 @@ impl TraceBuffer {
             self.check_header(record, outer)?;
             if !record.is_padding() {
                 listed.add(outer);
-                let queue = &self.sequences.get(record.sequence).queue;
-                if !(0..queue.len()).any(|index| queue.get(index) == slot) {
-                    return Err(format!("the record at {offset} is in no list"));
+                if !in_lists.contains(&(record.sequence, slot)) {
+                    return Err(format!("the record at {offset} is not in its sequence's list"));
                 }
             }
         }
         if end != self.used_size_bytes() || !cursor_is_boundary {
             return Err(format!("records end at {end}, cursor {}", self.write_offset()));
         }
-        let in_lists: usize = self.sequences.live().map(|sequence| sequence.queue.len()).sum();
+        let in_lists = in_lists.len();
         if in_lists as u64 != listed.chunks || listed != self.ledger.listed || !self.ledger.is_balanced() {
             return Err(format!("{in_lists} records in lists, {listed:?} in the ring, {:?}", self.ledger));
         }

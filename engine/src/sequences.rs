@@ -8,7 +8,7 @@
 //! A sequence moves from the slab to the remembered ones when its last record is erased and back at its next chunk. Records hold the
 //! slab index, so nothing but a commit or a patch looks a key up, and of these the last key is kept.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::hash::KeyState;
 use crate::ids::{ChunkId, LossReasons};
@@ -482,6 +482,13 @@ impl Sequences {
             + self.free.capacity() * 4
             + self.index.capacity() * 9
             + self.remembered.memory_bytes()
+    }
+
+    /// Every record that is listed, with its sequence.
+    pub(crate) fn listed(&self) -> HashSet<(u32, u32)> {
+        let all = self.slab.iter().zip(0..);
+        all.flat_map(|(sequence, n)| (0..sequence.queue.len()).map(move |i| (n, sequence.queue.get(i))))
+            .collect()
     }
 
     /// The sequences that have records.

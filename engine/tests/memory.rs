@@ -1,0 +1,139 @@
+//! What is kept beside the payload stays within its bounds; buffers may be large.
+
+mod support;
+
+use support::{Buffer, chunk};
+use watershed_engine::{
+    BufferConfig, ChunkId, ChunkInfo, FillPolicy, HugePages, ProducerId, TraceBuffer, WriterId,
+};
+
+#[test]
+fn a_hundred_thousand_writers_with_three_lives_each_lose_nothing() {
+    let mut buffer = Buffer::ring(4 << 20);
+    let (mut written, mut read) = (0u64, 0u64);
+    for life in 0..3u32 {
+        for writer in 1..=33_334u32 {
+            let info = ChunkInfo {
+                producer_id_trusted: ProducerId(1),
+                writer_id: WriterId(writer as u16),
+                chunk_id: ChunkId(0),
+                num_fragments: 1,
+                complete: true,
+                ..ChunkInfo::default()
+            };
+            let body = [&[6, b'p'][..], &life.to_le_bytes(), b"."].concat();
+            buffer.0.copy_chunk_untrusted(&info, body.as_slice()).unwrap();
+            buffer.0.end_writer(ProducerId(1), WriterId(writer as u16));
+            written += 1;
+            if writer % 1000 == 0 {
+                read += count_without_loss(&mut buffer);
+            }
+        }
+    }
+    read += count_without_loss(&mut buffer);
+    assert_eq!((written, read), (100_002, 100_002));
+    buffer.checked();
+    // Histograms of 33,334 writers, and 16 bytes and an index for each that is remembered.
+    let kept = buffer.0.metadata_bytes();
+    assert!(kept < 8 << 20, "{kept} bytes");
+    assert_eq!(buffer.0.ledger().forgotten_sequences, 0);
+}
+
+fn count_without_loss(buffer: &mut Buffer) -> u64 {
+    buffer.0.begin_read();
+    let mut packets = 0;
+    while let Some(packet) = buffer.0.read_next() {
+        assert!(packet.loss.is_empty(), "a false loss: {}", packet.loss);
+        packets += 1;
+    }
+    packets
+}
+
+#[test]
+fn ended_producers_leave_nothing_behind() {
+    let mut buffer = Buffer::ring(64 << 10);
+    let mut kept = Vec::new();
+    for producer in 1..=3000u16 {
+        for writer in 1..=20 {
+            buffer
+                .0
+                .copy_chunk_untrusted(
+                    &chunk(writer, 0).of_producer(producer, 5).whole("a").info,
+                    b"\x01a".as_slice(),
+                )
+                .unwrap();
+        }
+        assert_eq!(count_without_loss(&mut buffer), 20);
+        buffer.0.end_producer(ProducerId(producer));
+        if producer % 1000 == 0 {
+            // Histograms stay: readers want to know the writers that are gone.
+            kept.push(buffer.0.metadata_bytes() as i64);
+        }
+    }
+    let growth = (kept[2] - kept[1]) / 20_000;
+    assert!(growth < 80, "{growth} bytes for each sequence that is gone");
+}
+
+#[test]
+fn metadata_of_ordinary_chunks_is_about_two_percent() {
+    let mut buffer = Buffer::ring(16 << 20);
+    let mut id = 0;
+    while buffer.0.stats().write_wrap_count < 3 {
+        let ordinary = (0..10).fold(chunk(1, id), |chunk, _| chunk.whole(&"x".repeat(265)));
+        buffer.0.copy_chunk_untrusted(&ordinary.info, ordinary.bytes.as_slice()).unwrap();
+        id += 1;
+    }
+    let share = buffer.0.metadata_bytes() as f64 / (16 << 20) as f64;
+    println!("metadata of ordinary chunks: {:.2}%", share * 100.0);
+    assert!(share < 0.025, "{share}");
+}
+
+/// Chunks without a fragment take 16 bytes; chunks whose fragments are as small as sizes are kept for take the most sizes.
+#[test]
+fn metadata_of_hostile_chunks_is_bounded() {
+    for (name, hostile, bound) in [
+        ("empty", chunk(1, 0), 1.6),
+        ("one byte", chunk(1, 0).whole(""), 1.0),
+        ("dense", (0..100).fold(chunk(1, 0), |chunk, _| chunk.whole("")), 0.5),
+        (
+            "as dense as sizes are kept",
+            (0..100).fold(chunk(1, 0), |chunk, _| chunk.whole(&"x".repeat(31))),
+            0.2,
+        ),
+    ] {
+        let mut buffer = Buffer::ring(4 << 20);
+        let mut id = 0;
+        while buffer.0.stats().write_wrap_count < 3 {
+            let info = ChunkInfo { chunk_id: ChunkId(id), ..hostile.info };
+            buffer.0.copy_chunk_untrusted(&info, hostile.bytes.as_slice()).unwrap();
+            id += 1;
+        }
+        let share = buffer.0.metadata_bytes() as f64 / (4 << 20) as f64;
+        println!("metadata of {name} chunks: {:.1}%", share * 100.0);
+        assert!(share < bound, "{name}: {share}");
+    }
+}
+
+/// Only the pages that are touched are used, so this needs little memory.
+#[test]
+fn a_buffer_of_more_than_4_gib_is_addressed_to_its_end() {
+    let size = (4usize << 30) + (64 << 10);
+    let config = BufferConfig { size_bytes: size, policy: FillPolicy::Discard, huge_pages: HugePages::No };
+    let mut buffer = Buffer(TraceBuffer::create(&config).unwrap());
+    assert_eq!(buffer.0.size_bytes(), size);
+    // Scraped chunks reserve their whole size and write only what is visible of it.
+    let scraped = chunk(1, 0).whole("a").scraped(65535);
+    let mut id = 0;
+    while !buffer.0.is_sealed() {
+        let info = ChunkInfo { chunk_id: ChunkId(id), ..scraped.info };
+        buffer.0.copy_chunk_untrusted(&info, scraped.bytes.as_slice()).unwrap();
+        id += 1;
+    }
+    assert!(buffer.0.used_size_bytes() > 4 << 30);
+    let last = id - 2;
+    let done = chunk(1, last).whole("a").whole("the end");
+    buffer.0.copy_chunk_untrusted(&done.info, done.bytes.as_slice()).unwrap();
+    let offset = buffer.0.used_size_bytes() - 65552 + 16;
+    assert_eq!(buffer.0.ring()[offset..offset + 10], *b"\x01a\x07the end");
+    buffer.checked();
+}
