@@ -1,5 +1,7 @@
 //! The kernels of one level, as functions.
 
+use crate::decode::{Field, FieldError, FieldLengths, VarintError, Varints};
+use crate::fields::{Rules, Scan, Violation};
 use crate::level::{self, Level};
 use crate::walk::{self, Job, Span, Walk};
 
@@ -19,6 +21,9 @@ macro_rules! at_level {
             // SAFETY: as above.
             #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
             Level::Avx2 => unsafe { crate::x86_64::avx2::$function($($argument),*) },
+            // SAFETY: as above.
+            #[cfg(all(feature = "intrinsics", target_arch = "aarch64"))]
+            Level::Neon => unsafe { crate::aarch64::neon::$function($($argument),*) },
             // SAFETY: every processor can run it; the rest is up to the caller of this macro.
             _ => unsafe { crate::scalar::$function($($argument),*) },
         }
@@ -65,5 +70,44 @@ impl Kernels {
     #[inline]
     pub fn walk_many(self, jobs: &mut [Job<'_>]) {
         at_level!(self.0, walk_many(jobs))
+    }
+
+    /// As [`decode::varint`](crate::decode::varint).
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn varint(self, bytes: &[u8]) -> Result<(u64, usize), VarintError> {
+        at_level!(self.0, varint(bytes))
+    }
+
+    /// As [`decode::varints`](crate::decode::varints).
+    #[inline]
+    pub fn varints(self, bytes: &[u8], values: &mut [u64]) -> Varints {
+        at_level!(self.0, varints(bytes, values))
+    }
+
+    /// As [`decode::field`](crate::decode::field).
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn field(self, bytes: &[u8]) -> Result<Field, FieldError> {
+        at_level!(self.0, field(bytes))
+    }
+
+    /// As [`decode::field_lengths`](crate::decode::field_lengths).
+    #[inline]
+    pub fn field_lengths(self, bytes: &[u8], fields: &mut [Field]) -> FieldLengths {
+        at_level!(self.0, field_lengths(bytes, fields))
+    }
+
+    /// As [`fields::scan`](crate::fields::scan()).
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn scan(self, slices: &[&[u8]], rules: &Rules) -> Result<Scan, Violation> {
+        at_level!(self.0, scan(slices, rules))
     }
 }

@@ -8,11 +8,21 @@
 //! | [`walk`](mod@walk) | where does each `[varint size][body]` fragment of a chunk begin, and why does the row of them end? |
 //! | [`decode`] | what are the values of these varints, how long are these protobuf fields? |
 //! | [`fields`] | is this packet, cut into slices, well-formed, and does it hold reserved fields? |
+//!
+//! Each function has a naive twin, which is the oracle of the tests and the plain loop of the measurements, a
+//! portable version without intrinsics, and versions for AVX2, AVX-512 and NEON where those won. The
+//! [`level`] is detected once; the environment can name another. `docs/simd.md` says what each version does, what won, what
+//! lost and by how much. Without the feature `intrinsics` only the portable versions are built.
 #![warn(missing_docs)]
 
+#[cfg(all(feature = "intrinsics", target_arch = "aarch64"))]
+mod aarch64;
 #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
 mod x86_64;
 
+#[doc(hidden)]
+pub mod bench;
+mod bytes;
 pub mod decode;
 pub mod fields;
 mod kernels;

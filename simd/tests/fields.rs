@@ -1,6 +1,9 @@
-//! Hand-written answers for the field scan, in one slice and cut at every byte.
+//! The field scan: hand-written answers, in one slice and cut at every byte, and every level against the oracle.
 
-use watershed_simd::fields::{Rules, Scan, Violation, ViolationKind, WireType, scan};
+mod common;
+
+use common::{Random, cases, levels, push_varint, small};
+use watershed_simd::fields::{Rules, Scan, Violation, ViolationKind, WireType, naive, scan};
 
 fn rules() -> Rules {
     Rules::new()
@@ -11,15 +14,19 @@ fn rules() -> Rules {
 
 /// The answer for the packet in one piece; cut in two and three pieces the answer must be the same.
 fn scan_cut(packet: &[u8]) -> Result<Scan, Violation> {
-    let whole = scan(&[packet], &rules());
+    let whole = naive::scan(&[packet], &rules());
+    let cuts = |slices: &[&[u8]]| {
+        for kernels in levels() {
+            assert_eq!(kernels.scan(slices, &rules()), whole, "{}: {slices:02x?}", kernels.level());
+        }
+        assert_eq!(naive::scan(slices, &rules()), whole, "{slices:02x?}");
+        assert_eq!(scan(slices, &rules()), whole, "{slices:02x?}");
+    };
+    cuts(&[packet]);
     for i in 0..=packet.len() {
-        assert_eq!(scan(&[&packet[..i], &packet[i..]], &rules()), whole, "cut at {i}: {packet:02x?}");
+        cuts(&[&packet[..i], &packet[i..]]);
         for j in i..=packet.len() {
-            assert_eq!(
-                scan(&[&packet[..i], &packet[i..j], &[], &packet[j..]], &rules()),
-                whole,
-                "{i}, {j}: {packet:02x?}"
-            );
+            cuts(&[&packet[..i], &packet[i..j], &[], &packet[j..]]);
         }
     }
     whole
@@ -149,4 +156,114 @@ fn reserved_wins_over_an_expectation() {
     let rules = Rules::new().reserve([8]).expect_wire_type(8, WireType::Varint);
     assert_eq!(scan(&[&[0x40, 1]], &rules), bad(ViolationKind::Reserved, 0, 8));
     assert!(format!("{rules:?}").contains("(8, 0)"));
+}
+
+/// A packet of fields of all kinds, sometimes damaged.
+fn any_packet(random: &mut Random) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..random.below(12) {
+        let numbers = if random.below(8) == 0 { 10 } else { 7 };
+        let number = [8, 11, 12, 58, 300, 4000, 9, 3, 10, 0][random.below(numbers)];
+        let wire_types = if random.below(16) == 0 { 8 } else { 6 };
+        let wire_type = match number {
+            8 => 0,
+            4000 => 5,
+            _ => [0, 1, 2, 5, 2, 0, 3, 7][random.below(wire_types)],
+        };
+        push_varint(&mut bytes, number << 3 | wire_type, [1, 1, 1, 4][random.below(4)]);
+        match wire_type {
+            0 => {
+                let length = random.range(1, 10);
+                push_varint(&mut bytes, random.next() >> (64 - (7 * length).min(64)).min(63), length);
+            }
+            1 => bytes.extend([random.next() as u8; 8]),
+            2 => {
+                let length = [random.below(20), random.below(300)][random.below(2)];
+                push_varint(&mut bytes, length as u64, [1, 1, 4, 9][random.below(4)]);
+                bytes.extend((0..length).map(|_| 0xa5));
+            }
+            _ => bytes.extend([random.next() as u8; 4]),
+        }
+    }
+    match random.below(6) {
+        0 => bytes.truncate(random.below(bytes.len() + 1)),
+        1 if !bytes.is_empty() => {
+            let at = random.below(bytes.len());
+            bytes[at] = random.next() as u8;
+        }
+        2 => bytes.extend([0xff; 12]),
+        _ => {}
+    }
+    bytes
+}
+
+fn cut_at_random<'a>(random: &mut Random, mut bytes: &'a [u8]) -> Vec<&'a [u8]> {
+    let mut slices = Vec::new();
+    while !bytes.is_empty() && random.below(4) != 0 {
+        let (slice, rest) = bytes.split_at(random.below(bytes.len() + 1));
+        slices.push(slice);
+        bytes = rest;
+    }
+    slices.push(bytes);
+    slices
+}
+
+#[test]
+fn random_packets() {
+    let (kernels, rules) = (levels(), rules());
+    let mut clean = 0;
+    for seed in 0..cases(20_000) {
+        let mut random = Random::new(seed);
+        let packet = any_packet(&mut random);
+        let slices = cut_at_random(&mut random, &packet);
+        let answer = naive::scan(&slices, &rules);
+        clean += u64::from(answer.is_ok());
+        for kernels in &kernels {
+            assert_eq!(kernels.scan(&slices, &rules), answer, "{}: {slices:02x?}", kernels.level());
+        }
+    }
+    let all = cases(20_000);
+    assert!(
+        (all / 4..all * 3 / 4).contains(&clean),
+        "both answers must be common: {clean} of {all} are clean"
+    );
+}
+
+/// Every packet of up to four bytes over the bytes that matter.
+#[test]
+fn exhaustive_short_packets() {
+    const ALPHABET: [u8; 11] = [0x00, 0x01, 0x02, 0x18, 0x40, 0x5a, 0x5d, 0x59, 0x80, 0x5b, 0xff];
+    let (kernels, rules) = (levels(), rules());
+    for len in 0..=if small() { 3 } else { 5u32 } {
+        for mut n in 0..ALPHABET.len().pow(len) {
+            let mut packet = [0x5a, 1, 0, 0x58, 0x82, 0, 0, 0, 0, 0];
+            for byte in &mut packet[5..5 + len as usize] {
+                *byte = ALPHABET[n % ALPHABET.len()];
+                n /= ALPHABET.len();
+            }
+            for packet in [&packet[5..5 + len as usize], &packet[..5 + len as usize]] {
+                let answer = naive::scan(&[packet], &rules);
+                for kernels in &kernels {
+                    assert_eq!(kernels.scan(&[packet], &rules), answer, "{}: {packet:02x?}", kernels.level());
+                }
+            }
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn nothing_is_touched_outside() {
+    let rules = rules();
+    let (mut below, mut above) = (common::Guarded::new(8 << 10), common::Guarded::new(8 << 10));
+    for seed in 0..cases(3000) {
+        let mut random = Random::new(seed);
+        let packet = any_packet(&mut random);
+        let (first, second) = packet.split_at(random.below(packet.len() + 1));
+        let answer = naive::scan(&[&packet], &rules);
+        let slices = [above.at_end(first), below.at_start(second)];
+        for kernels in levels() {
+            assert_eq!(kernels.scan(&slices, &rules), answer, "{}, seed {seed}", kernels.level());
+        }
+    }
 }

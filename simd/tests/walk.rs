@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Random, levels, push_varint};
+use common::{Random, cases, levels, push_varint, small};
 use watershed_simd::Kernels;
 use watershed_simd::walk::{DROP_MARKER, Job, Span, Stop, Walk, naive, placed, walk, walk_raw};
 
@@ -119,7 +119,7 @@ fn exhaustive_short_inputs() {
         &[0, 1, 7, 0, 0, 2, 7, 7, 0, 0, 0, 0, 0, 0],
         &[0x81, 0, 7, 0x80, 0, 0x82, 0x80, 0, 7, 7, 0x80, 0, 0x80, 0],
     ];
-    for len in 0..=5u32 {
+    for len in 0..=if small() { 3 } else { 5u32 } {
         for n in 0..ALPHABET.len().pow(len) {
             let mut rest = n;
             let tail: Vec<u8> = (0..len)
@@ -183,7 +183,7 @@ fn chunk(random: &mut Random) -> (Vec<u8>, usize) {
 #[test]
 fn random_chunks() {
     let kernels = levels();
-    for seed in 0..3000 {
+    for seed in 0..cases(3000) {
         let mut random = Random::new(seed);
         let (bytes, limit) = chunk(&mut random);
         check(&kernels, &bytes, limit);
@@ -193,7 +193,7 @@ fn random_chunks() {
 #[test]
 fn random_batches() {
     let kernels = levels();
-    for seed in 0..400 {
+    for seed in 0..cases(400) {
         let mut random = Random::new(seed);
         let chunks: Vec<_> = (0..random.below(50)).map(|_| chunk(&mut random)).collect();
         check_many(&kernels, &chunks);
@@ -216,7 +216,7 @@ fn batches_of_tiny_and_of_no_chunks() {
 #[test]
 fn random_bytes() {
     let kernels = levels();
-    for seed in 0..20_000 {
+    for seed in 0..cases(20_000) {
         let mut random = Random::new(seed);
         let mask = [0xff, 0x7f, 0x3f, 0x0f, 0x83][random.below(5)];
         let bytes: Vec<u8> = (0..random.below(700)).map(|_| random.next() as u8 & mask).collect();
@@ -232,7 +232,7 @@ fn nothing_is_touched_outside() {
     let mut below = Guarded::new(32 << 10);
     let mut above = Guarded::new(32 << 10);
     let mut slots = Guarded::new(16 << 10);
-    for seed in 0..2000 {
+    for seed in 0..cases(2000) {
         let mut random = Random::new(seed);
         let (bytes, limit) = chunk(&mut random);
         let bytes = &bytes[..bytes.len().min(32 << 10)];
@@ -253,7 +253,7 @@ fn batches_touch_nothing_outside() {
     use common::Guarded;
     let mut memory: Vec<(Guarded, Guarded)> =
         (0..34).map(|_| (Guarded::new(32 << 10), Guarded::new(16 << 10))).collect();
-    for seed in 0..60 {
+    for seed in 0..cases(60) {
         let mut random = Random::new(seed);
         let chunks: Vec<_> = (0..memory.len()).map(|_| chunk(&mut random)).collect();
         for kernels in levels() {

@@ -3,6 +3,7 @@
 //! A new suite is one file here, with a function that lists its workloads, and one line in [`all`].
 
 pub mod engine;
+pub mod simd;
 
 use crate::machine::Machine;
 use crate::measure::{Options, WrongAnswer};
@@ -43,7 +44,7 @@ impl Workload {
 
 /// Every suite there is.
 pub fn all() -> Vec<Suite> {
-    vec![engine::suite()]
+    vec![engine::suite(), simd::suite()]
 }
 
 /// Runs the workloads of `suite` whose names contain `filter`; `progress` is told each name before it starts.

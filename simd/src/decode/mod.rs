@@ -3,8 +3,12 @@
 //! A varint is 1 to 10 bytes of seven bits each, lowest group first; a set high bit says that another byte follows. Redundant
 //! forms (`80 00` for 0) are accepted, and of a tenth byte only the lowest bit counts, as in protobuf's own parsers.
 
+pub(crate) mod many;
 pub mod naive;
+pub(crate) mod one;
 
+use crate::Kernels;
+use crate::bytes::Word;
 use crate::fields::WireType;
 
 /// The longest varint: ten groups of seven bits hold 64 bits.
@@ -90,28 +94,34 @@ pub struct FieldLengths {
 
 /// Decodes the varint at the start of `bytes`: its value and its length, 1 to 10 bytes.
 ///
+/// This is the portable version for every level: asking which one to use would cost more than a better one saves.
+///
 /// # Errors
 /// [`VarintError`] says what is wrong with the bytes.
+#[inline]
 pub fn varint(bytes: &[u8]) -> Result<(u64, usize), VarintError> {
-    naive::varint(bytes)
+    one::varint::<Word>(bytes)
 }
 
 /// Decodes consecutive varints into `values` until those are full, the bytes end, or a varint is malformed.
 ///
 /// Places of `values` behind [`Varints::values`] may be overwritten with anything.
+#[inline]
 pub fn varints(bytes: &[u8], values: &mut [u64]) -> Varints {
-    naive::varints(bytes, values)
+    Kernels::chosen().varints(bytes, values)
 }
 
-/// The extent of the protobuf field at the start of `bytes`; the whole of it must be there.
+/// The extent of the protobuf field at the start of `bytes`; the whole of it must be there. Portable, as [`varint`].
 ///
 /// # Errors
 /// [`FieldError`] says what is wrong, tested in the order of the bytes: tag, number, wire type, length, value.
+#[inline]
 pub fn field(bytes: &[u8]) -> Result<Field, FieldError> {
-    naive::field(bytes)
+    one::field::<Word>(bytes)
 }
 
 /// The extents of consecutive protobuf fields, until `fields` are full, the bytes end, or a field is malformed.
+#[inline]
 pub fn field_lengths(bytes: &[u8], fields: &mut [Field]) -> FieldLengths {
-    naive::field_lengths(bytes, fields)
+    Kernels::chosen().field_lengths(bytes, fields)
 }

@@ -5,6 +5,9 @@
 
 pub mod naive;
 mod rules;
+pub(crate) mod scan;
+
+use crate::Kernels;
 
 pub use rules::{Rules, WireType};
 
@@ -51,6 +54,7 @@ pub struct Scan {
 ///
 /// # Errors
 /// The first [`Violation`].
+#[inline]
 pub fn scan(slices: &[&[u8]], rules: &Rules) -> Result<Scan, Violation> {
-    naive::scan(slices, rules)
+    Kernels::chosen().scan(slices, rules)
 }

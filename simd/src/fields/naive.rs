@@ -68,6 +68,18 @@ impl<'a> Cursor<'a> {
         self.current.is_empty()
     }
 
+    /// What is left of the slice that the place is in.
+    pub(super) fn current(&self) -> &'a [u8] {
+        self.current
+    }
+
+    /// Moves on by `bytes`, which are not more than are left of this slice.
+    pub(super) fn skip_here(&mut self, bytes: usize) {
+        self.current = &self.current[bytes..];
+        self.offset_bytes += bytes;
+        self.settle();
+    }
+
     /// Moves past empty slices.
     fn settle(&mut self) {
         while self.current.is_empty() {

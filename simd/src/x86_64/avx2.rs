@@ -8,6 +8,9 @@
 use std::arch::x86_64::*;
 
 use super::Bmi2;
+use crate::bytes::Bytes;
+use crate::decode::{self, Field, FieldError, FieldLengths, VarintError, Varints};
+use crate::fields::{self, Rules, Scan, Violation};
 use crate::walk::lanes::Lanes;
 use crate::walk::pairs::NoPairs;
 use crate::walk::{Job, Span, Walk, many, one};
@@ -31,6 +34,66 @@ pub(crate) unsafe fn walk_many(jobs: &mut [Job<'_>]) {
         } else {
             many::walk::<U32x8, 2>(jobs, walk);
         }
+    }
+}
+
+/// # Safety
+/// The processor has the level.
+#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx2")]
+pub(crate) unsafe fn varint(bytes: &[u8]) -> Result<(u64, usize), VarintError> {
+    decode::one::varint::<Window>(bytes)
+}
+
+/// # Safety
+/// The processor has the level.
+#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx2")]
+pub(crate) unsafe fn varints(bytes: &[u8], values: &mut [u64]) -> Varints {
+    // SAFETY: the caller's promise.
+    unsafe { decode::many::varints::<Window>(bytes, values) }
+}
+
+/// # Safety
+/// The processor has the level.
+#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx2")]
+pub(crate) unsafe fn field(bytes: &[u8]) -> Result<Field, FieldError> {
+    decode::one::field::<Window>(bytes)
+}
+
+/// # Safety
+/// The processor has the level.
+#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx2")]
+pub(crate) unsafe fn field_lengths(bytes: &[u8], fields: &mut [Field]) -> FieldLengths {
+    decode::one::field_lengths::<Window>(bytes, fields)
+}
+
+/// # Safety
+/// The processor has the level.
+#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx2")]
+pub(crate) unsafe fn scan(slices: &[&[u8]], rules: &Rules) -> Result<Scan, Violation> {
+    // SAFETY: the caller's promise.
+    unsafe { fields::scan::scan::<Window>(slices, rules) }
+}
+
+/// A window of 64 bytes in two registers.
+struct Window;
+
+impl Bytes for Window {
+    const WINDOW_BYTES: usize = 64;
+
+    #[inline(always)]
+    unsafe fn stops(at: *const u8) -> u64 {
+        // SAFETY: the caller's window; the processor has the level.
+        unsafe {
+            let low = _mm256_movemask_epi8(_mm256_loadu_si256(at.cast())) as u32;
+            let high = _mm256_movemask_epi8(_mm256_loadu_si256(at.add(32).cast())) as u32;
+            !(u64::from(low) | u64::from(high) << 32)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn compact(word: u64, mask: u64) -> u64 {
+        // SAFETY: the processor has the level.
+        unsafe { _pext_u64(word, mask) }
     }
 }
 

@@ -9,6 +9,9 @@
 use std::arch::x86_64::*;
 
 use super::Bmi2;
+use crate::bytes::Bytes;
+use crate::decode::{self, Field, FieldError, FieldLengths, VarintError, Varints};
+use crate::fields::{self, Rules, Scan, Violation};
 use crate::walk::lanes::Lanes;
 use crate::walk::one::Place;
 use crate::walk::pairs::{self, Pairs};
@@ -35,6 +38,62 @@ pub(crate) unsafe fn walk_many(jobs: &mut [Job<'_>]) {
         } else {
             many::walk::<U32x16, 2>(jobs, walk);
         }
+    }
+}
+
+/// # Safety
+/// The processor has the level.
+#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx2,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vpopcntdq")]
+pub(crate) unsafe fn varint(bytes: &[u8]) -> Result<(u64, usize), VarintError> {
+    decode::one::varint::<Window>(bytes)
+}
+
+/// # Safety
+/// The processor has the level.
+#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx2,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vpopcntdq")]
+pub(crate) unsafe fn varints(bytes: &[u8], values: &mut [u64]) -> Varints {
+    // SAFETY: the caller's promise.
+    unsafe { decode::many::varints::<Window>(bytes, values) }
+}
+
+/// # Safety
+/// The processor has the level.
+#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx2,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vpopcntdq")]
+pub(crate) unsafe fn field(bytes: &[u8]) -> Result<Field, FieldError> {
+    decode::one::field::<Window>(bytes)
+}
+
+/// # Safety
+/// The processor has the level.
+#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx2,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vpopcntdq")]
+pub(crate) unsafe fn field_lengths(bytes: &[u8], fields: &mut [Field]) -> FieldLengths {
+    decode::one::field_lengths::<Window>(bytes, fields)
+}
+
+/// # Safety
+/// The processor has the level.
+#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx2,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vpopcntdq")]
+pub(crate) unsafe fn scan(slices: &[&[u8]], rules: &Rules) -> Result<Scan, Violation> {
+    // SAFETY: the caller's promise.
+    unsafe { fields::scan::scan::<Window>(slices, rules) }
+}
+
+/// A window of 64 bytes in one register.
+struct Window;
+
+impl Bytes for Window {
+    const WINDOW_BYTES: usize = 64;
+
+    #[inline(always)]
+    unsafe fn stops(at: *const u8) -> u64 {
+        // SAFETY: the caller's window; the processor has the level.
+        unsafe { !_mm512_movepi8_mask(_mm512_loadu_si512(at.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn compact(word: u64, mask: u64) -> u64 {
+        // SAFETY: the processor has the level.
+        unsafe { _pext_u64(word, mask) }
     }
 }
 

@@ -2,16 +2,31 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
 #![allow(clippy::allow_attributes, reason = "an expectation would fail where everything is used")]
 
+use std::sync::OnceLock;
 use watershed_simd::{Kernels, Level};
 
 /// The kernels of every level that can run here. Under `WATERSHED_SIMD_REQUIRE=avx512` (or another name) it is an error if that
 /// level cannot: so that a check that means to test a level does not pass by leaving it out.
 pub fn levels() -> Vec<Kernels> {
-    if let Ok(name) = std::env::var("WATERSHED_SIMD_REQUIRE") {
-        let level = Level::from_name(&name).unwrap_or_else(|| panic!("no level {name}"));
-        assert!(level.is_available(), "level {name} cannot run here");
-    }
-    Level::available().map(|level| Kernels::at(level).expect("available")).collect()
+    static LEVELS: OnceLock<Vec<Kernels>> = OnceLock::new();
+    let levels = LEVELS.get_or_init(|| {
+        if let Ok(name) = std::env::var("WATERSHED_SIMD_REQUIRE") {
+            let level = Level::from_name(&name).unwrap_or_else(|| panic!("no level {name}"));
+            assert!(level.is_available(), "level {name} cannot run here");
+        }
+        Level::available().map(|level| Kernels::at(level).expect("available")).collect()
+    });
+    levels.clone()
+}
+
+/// Whether the tests run where everything takes thirty times as long: `WATERSHED_TEST_SMALL` is set.
+pub fn small() -> bool {
+    std::env::var_os("WATERSHED_TEST_SMALL").is_some()
+}
+
+/// How many cases to try of `full`.
+pub fn cases(full: u64) -> u64 {
+    if small() { full.div_ceil(20) } else { full }
 }
 
 /// A small generator, the same everywhere: xorshift64*.

@@ -1,0 +1,3 @@
+//! aarch64: every processor of it has NEON.
+
+pub(crate) mod neon;
