@@ -207,8 +207,8 @@ pub fn read(chunks: &BTreeMap<u32, Chunk>) -> Vec<Read> {
             packet.extend_from_slice(body);
             if i == last && chunk.flags.contains(ChunkFlags::LAST_CONTINUES) {
                 open = Some(packet);
-            } else if !(packet.is_empty() && i == last && i > 0) {
-                // An empty last fragment fills the slot that was counted in advance.
+            } else if !packet.is_empty() {
+                // An empty fragment fills the slot that was counted in advance; an empty packet looks the same.
                 packets.push(Read { bytes: packet, cut_before: std::mem::take(&mut cut) });
             }
         }
