@@ -1,7 +1,7 @@
 //! What one event costs the thread that writes it: into the in-process service with a ring of 64 MiB.
 //!
 //! `cargo bench -p watershed-client` prints nanoseconds of wall time for one event, over all threads; with `-- FILTER`
-//! only some. As a test it runs a few events and checks that they arrive.
+//! only some, with `-- --batch-ms=N` chunks wait so long for others before they are committed. As a test it runs a few events and checks that they arrive.
 
 use std::sync::{Arc, Barrier, mpsc};
 use std::time::{Duration, Instant};
@@ -42,9 +42,13 @@ impl DataSource for Idle {
 }
 
 /// A backend with one session and writers for its threads.
-fn start(policy: i32) -> (InProcess, Session, Vec<TraceWriter>) {
+fn start(policy: i32, batch: Option<Duration>) -> (InProcess, Session, Vec<TraceWriter>) {
     let (sender, writers) = mpsc::channel();
-    let backend = InProcess::new(InProcessOptions::default()).expect("a backend");
+    let mut options = InProcessOptions::default();
+    if let Some(batch) = batch {
+        options.producer.arbiter.batch_commits_duration = batch;
+    }
+    let backend = InProcess::new(options).expect("a backend");
     backend.register(Box::new(Writers(sender)));
     let source = DataSourceConfig {
         name: Some("bench".to_owned()),
@@ -86,8 +90,14 @@ const EVENTS: [(&str, Event); 4] = [
 ];
 
 /// Nanoseconds of wall time for an event, and how many of them were dropped.
-fn lap(event: Event, threads: usize, events_per_thread: u64, policy: i32) -> (f64, u64) {
-    let (backend, session, mut writers) = start(policy);
+fn lap(
+    event: Event,
+    threads: usize,
+    events_per_thread: u64,
+    policy: i32,
+    batch: Option<Duration>,
+) -> (f64, u64) {
+    let (backend, session, mut writers) = start(policy, batch);
     writers.truncate(threads);
     let barrier = Arc::new(Barrier::new(threads + 1));
     let workers: Vec<_> = writers
@@ -117,11 +127,13 @@ fn lap(event: Event, threads: usize, events_per_thread: u64, policy: i32) -> (f6
 fn main() {
     let measure = std::env::args().any(|arg| arg == "--bench");
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
+    let batch_ms = std::env::args().find_map(|arg| arg.strip_prefix("--batch-ms=")?.parse().ok());
+    let batch = batch_ms.map(Duration::from_millis);
     let (laps, events) = if measure { (9, 400_000) } else { (1, 1000) };
     println!("{:<28} {:>7} {:>9} {:>9} {:>9}", "event", "threads", "ns, best", "median", "dropped");
     for (name, event) in EVENTS.into_iter().filter(|(name, _)| name.contains(&filter)) {
         for (threads, policy) in [(1, 1), (2, 1), (2, 3)] {
-            let mut runs: Vec<_> = (0..laps).map(|_| lap(event, threads, events, policy)).collect();
+            let mut runs: Vec<_> = (0..laps).map(|_| lap(event, threads, events, policy, batch)).collect();
             runs.sort_by(|a, b| a.0.total_cmp(&b.0));
             let dropped: u64 = runs.iter().map(|run| run.1).sum();
             assert!(policy != 3 || dropped == 0, "writers that wait lose nothing");

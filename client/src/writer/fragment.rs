@@ -3,7 +3,7 @@
 use watershed_smb::{ChunkFlags, ChunkHeader, MAX_FRAGMENTS_WRITTEN, WriteChunk};
 
 use super::patches::PatchList;
-use super::varint::{DROPPED, MAX_SIZE, redundant};
+use super::varint::{DROPPED, MAX_SIZE, MAX_VARINT_BYTES, redundant};
 use crate::arbiter::{ExhaustedPolicy, Returned, Shared};
 use crate::endpoint::Done;
 use crate::sync::Arc;
@@ -14,6 +14,8 @@ const SIZE_FIELD_BYTES: usize = 4;
 const MIN_PACKET_ROOM_BYTES: usize = SIZE_FIELD_BYTES + 8;
 /// Sizes below this get a size field of one byte.
 const COMPACT_BELOW: usize = 127;
+/// A tag and a number, each at its longest.
+pub(super) const MAX_FIELD_BYTES: usize = 2 * MAX_VARINT_BYTES;
 /// From this length on bytes go straight to shared memory instead of through the image.
 const DIRECT_FROM_BYTES: usize = 512;
 
@@ -206,10 +208,26 @@ impl Core {
 
     // --- bytes of the current packet
 
+    /// Appends a field that is at most [`MAX_FIELD_BYTES`] long: `put` writes it and returns its length. Where there is
+    /// room for the longest one it is written in its place.
+    #[inline]
+    pub(super) fn append_field(&mut self, put: impl FnOnce(&mut [u8; MAX_FIELD_BYTES]) -> usize) {
+        let place = self.image[..self.capacity].get_mut(self.position..);
+        if let Some(place) = place.and_then(|place| place.first_chunk_mut()) {
+            let len = put(place);
+            self.position += len;
+            self.body_bytes += len as u64;
+        } else {
+            let mut bytes = [0; MAX_FIELD_BYTES];
+            let len = put(&mut bytes);
+            self.append(&bytes[..len]);
+        }
+    }
+
     #[inline]
     pub(super) fn append(&mut self, bytes: &[u8]) {
-        if bytes.len() <= self.capacity - self.position && bytes.len() < DIRECT_FROM_BYTES && !self.discarding
-        {
+        // No room at all while discarding: there is no chunk then.
+        if bytes.len() <= self.capacity - self.position && bytes.len() < DIRECT_FROM_BYTES {
             self.image[self.position..self.position + bytes.len()].copy_from_slice(bytes);
             self.position += bytes.len();
             self.body_bytes += bytes.len() as u64;
@@ -327,11 +345,11 @@ impl Core {
     fn end_last_fragment(&mut self) {
         let size = self.fragment_body_bytes();
         if size < COMPACT_BELOW && self.fragment_start >= self.synced {
-            self.compact(self.fragment_start, size as u8);
+            self.sync_compact(size as u8);
         } else {
             self.overwrite(self.fragment_start, redundant(size as u32));
+            self.sync();
         }
-        self.sync();
         let full = self.capacity - self.position < MIN_PACKET_ROOM_BYTES;
         let Some(current) = &mut self.current else { return };
         if full || current.fragments >= MAX_FRAGMENTS_WRITTEN {
@@ -458,6 +476,20 @@ impl Core {
                 &self.image[self.synced..self.position],
             );
         }
+        self.synced = self.position;
+    }
+
+    /// Copies the current fragment, whose body has `size` bytes, with a size field of one byte. In the image the byte
+    /// lies right before the body; there nothing has to move, since the image is not read again behind `synced`.
+    fn sync_compact(&mut self, size: u8) {
+        debug_assert_eq!(self.fragment_start, self.synced);
+        let from = self.fragment_start + SIZE_FIELD_BYTES - 1;
+        self.image[from] = size;
+        if let Some(current) = &self.current {
+            let bytes = &self.image[from..self.position];
+            self.arbiter.smb().write_payload(&current.chunk, self.fragment_start, bytes);
+        }
+        self.position -= SIZE_FIELD_BYTES - 1;
         self.synced = self.position;
     }
 

@@ -1,7 +1,7 @@
 //! Messages that are written field by field.
 
 use super::fragment::Core;
-use super::varint::{MAX_VARINT_BYTES, put};
+use super::varint::put;
 
 const VARINT: u64 = 0;
 const FIXED64: u64 = 1;
@@ -28,20 +28,21 @@ impl<'w> MessageWriter<'w> {
     /// A tag and a number.
     fn tag_and(&mut self, field: u32, wire_type: u64, value: u64) {
         if let Some(core) = &mut self.core {
-            let mut bytes = [0; 2 * MAX_VARINT_BYTES];
-            let tag = put(&mut bytes, u64::from(field) << 3 | wire_type);
-            let len = tag + put(&mut bytes[tag..], value);
-            core.append(&bytes[..len]);
+            core.append_field(|bytes| {
+                let tag = put(bytes, u64::from(field) << 3 | wire_type);
+                tag + put(&mut bytes[tag..], value)
+            });
         }
     }
 
     /// A tag and bytes of fixed length.
     fn tag_and_bytes<const N: usize>(&mut self, field: u32, wire_type: u64, value: [u8; N]) {
         if let Some(core) = &mut self.core {
-            let mut bytes = [0; 2 * MAX_VARINT_BYTES];
-            let tag = put(&mut bytes, u64::from(field) << 3 | wire_type);
-            bytes[tag..tag + N].copy_from_slice(&value);
-            core.append(&bytes[..tag + N]);
+            core.append_field(|bytes| {
+                let tag = put(bytes, u64::from(field) << 3 | wire_type);
+                bytes[tag..tag + N].copy_from_slice(&value);
+                tag + N
+            });
         }
     }
 
@@ -109,9 +110,7 @@ impl<'w> MessageWriter<'w> {
         if let Some(core) = &mut core {
             // Only a leaked writer of an inner message leaves one open here.
             core.close_messages(depth - 1);
-            let mut tag = [0; MAX_VARINT_BYTES];
-            let len = put(&mut tag, u64::from(field) << 3 | LENGTH_DELIMITED);
-            core.append(&tag[..len]);
+            core.append_field(|bytes| put(bytes, u64::from(field) << 3 | LENGTH_DELIMITED));
             core.open_message();
         }
         MessageWriter { core, depth }
