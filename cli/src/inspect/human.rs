@@ -83,7 +83,9 @@ fn write_facts(out: &mut impl Write, report: &Report) -> io::Result<()> {
     if !session.data_sources.is_empty() {
         facts.push(("sources", session.data_sources.join(", ")));
     }
-    facts.push(("service", service(report)));
+    if report.completeness.verdict != Verdict::Unknown {
+        facts.push(("service", service(report)));
+    }
     for (name, fact) in facts {
         writeln!(out, "  {name:<9} {}", printable(&fact))?;
     }
