@@ -4,6 +4,7 @@
 use watershed_service::{ConsumerId, ProducerHello, ProducerId, ProducerMemory};
 use watershed_smb::{ChunkFlags, ChunkState};
 use watershed_wire::protos;
+use watershed_wire::protos::TraceConfig;
 use watershed_wire::protos::commit_data_request::{ChunkToPatch, ChunksToMove, chunk_to_patch::Patch};
 
 use crate::support::config::{buffer, discard, one_source, source};
@@ -144,6 +145,28 @@ fn permission_to_write_ends_with_the_session_not_with_the_source() {
     world.service.handle_unregister_data_source(producer, "src", &world.now);
     world.write(producer, 1, target, &[packet("still")]);
     assert_eq!(world.read(consumer).texts(), ["still"]);
+}
+
+#[test]
+fn permission_does_not_outlive_a_buffer_whose_id_comes_back() {
+    let mut world = World::new();
+    let (consumer, producer, target) = recording(&mut world);
+    world.free(consumer);
+    // Ids go round. 128 buffers a session until the next one gets the old id.
+    let config = TraceConfig { buffers: vec![buffer(4); 128], ..TraceConfig::default() };
+    for _ in 0..65_535 / 128 {
+        let (consumer, _) = world.enable(&config);
+        world.free(consumer);
+    }
+    world.enable(&TraceConfig { buffers: vec![buffer(4); 126], ..TraceConfig::default() });
+    let (owner, _) = world.enable(&TraceConfig { buffers: vec![buffer(4)], ..TraceConfig::default() });
+    let other = world.connect("other");
+    world.register(other, "src");
+    let again = world.enable(&one_source("src"));
+    assert_eq!(world.producers[&other].target_buffer(0), target + 1, "the owner got the old id");
+    world.write(producer, 1, target, &[packet("stray")]);
+    assert!(world.read(owner).texts().is_empty());
+    assert_eq!(stats(&mut world, again.0).chunks_discarded(), 1);
 }
 
 #[test]

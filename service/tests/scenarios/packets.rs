@@ -160,6 +160,67 @@ fn a_clock_that_drifts_is_noted_once() {
 }
 
 #[test]
+fn clocks_are_noted_at_the_turns_of_a_sessions_life() {
+    let mut world = World::new();
+    let producer = world.connect("p");
+    let notifying = protos::DataSourceDescriptor {
+        name: Some("src".to_owned()),
+        will_notify_on_start: Some(true),
+        ..Default::default()
+    };
+    world.register_as(producer, notifying);
+    let (consumer, _) = world.enable(&one_source("src"));
+    world.read(consumer);
+    let drifted = |world: &mut World, turn: fn(&mut World, ConsumerId, ProducerId)| {
+        world.now.realtime_ns += 50 * MS;
+        turn(world, consumer, producer);
+        world.read(consumer).clock_snapshots().len()
+    };
+    assert_eq!(drifted(&mut world, |_, _, _| {}), 0);
+    let all_started = |world: &mut World, _, producer| {
+        let instance = world.producers[&producer].instances[0].0;
+        world.service.handle_data_source_started(producer, instance, &world.now);
+    };
+    assert_eq!(drifted(&mut world, all_started), 1);
+    let flushed = |world: &mut World, consumer, producer| {
+        let flags = watershed_service::FlushFlags::EXPLICIT;
+        world.service.handle_flush(consumer, 0, flags, &world.now).expect("the flush begins");
+        world.acknowledge_flush(producer);
+    };
+    assert_eq!(drifted(&mut world, flushed), 1);
+    let disabled = |world: &mut World, consumer, _| {
+        world.disable(consumer);
+    };
+    assert_eq!(drifted(&mut world, disabled), 1);
+}
+
+#[test]
+fn events_come_in_the_order_of_their_time() {
+    let mut world = World::new();
+    let producer = world.connect("p");
+    let notifying = protos::DataSourceDescriptor {
+        name: Some("src".to_owned()),
+        will_notify_on_start: Some(true),
+        no_flush: Some(true),
+        ..Default::default()
+    };
+    world.register_as(producer, notifying);
+    let (consumer, _) = world.enable(&TraceConfig { flush_period_ms: Some(100), ..one_source("src") });
+    world.advance_ms(250);
+    let instance = world.producers[&producer].instances[0].0;
+    world.service.handle_data_source_started(producer, instance, &world.now);
+    world.advance_ms(100);
+    let trace = world.read(consumer);
+    let of_life =
+        trace.kinds().into_iter().filter(|kind| kind.starts_with("flush") || kind.starts_with("all_data"));
+    let (flush, flushed) = ("flush_started", "all_data_sources_flushed");
+    assert_eq!(
+        of_life.collect::<Vec<_>>(),
+        [flush, flushed, flush, flushed, "all_data_sources_started", flush, flushed]
+    );
+}
+
+#[test]
 fn at_most_sixteen_snapshots_wait() {
     let mut world = World::new();
     let (consumer, ..) = recording(&mut world, &one_source("src"));
