@@ -237,8 +237,11 @@ impl<S: Subject> Run<S> {
 
     fn commit(&mut self, writer: usize, committed: Committed, complete: bool) -> Result<(), String> {
         let Committed { id, ref fragments, declared, flags, ref slack } = committed;
-        let bytes = [fragments.concat(), slack.clone()].concat();
         let (producer_id, writer_id) = (self.writers[writer].producer_id, self.writers[writer].writer_id);
+        if !self.model.has_one_order(producer_id, writer_id, id) {
+            return Ok(());
+        }
+        let bytes = [fragments.concat(), slack.clone()].concat();
         let sizes = fragments.iter().map(Vec::len).collect::<Vec<_>>();
         let raw = bytes.iter().take(24).map(|b| format!("{b:02x}")).collect::<String>();
         self.note(format_args!(

@@ -38,6 +38,7 @@
 //! * **Passes**: whatever changes the buffer ends the read pass; `read_next` then yields nothing until `begin_read`.
 //! * **Overwrite sink**: packets show the pending loss bits, which stay pending; an absorbed packet sets no OVERWRITE.
 //! * **Returned losses** of a sequence that is unknown, or gone with its producer, are ignored.
+//! * **Ids forged more than 2^31 apart** have no order, so histories have none that would be ambiguous ([`Model::has_one_order`]).
 //! * Not modelled: that patches look back at 64 lives at most, and the bound on remembered empty sequences. Both are above what
 //!   a history reaches.
 

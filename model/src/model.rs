@@ -271,6 +271,20 @@ impl Model {
         })
     }
 
+    /// Whether the ids that a sequence lists in its newest life still have one order with this one among them. Ids forged more
+    /// than 2^31 apart have none, and where such a chunk belongs is not defined (spec, trace-buffer 2.3).
+    #[must_use]
+    pub fn has_one_order(&self, producer_id: u16, writer_id: u16, chunk_id: u32) -> bool {
+        let Some(sequence) = self.sequences.get(&crate::key_of(producer_id, writer_id)) else {
+            return true;
+        };
+        let listed =
+            sequence.list.iter().map(|&offset| self.data(offset)).filter(|data| data.life == sequence.life);
+        let others: Vec<_> = listed.map(|data| data.chunk_id).filter(|&other| other != chunk_id).collect();
+        others.is_sorted_by_key(|&other| is_newer(other, chunk_id))
+            && others.iter().all(|&other| other != chunk_id.wrapping_add(1 << 31))
+    }
+
     pub(crate) fn data(&self, offset: usize) -> &Data {
         self.records[&offset].data.as_ref().expect("a listed record holds a chunk")
     }
