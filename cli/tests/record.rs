@@ -96,6 +96,10 @@ fn two_seconds_of_this_machine() {
     assert_eq!(names[&std::process::id().cast_signed()], own_args.join(" "));
     assert!(names[&1].len() > 1);
     assert!(packets.iter().any(|p| matches!(p.data, Some(Data::TraceStats(_)))));
+
+    let inspected = dir.shell("exec \"$0\" inspect t.pftrace");
+    assert_eq!(inspected.code, Some(0), "{}", inspected.stdout);
+    assert!(inspected.stdout.contains("complete, no data lost"), "{}", inspected.stdout);
 }
 
 #[test]
@@ -270,6 +274,7 @@ fn a_full_disk() {
     let run = dir.record(&["-t", "300ms", "-o", "/dev/full"]);
     assert_eq!(run.code, Some(1), "{}", run.stderr);
     assert!(run.stderr.contains("/dev/full") && run.stderr.contains("No space left"), "{}", run.stderr);
+    assert!(run.stderr.contains("lost: everything"), "{}", run.stderr);
 
     // A limit of 8 blocks of 1 KiB on the size of files, in the shell's units.
     let run = dir.shell("ulimit -f 8; exec \"$0\" record -t 500ms -o t.pftrace");

@@ -248,7 +248,10 @@ impl Recording<'_> {
     /// Prints the summary. Returns what went wrong, if something did.
     fn report(&self, config: &TraceConfig, time: Duration, end: Option<&SessionEnd>) -> Option<String> {
         let tally = self.written.tally();
-        let losses = summary::losses(config.view(), end.and_then(|end| end.stats.as_ref()), &tally);
+        let mut losses = summary::losses(config.view(), end.and_then(|end| end.stats.as_ref()), &tally);
+        if end.is_some_and(|end| end.write_error.is_some()) {
+            losses.push("everything after that, as it could not be written".to_owned());
+        }
         eprintln!("{}", Summary { path: self.path, time, tally: &tally, losses });
         let end = end?;
         match (&end.write_error, &end.error) {

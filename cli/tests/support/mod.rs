@@ -1,4 +1,5 @@
 //! Runs the program in a directory of its own.
+#![expect(dead_code, reason = "not every test file uses everything")]
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -80,6 +81,10 @@ impl Dir {
 }
 
 impl Running {
+    pub(crate) fn child(&self) -> &Child {
+        &self.0
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.0), signal).expect("it runs");
     }
