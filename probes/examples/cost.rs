@@ -2,7 +2,8 @@
 //!
 //! `cargo run --release -p watershed-probes --example cost`
 
-use procfs::process::Process;
+use procfs_core::FromRead;
+use procfs_core::process::Stat;
 use watershed_probes::{Notices, Probe, ProcessStatsProbe, Roots, SysStatsProbe};
 use watershed_wire::protos::{ProcessStatsConfig, SysStatsConfig, TracePacket};
 
@@ -10,8 +11,9 @@ const POLLS: u64 = 200;
 
 /// User and system time of this process so far, in microseconds.
 fn cpu_time_us() -> (u64, u64) {
-    let stat = Process::myself().and_then(|p| p.stat()).expect("/proc is mounted");
-    let us_per_tick = 1_000_000 / procfs::ticks_per_second();
+    let line = std::fs::read("/proc/self/stat").expect("/proc is mounted");
+    let stat = Stat::from_read(line.as_slice()).expect("the crate knows this kernel's stat");
+    let us_per_tick = 1_000_000 / rustix::param::clock_ticks_per_second();
     (stat.utime * us_per_tick, stat.stime * us_per_tick)
 }
 

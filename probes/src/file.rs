@@ -1,7 +1,7 @@
 //! Reading small kernel files without allocating for each of them.
 //!
-//! The `procfs` crate parses; the bytes are read here, because its own readers open a descriptor and allocate for every
-//! file, and because files that do not change identity (`/proc/stat`) can stay open and be read again from offset 0.
+//! The `procfs-core` crate parses what it is handed. The bytes are read here, into one buffer, and files whose path means
+//! the same file for ever (`/proc/stat`) stay open and are read again from offset 0.
 
 use std::fs::File;
 use std::io::{self, Read};

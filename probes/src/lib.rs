@@ -3,7 +3,7 @@
 //! Each source is a [`Probe`]: it is told the time, reads /proc and /sys below its [`Roots`] and hands out finished packets.
 //! It has no thread, no clock of its own decision and no way to a buffer, so tests drive it over a made-up /proc.
 //!
-//! Files are parsed by the `procfs` crate where it keeps every fact that the trace format has a field for. Where it does not,
+//! Files are parsed by the `procfs-core` crate where it keeps every fact that the trace format has a field for. Where it does not,
 //! the module that reads the file says what is missing.
 #![forbid(unsafe_code)]
 

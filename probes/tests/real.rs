@@ -58,16 +58,16 @@ fn this_process_and_its_children_have_their_names() {
     };
     let mut probe = ProcessStatsProbe::new(&Roots::default(), &config, &Notices::new());
     let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-    let thread = std::thread::Builder::new()
-        .name("probe-me".into())
-        .spawn(|| std::thread::sleep(Duration::from_millis(300)))
-        .unwrap();
+    let (read, until_read) = std::sync::mpsc::channel::<()>();
+    let thread =
+        std::thread::Builder::new().name("probe-me".into()).spawn(move || until_read.recv()).unwrap();
     std::thread::sleep(Duration::from_millis(50));
 
     let packets = poll(&mut probe);
     child.kill().unwrap();
     child.wait().unwrap();
-    thread.join().unwrap();
+    drop(read);
+    assert!(thread.join().unwrap().is_err(), "it was there until now");
 
     let (mut names, mut threads, mut rss_kb) = (HashMap::new(), Vec::new(), HashMap::new());
     for packet in packets {

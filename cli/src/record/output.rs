@@ -110,8 +110,13 @@ impl Write for TraceFile {
         self.write_block(block).map(|()| block.len())
     }
 
+    /// Makes what was written durable, where the config asks for that.
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        match self.file.sync_data() {
+            // A pipe or a device has nothing to make durable.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            result => result,
+        }
     }
 }
 

@@ -27,6 +27,9 @@ const PROGRESS_PERIOD: Duration = Duration::from_millis(250);
 /// A data source that takes longer to start is not waited for.
 const START_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Looking for the command in /proc takes milliseconds; a machine on which it does not is not waited for.
+const SCAN_TIMEOUT: Duration = Duration::from_millis(200);
+
 /// What a recording waits for.
 enum Event {
     /// The session has ended and everything is written: the time is up, somebody stopped it, or it failed.
@@ -152,9 +155,9 @@ fn start_command(
     wait_until_started(session);
     let running = Running::start(&args.command)?;
     let handle = running.handle();
-    // So that it is in the process tree even if it ends before the next poll.
+    // So that it is in the process tree even if it has ended by now: as long as nobody waits for it, /proc has it.
     backend.scan_request.raise();
-    session.flush();
+    let _ = session.flush_and_wait(SCAN_TIMEOUT);
     let events = events.clone();
     running
         .watch(move |code| drop(events.send(Event::CommandEnded(code))))

@@ -2,7 +2,7 @@
 
 use super::reader::Reader;
 use super::settings::Settings;
-use procfs::process::{Stat, Status};
+use procfs_core::process::{Stat, Status};
 use std::collections::HashMap;
 use watershed_wire::protos::process_stats::Process as Counters;
 

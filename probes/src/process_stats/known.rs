@@ -1,6 +1,6 @@
 //! What is remembered of a process between scans.
 
-use procfs::process::Stat;
+use procfs_core::process::Stat;
 use std::collections::{HashMap, HashSet};
 use watershed_wire::protos::process_stats::Process as Counters;
 

@@ -22,7 +22,7 @@ use crate::probe::Probe;
 use crate::{Notices, Roots, Schedule};
 use known::{Known, KnownThread};
 use packets::Packets;
-use procfs::process::Stat;
+use procfs_core::process::Stat;
 use reader::{Reader, parse_stat};
 use settings::Settings;
 use std::collections::HashMap;
@@ -61,7 +61,7 @@ impl ProcessStatsProbe {
     pub fn new(roots: &Roots, config: &ProcessStatsConfig, notices: &Notices) -> Self {
         let settings = Settings::new(roots, config, notices);
         Self {
-            ns_per_tick: 1_000_000_000 / procfs::ticks_per_second().max(1),
+            ns_per_tick: 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1),
             reader: Reader::new(roots.proc.clone()),
             known: HashMap::new(),
             pids: Vec::new(),

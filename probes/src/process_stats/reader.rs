@@ -1,8 +1,8 @@
 //! The files of one process. Any of them may be gone or refused at any time; that is normal and never reported.
 
 use crate::file::{read_number, read_path};
-use procfs::process::{SmapsRollup, Stat, Status};
-use procfs::{FromBufRead, FromRead};
+use procfs_core::process::{SmapsRollup, Stat, Status};
+use procfs_core::{FromBufRead, FromRead};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::Write;

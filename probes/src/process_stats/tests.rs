@@ -334,7 +334,7 @@ fn age_runtime_rollup_descriptors() {
     };
     let mut run = Run::new(machine, &config);
     let told = run.poll(0);
-    let tick_ns = 1_000_000_000 / procfs::ticks_per_second();
+    let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second();
     assert_eq!(told.processes[1].process_start_from_boot, Some(100 * tick_ns));
     assert_eq!(told.processes[1].nspid, [12, 1]);
     assert_eq!(told.threads.iter().find(|t| t.tid() == 301).unwrap().nstid, [12, 1]);

@@ -2,7 +2,7 @@
 
 use super::{Section, Setup};
 use crate::file::{KeptFile, read_number, read_path, text};
-use procfs::{CpuInfo, FromBufRead};
+use procfs_core::{CpuInfo, FromBufRead};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

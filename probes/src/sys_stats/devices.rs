@@ -2,7 +2,7 @@
 
 use super::{Section, Setup};
 use crate::file::{KeptFile, read_number, read_path, text};
-use procfs::{DiskStats, FromBufRead};
+use procfs_core::{DiskStats, FromBufRead};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -85,7 +85,7 @@ impl Section for PressureSection {
             // Line by line, not the crate's record of a whole file: that one wants `full`, which cpu had not before 5.13.
             for line in text(file.read(scratch)?)?.lines() {
                 let resource = if line.starts_with("some") { some } else { full };
-                if let Ok(record) = procfs::parse_pressure_record(line) {
+                if let Ok(record) = procfs_core::parse_pressure_record(line) {
                     into.psi.push(PsiSample {
                         resource: Some(*resource as i32),
                         total_ns: Some(record.total.saturating_mul(1000)),

@@ -1,6 +1,6 @@
 //! The counters of /proc/meminfo by the names of the trace format.
 
-use procfs::Meminfo;
+use procfs_core::Meminfo;
 use watershed_wire::protos::MeminfoCounters as Key;
 
 type Field = fn(&Meminfo) -> Option<u64>;

@@ -3,7 +3,7 @@
 use super::meminfo_keys::MEMINFO_KEYS;
 use super::{Section, Setup};
 use crate::file::{KeptFile, text};
-use procfs::{FromBufRead, Meminfo, VmStat};
+use procfs_core::{FromBufRead, Meminfo, VmStat};
 use std::collections::HashMap;
 use std::io;
 use watershed_wire::protos::sys_stats::{BuddyInfo, MeminfoValue, SlabInfo, VmstatValue};
@@ -164,6 +164,6 @@ fn parse_slab_line(line: &str) -> Option<SlabInfo> {
     })
 }
 
-fn invalid(e: procfs::ProcError) -> io::Error {
+fn invalid(e: procfs_core::ProcError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, e.to_string())
 }

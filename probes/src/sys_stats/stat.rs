@@ -1,6 +1,6 @@
 //! /proc/stat: times of each CPU, interrupts, forks.
 //!
-//! Parsed here and not by the `procfs` crate: its `KernelStats` keeps CPU times as a list without the CPU numbers, which
+//! Parsed here and not by the `procfs-core` crate: its `KernelStats` keeps CPU times as a list without the CPU numbers, which
 //! shifts them when a CPU is offline, and leaves out the interrupt lines.
 
 use super::{Section, Setup};
@@ -29,7 +29,7 @@ pub(super) fn stat(setup: &mut Setup<'_>) -> io::Result<Box<dyn Section>> {
     let wants = |c: StatCounters| list.is_empty() || list.contains(&(c as i32));
     Ok(Box::new(StatSection {
         file: KeptFile::open(setup.roots.proc.join("stat"))?,
-        ns_per_tick: 1_000_000_000 / procfs::ticks_per_second().max(1),
+        ns_per_tick: 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1),
         wanted: Wanted {
             cpu_times: wants(StatCounters::StatCpuTimes),
             irq_counts: wants(StatCounters::StatIrqCounts),

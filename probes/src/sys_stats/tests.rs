@@ -76,7 +76,7 @@ fn cpu_times_keep_their_cpus() {
     machine.write("proc/stat", STAT);
     let config = SysStatsConfig { stat_period_ms: Some(100), ..Default::default() };
     let s = Run::new(machine, &config).poll(5).unwrap();
-    let tick_ns = 1_000_000_000 / procfs::ticks_per_second();
+    let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second();
     assert_eq!(s.cpu_stat.len(), 2, "the sum over all CPUs is not one");
     assert_eq!((s.cpu_stat[0].cpu_id, s.cpu_stat[1].cpu_id), (Some(0), Some(3)));
     let t = &s.cpu_stat[0];
