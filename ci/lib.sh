@@ -42,3 +42,21 @@ readme_command() {
         sed 's/^\$ //; s/[[:space:]]*#.*$//' | grep -m1 "^$1" ||
         fail "README.md shows no command that starts with \"$1\""
 }
+
+# count_instructions PROGRAM FOLDER: runs the benchmark program `instructions` under callgrind, its output below FOLDER.
+#
+# The program is run from a copy whose path always has the same length: the length of its own path is the one thing around
+# it that a program's heap depends on, and so, by a few instructions, its copies' way around page boundaries.
+count_instructions() (
+    place=$(mktemp -d /tmp/watershed-count.XXXXXXXX)
+    trap 'rm -rf "$place"' EXIT
+    cp "$1" "$place/instructions"
+    rm -rf "$2"
+    CARGO_PKG_NAME=watershed-perf IAI_CALLGRIND_HOME=$2 "$place/instructions" --bench
+)
+
+# instructions_program [CARGO-OPTION...]: builds the benchmark program and prints its path.
+instructions_program() {
+    cargo bench --locked --package watershed-perf --bench instructions --no-run "$@" 2>&1 |
+        tee /dev/stderr | sed -n 's/.*Executable .* (\(.*\))$/\1/p' | xargs -r realpath
+}

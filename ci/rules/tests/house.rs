@@ -70,6 +70,22 @@ fn documents_name_scripts_and_packages_that_exist() {
     assert_none(&violations);
 }
 
+/// A program of ours: beside this test when the whole workspace is tested, else built first.
+fn run(repository: &Repository, program: &str) -> Command {
+    let test = std::env::current_exe().expect("this test's path");
+    let built = test.parent().and_then(|deps| deps.parent()).map(|folder| folder.join(program));
+    match built.filter(|path| path.is_file()) {
+        Some(path) => Command::new(path),
+        None => {
+            let mut cargo = Command::new(env!("CARGO"));
+            cargo
+                .args(["run", "--quiet", "--locked", "--package", program, "--"])
+                .current_dir(repository.root());
+            cargo
+        }
+    }
+}
+
 #[test]
 fn documents_name_subcommands_that_exist() {
     let repository = Repository::here();
@@ -79,15 +95,10 @@ fn documents_name_subcommands_that_exist() {
         .map(|(program, subcommand)| (program.to_owned(), subcommand.to_owned()))
         .collect();
     assert!(named.contains(&("watershed".into(), "record".into())), "README shows how to record: {named:?}");
-    // The programs themselves know. They are built already when the whole workspace is tested.
     let violations: Vec<String> = named
         .iter()
         .filter(|(program, subcommand)| {
-            let output = Command::new(env!("CARGO"))
-                .args(["run", "--quiet", "--locked", "--package", program, "--", subcommand, "--help"])
-                .current_dir(repository.root())
-                .output()
-                .expect("cargo runs");
+            let output = run(&repository, program).args([subcommand, "--help"]).output().expect("it runs");
             !output.status.success()
         })
         .map(|(program, subcommand)| format!("{program} has no subcommand {subcommand}"))
