@@ -108,6 +108,7 @@ pub struct Job<'a> {
 
 impl<'a> Job<'a> {
     /// A chunk yet to be walked, on the same terms as [`walk`].
+    #[inline]
     pub fn new(bytes: &'a [u8], limit: usize, spans: &'a mut [Span]) -> Job<'a> {
         let bytes = &bytes[..bytes.len().min(MAX_BYTES)];
         let limit = limit.min(spans.len());

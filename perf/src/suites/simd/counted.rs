@@ -66,7 +66,7 @@ impl Counted {
     /// Does the work. What is returned is dropped outside of the count.
     #[must_use]
     pub fn run(mut self) -> Counted {
-        self.work.run(self.version);
+        let _ = self.work.run(self.version);
         self
     }
 }

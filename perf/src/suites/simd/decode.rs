@@ -5,6 +5,7 @@ use super::{Version, Work, Workload, contest, each_shape, pieces};
 use crate::measure::{Options, WrongAnswer};
 use crate::report::Measurement;
 use std::hint::black_box;
+use std::time::{Duration, Instant};
 use watershed_simd::decode::{Field, FieldLengths, Varints, naive};
 use watershed_simd::fields::WireType;
 
@@ -48,12 +49,14 @@ impl Work for Decoding {
         self.row.extend_from_slice(&self.pool[index]);
     }
 
-    fn run(&mut self, version: Version) {
+    fn run(&mut self, version: Version) -> Duration {
+        let start = Instant::now();
         let found = match version.kernels() {
             Some(kernels) => kernels.varints(&self.row, &mut self.values),
             None => naive::varints(&self.row, &mut self.values),
         };
         self.found = Some(black_box(found));
+        start.elapsed()
     }
 
     fn check(&mut self) -> Result<u64, WrongAnswer> {
@@ -94,12 +97,14 @@ impl Work for Measuring {
         self.row.extend_from_slice(&self.pool[index]);
     }
 
-    fn run(&mut self, version: Version) {
+    fn run(&mut self, version: Version) -> Duration {
+        let start = Instant::now();
         let found = match version.kernels() {
             Some(kernels) => kernels.field_lengths(&self.row, &mut self.fields),
             None => naive::field_lengths(&self.row, &mut self.fields),
         };
         self.found = Some(black_box(found));
+        start.elapsed()
     }
 
     fn check(&mut self) -> Result<u64, WrongAnswer> {

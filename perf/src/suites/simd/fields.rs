@@ -5,6 +5,7 @@ use super::{Version, Work, Workload, contest, each_shape, pieces};
 use crate::measure::{Options, WrongAnswer};
 use crate::report::Measurement;
 use std::hint::black_box;
+use std::time::{Duration, Instant};
 use watershed_simd::fields::{Rules, Scan, Violation, naive};
 
 /// Packets of one piece of work.
@@ -60,7 +61,8 @@ impl Work for Scanning {
         }
     }
 
-    fn run(&mut self, version: Version) {
+    fn run(&mut self, version: Version) -> Duration {
+        let start = Instant::now();
         let mut rest = &self.staging[..];
         let mut slices: Vec<&[u8]> = Vec::with_capacity(4);
         for packet in &self.pool[self.index * BATCH..][..BATCH] {
@@ -81,6 +83,7 @@ impl Work for Scanning {
             };
             self.found.push(black_box(found));
         }
+        start.elapsed()
     }
 
     fn check(&mut self) -> Result<u64, WrongAnswer> {

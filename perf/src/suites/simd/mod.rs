@@ -5,7 +5,7 @@
 //! `ratio_to_unsafe` the time of the unsafe function over that of the safe one.
 //!
 //! What is measured is fresh: a lap walks chunks that were copied into place just before, as the engine's are, and whose headers no
-//! branch predictor has seen in that order often enough to know them by heart.
+//! branch predictor has seen in that order often enough to know them by heart. The list of jobs of `walk_many` is made beforehand.
 
 pub mod counted;
 mod decode;
@@ -16,7 +16,7 @@ mod walk;
 use super::{Suite, Workload};
 use crate::measure::{Lap, LapResult, Options, Series, WrongAnswer, interleave};
 use crate::report::Measurement;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use watershed_simd::{Kernels, Level};
 
 /// The suite.
@@ -58,8 +58,8 @@ impl Version {
 trait Work {
     /// Puts piece `index` in place. Not timed.
     fn prepare(&mut self, index: usize);
-    /// Does it. Timed.
-    fn run(&mut self, version: Version);
+    /// Does it, and says how long that took.
+    fn run(&mut self, version: Version) -> Duration;
     /// Units that were done, or what came out instead of the right answer. Not timed.
     fn check(&mut self) -> Result<u64, WrongAnswer>;
 }
@@ -102,9 +102,7 @@ fn lap(work: &mut impl Work, version: Version, pieces: usize) -> LapResult {
     let (mut elapsed, mut units) = (Duration::ZERO, 0);
     for index in 0..pieces {
         work.prepare(index);
-        let start = Instant::now();
-        work.run(version);
-        elapsed += start.elapsed();
+        elapsed += work.run(version);
         units += work.check()?;
     }
     Ok(Lap { elapsed, units })

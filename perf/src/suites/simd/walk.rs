@@ -5,6 +5,7 @@ use super::{Version, Work, Workload, contest, each_shape, pieces};
 use crate::measure::{Options, WrongAnswer};
 use crate::report::Measurement;
 use std::hint::black_box;
+use std::time::{Duration, Instant};
 use watershed_simd::bench;
 use watershed_simd::walk::{Job, Span, Stop, Walk, naive};
 
@@ -75,17 +76,21 @@ impl Work for Walking {
         }
     }
 
-    fn run(&mut self, version: Version) {
+    fn run(&mut self, version: Version) -> Duration {
         let chunks = self.staging.iter().zip(&self.pool[self.index * BATCH..]).zip(&mut self.spans);
+        let start = Instant::now();
         match version.kernels() {
             Some(kernels) if self.together => {
                 let mut chunks = chunks.map(|((bytes, chunk), spans)| Job::new(bytes, chunk.declared, spans));
                 let mut jobs: [Job<'_>; BATCH] =
                     std::array::from_fn(|_| chunks.next().expect("a whole batch"));
-                kernels.walk_many(&mut jobs);
+                let start = Instant::now();
+                kernels.walk_many(black_box(&mut jobs));
+                let elapsed = start.elapsed();
                 for (place, job) in self.found.iter_mut().zip(&jobs) {
                     *place = job.found();
                 }
+                return elapsed;
             }
             Some(kernels) => {
                 for (((bytes, chunk), spans), place) in chunks.zip(&mut self.found) {
@@ -102,6 +107,7 @@ impl Work for Walking {
             }
         }
         black_box(&mut self.found);
+        start.elapsed()
     }
 
     fn check(&mut self) -> Result<u64, WrongAnswer> {
