@@ -111,7 +111,7 @@ fn exhaustive_continuation_bits() {
     for pattern in 0..1u32 << bits {
         let mut bytes = [0x25u8; 90];
         for (i, byte) in bytes[..17].iter_mut().enumerate() {
-            *byte = ((i as u8 * 37) & 0x7f) | (((pattern >> i) & 1) as u8) << 7;
+            *byte = ((i as u8).wrapping_mul(37) & 0x7f) | (((pattern >> i) & 1) as u8) << 7;
         }
         for kernels in &kernels {
             let (mut values, mut expected) = ([0; 90], [0; 90]);
