@@ -83,7 +83,10 @@ impl TraceConfig {
     pub fn from_binary(bytes: Vec<u8>) -> Result<Self, ConfigError> {
         check_size(bytes.len())?;
         let view = decode::<protos::TraceConfig>(&bytes)?;
-        Ok(TraceConfig { bytes, view })
+        let config = TraceConfig { bytes, view };
+        // What is taken apart later must come apart now.
+        config.data_sources()?;
+        Ok(config)
     }
 
     /// The config as it was given, or as the text encodes.
@@ -185,7 +188,7 @@ fn is_text(input: &[u8]) -> bool {
 
 /// Decodes a message; where that fails, finds the outermost field that is at fault.
 fn decode<M: prost::Message + Default>(bytes: &[u8]) -> Result<M, BinaryError> {
-    M::decode(bytes).map_err(|error| {
+    let message = M::decode(bytes).map_err(|error| {
         let offset_bytes = Fields::new(bytes)
             .find_map(|field| match field {
                 Ok(field) => M::decode(field.bytes).is_err().then_some(field.offset_bytes),
@@ -193,7 +196,12 @@ fn decode<M: prost::Message + Default>(bytes: &[u8]) -> Result<M, BinaryError> {
             })
             .unwrap_or_default();
         BinaryError::new(offset_bytes, error.to_string())
-    })
+    })?;
+    // `prost` lets groups pass as unknown fields; they are not part of the format and cannot be rewritten.
+    match Fields::new(bytes).find_map(Result::err) {
+        Some(malformed) => Err(malformed.into()),
+        None => Ok(message),
+    }
 }
 
 fn submessages(bytes: &[u8], number: u32) -> impl Iterator<Item = Result<&[u8], BinaryError>> {
