@@ -28,7 +28,8 @@ fn crates_inherit_from_the_workspace() {
 fn every_check_is_run() {
     let repository = Repository::here();
     let run = repository.text(".ci/run");
-    let list_of = |start: &str| run.lines().find_map(|line| line.strip_prefix(start)).expect("a list of checks");
+    let list_of =
+        |start: &str| run.lines().find_map(|line| line.strip_prefix(start)).expect("a list of checks");
     let lists = [list_of("checks=("), list_of("unproven=(")];
     let listed: BTreeSet<&str> =
         lists.iter().flat_map(|list| list.trim_end_matches(')').split_whitespace()).collect();
