@@ -27,7 +27,7 @@ need_packages() {
 # package list offers an older one that cannot build this workspace, so the lists are refreshed when it is missing or old.
 need_web_rustc() {
     local have
-    have=$(/usr/bin/rustc --version 2>/dev/null | sed -nE 's/^rustc 1\.([0-9]+).*/\1/p')
+    have=$(/usr/bin/rustc --version 2>/dev/null | sed -nE 's/^rustc 1\.([0-9]+).*/\1/p' || true)
     if [ "${have:-0}" -lt 96 ]; then
         export DEBIAN_FRONTEND=noninteractive
         apt-get update -q
