@@ -17,9 +17,11 @@ pub(crate) trait Header {
     const BEFORE_BYTES: usize;
     /// Bytes that are read from the header on, and the longest header that is decoded.
     const WIDE_BYTES: usize;
+    /// Whether it is so long a chain that headers of one and two bytes mixed are better told apart by a branch.
+    const TROTS_OVER_ONE: bool;
 
-    /// The value and the length of the varint at `at`. A length above [`Self::WIDE_BYTES`] says that it is longer; the value means
-    /// nothing then.
+    /// The value and the length of the varint at `at`. If it is longer than [`Self::WIDE_BYTES`] the two mean nothing, but one of
+    /// them is above the bytes of any chunk: who tests where the body ends need not ask.
     ///
     /// # Safety
     /// The bytes `at - BEFORE_BYTES .. at + WIDE_BYTES` are readable, and the processor has the instructions.
@@ -39,16 +41,19 @@ pub(crate) struct Portable;
 impl Header for Portable {
     const BEFORE_BYTES: usize = 0;
     const WIDE_BYTES: usize = 4;
+    const TROTS_OVER_ONE: bool = true;
 
     #[inline(always)]
     unsafe fn header(at: *const u8) -> (u64, usize) {
         // SAFETY: the caller's promise; no alignment is needed.
         let word = u32::from_le(unsafe { at.cast::<u32>().read_unaligned() });
         let stops = !word & HIGH as u32;
-        let groups = word & LOW as u32 & stops.wrapping_sub(1);
+        let below = stops.wrapping_sub(1);
+        let groups = word & (LOW as u32 | 1 << 31) & below;
         let pairs = (groups & 0x007f_007f) | ((groups >> 1) & 0x3f80_3f80);
         let value = (pairs & 0x3fff) | ((pairs >> 2) & 0x0fff_c000);
-        (value.into(), (stops.trailing_zeros() as usize >> 3) + 1)
+        // Bit 31 is left over only where there is no stop.
+        (value.into(), (stops.trailing_zeros() as usize >> 3) + 1 + (groups & 1 << 31) as usize)
     }
 
     #[inline(always)]

@@ -1,19 +1,26 @@
-//! The walk over one chunk, in three gaits.
+//! The walk over one chunk, in four gaits.
 //!
 //! ```text
-//!            header >= 0x80, the second               8 headers, mean below 40 bytes,
-//!            one within 16 fragments                  and the level has `Pairs`
-//!   amble  --------------------------->  vault        amble ------------> pairs
+//!            4 one-byte headers in a row              8 headers, mean below 40 bytes,
+//!            or the first 5                           and the level has `Pairs`
+//!   vault  --------------------------->  amble        amble ------------> pairs
 //!          <---------------------------                     <------------
-//!            4 one-byte headers in a row              pairs do not fit, or the chunk ends
+//!            header >= 0x80, the second               pairs do not fit, or the chunk ends
+//!            one within 16 fragments
 //! ```
 //!
+//! - `vault`: any usual header from one wide load, without a branch on its length. Lengths that change at random
+//!   would cost a mispredicted branch, which is longer than the chain.
 //! - `amble`: one-byte headers by a predicted branch. The chain is one load and one addition a fragment, which nothing
 //!   that looks at one fragment at a time can beat.
-//! - `vault`: any usual header from one wide load, without a branch on its length. The chain is twice as long, but
-//!   lengths that change at random cost a mispredicted branch otherwise, which is longer than both.
-//! - `trot`: two-byte headers by a predicted branch, when `vault` has met eight of them in a row, or the chunk began with five.
+//! - `trot`: two-byte headers by a predicted branch, when `vault` has met eight of them in a row, or the chunk began with five;
+//!   on levels whose `vault` is slow one-byte headers too.
 //! - `pairs`: for dense chunks, see [`super::pairs`].
+//!
+//! What a fragment costs beside the chain decides how far the processor runs ahead of it, into the next chunk: it holds about a
+//! hundred operations that wait for the chain. So a fragment has one test. A header that is too long, the drop marker and a
+//! body that does not fit all end behind the last place where a header can be read, and so does the last fragment, to which
+//! the gaits do not come. And a walk begins with `vault`, whose branches do not wait for the chain.
 //!
 //! All of them leave what is unusual (the last bytes, whatever ends a walk, more than a few headers longer than a word) to the
 //! naive walk, which goes on from that place. So the gaits only ever say yes.
@@ -33,6 +40,9 @@ pub(crate) struct Place {
 
 /// One-byte headers in a row after which `vault` is left. Looked at once in so many fragments.
 const CALM: usize = 4;
+
+/// The spans of so many.
+const CALM_BYTES: isize = (CALM * size_of::<Span>()) as isize;
 
 /// Fragments after which a longer header is forgiven `amble`.
 const GRACE: usize = 16;
@@ -119,40 +129,41 @@ unsafe fn long_step(place: &mut Place) -> bool {
 }
 
 /// Walks one fragment without a branch on its header's length. Returns that length and where the next one begins, or
-/// `None` if the header is longer than a word or the fragment does not fit.
+/// `None` if that is behind `limit`, as it is when the header is longer than a word.
 ///
 /// # Safety
-/// `at <= end - H::WIDE_BYTES`, `at - H::BEFORE_BYTES` is readable, and there is room for a span at `out`.
+/// `at - H::BEFORE_BYTES .. at + H::WIDE_BYTES` is readable, and there is room for a span at `out`.
 #[inline(always)]
 pub(crate) unsafe fn leap<H: Header>(
     at: *const u8,
-    end: *const u8,
+    limit: *const u8,
     out: *mut Span,
 ) -> Option<(usize, *const u8)> {
     // SAFETY: the caller's promise.
-    unsafe { fit::<H>(H::header(at), at, end, out) }
+    unsafe { fit::<H>(H::header(at), at, limit, out) }
 }
 
 /// What [`leap`] does with a decoded header.
 ///
 /// # Safety
-/// `at <= end`, and there is room for a span at `out`.
+/// There is room for a span at `out`.
 #[inline(always)]
 unsafe fn fit<H: Header>(
     (body, header): (u64, usize),
     at: *const u8,
-    end: *const u8,
+    limit: *const u8,
     out: *mut Span,
 ) -> Option<(usize, *const u8)> {
-    let behind = at.wrapping_add(header);
-    // The drop marker never fits, since a chunk has at most that many bytes. Where the first test lets pass, `behind` is at
-    // most `end`.
-    if header > H::WIDE_BYTES || body > (end as usize).wrapping_sub(behind as usize) as u64 {
+    // Of the drop marker: no chunk has that many bytes.
+    let next = at.wrapping_add(header).wrapping_add(body as usize);
+    // With 64 bits nothing can wrap: a body is below 2^57, and so is an address.
+    let wraps = usize::BITS < 64 && at as usize as u64 + header as u64 + body > usize::MAX as u64;
+    if next > limit || wraps {
         return None;
     }
     // SAFETY: the caller's promise.
-    unsafe { *out = Span::pack(header as u32, (body + header as u64) as u32) };
-    Some((header, behind.wrapping_add(body as usize)))
+    unsafe { *out = Span::pack(header as u32, (next as usize - at as usize) as u32) };
+    Some((header, next))
 }
 
 /// Walks as far as the gaits can. `headers` is the length of the first header.
@@ -162,18 +173,93 @@ unsafe fn fit<H: Header>(
 #[inline(always)]
 unsafe fn stride<H: Header, P: Pairs>(place: Place, mut headers: usize) -> Place {
     let Place { mut at, end, mut out, out_end } = place;
-    if out == out_end || (end as usize - at as usize) < H::WIDE_BYTES {
+    if (end as usize - at as usize) < H::WIDE_BYTES {
         return place;
     }
     // SAFETY: WIDE_BYTES are left.
     let last_wide = unsafe { end.sub(H::WIDE_BYTES) };
+    // The last fragment may end with the bytes, so the gaits stop in front of it. All others must end where a header can be read.
+    let last_out = out_end.wrapping_sub(1);
+    let room = |out: *mut Span| last_out as isize - out as isize;
     // Where the sample of sizes began, and the fragment at which `amble` stops to look at it.
     let mut sampled_from = at;
-    let mut pause = if P::EXISTS { out.wrapping_add(SAMPLE).min(out_end) } else { out_end };
-    let mut forgiven_from = out.wrapping_add(GRACE);
+    let mut pause = if P::EXISTS { out.wrapping_add(SAMPLE).min(last_out) } else { last_out };
     let mut last_long = std::ptr::null_mut();
     'walk: loop {
-        // Amble. Here, and at the head of each loop below, at <= last_wide and out < out_end.
+        // Vault. All headers together of the last group, and of the one before. Here, and at the head of each loop below,
+        // at <= last_wide.
+        loop {
+            let headers_before = std::mem::take(&mut headers);
+            if room(out) < CALM_BYTES {
+                break 'walk;
+            }
+            for _ in 0..CALM {
+                // SAFETY: at <= last_wide, a fragment is in front of it, out < out_end.
+                if let Some((header, next)) = unsafe { leap::<H>(at, last_wide, out) } {
+                    headers |= header;
+                    out = out.wrapping_add(1);
+                    at = next;
+                } else {
+                    let mut place = Place { at, end: last_wide, out, out_end };
+                    // Two long headers in a row are the rule rather than the exception: the naive walk is faster then.
+                    // SAFETY: the invariants hold.
+                    if out == last_long || !unsafe { long_step(&mut place) } {
+                        break 'walk;
+                    }
+                    Place { at, out, .. } = place;
+                    last_long = out;
+                    headers = usize::MAX;
+                }
+            }
+            if headers == 1 {
+                break;
+            }
+            let lately = headers | headers_before;
+            if lately == 2 || H::TROTS_OVER_ONE && lately <= 3 {
+                // Trot: eight such headers, or the first five, so more are likely.
+                while out != last_out {
+                    // SAFETY: at <= last_wide, so two bytes are there.
+                    let [low, high] = unsafe { at.cast::<[u8; 2]>().read() }.map(|byte| opaque(byte.into()));
+                    if H::TROTS_OVER_ONE && low < 0x80 {
+                        let next = at.wrapping_add(1).wrapping_add(low);
+                        if next > last_wide {
+                            break 'walk;
+                        }
+                        // SAFETY: out < out_end.
+                        unsafe {
+                            *out = Span::pack(1, low as u32 + 1);
+                            out = out.add(1);
+                        }
+                        at = next;
+                        continue;
+                    }
+                    if low < 0x80 || high >= 0x80 {
+                        break;
+                    }
+                    let behind = at.wrapping_sub(opaque(0x80 - 2));
+                    let next = behind.wrapping_add(low).wrapping_add(high << 7);
+                    if next > last_wide {
+                        break 'walk;
+                    }
+                    // SAFETY: out < out_end. `next` is in the chunk.
+                    unsafe {
+                        *out = Span::pack(2, (next as usize - at as usize) as u32);
+                        out = out.add(1);
+                    }
+                    at = next;
+                }
+            }
+        }
+        if room(out) <= 0 {
+            break;
+        }
+        if pause != last_out {
+            // `amble` has not yet come to its pause, or has been carried past it: a new sample.
+            sampled_from = at;
+            pause = out.wrapping_add(SAMPLE).min(last_out);
+        }
+        let mut forgiven_from = out.wrapping_add(GRACE);
+        // Amble. Here out < last_out.
         loop {
             let behind = at.wrapping_add(opaque(1));
             // SAFETY: at <= last_wide < end.
@@ -181,7 +267,7 @@ unsafe fn stride<H: Header, P: Pairs>(place: Place, mut headers: usize) -> Place
             if body < 0x80 {
                 // The place is moved before it is tested: a second copy of it would cost the chain a cycle.
                 at = behind.wrapping_add(body);
-                if at > end {
+                if at > last_wide {
                     at = at.wrapping_sub(body + 1);
                     break 'walk;
                 }
@@ -197,84 +283,31 @@ unsafe fn stride<H: Header, P: Pairs>(place: Place, mut headers: usize) -> Place
                     break;
                 }
                 // SAFETY: at <= last_wide, a fragment is in front of it, out < out_end.
-                let Some((_, next)) = (unsafe { leap::<H>(at, end, out) }) else { break };
+                let Some((_, next)) = (unsafe { leap::<H>(at, last_wide, out) }) else { break };
                 out = out.wrapping_add(1);
                 at = next;
             }
-            if at > last_wide {
-                break 'walk;
-            }
             if out == pause {
-                if out == out_end {
+                if out == last_out {
                     break 'walk;
                 }
-                pause = out_end;
+                pause = last_out;
                 if (at as usize - sampled_from as usize) < SAMPLE * DENSE_MEAN_BYTES {
                     // SAFETY: the invariants hold.
                     Place { at, out, .. } = unsafe { P::walk(Place { at, end, out, out_end }) };
-                    if out == out_end || at > last_wide {
+                    if out >= last_out || at > last_wide {
                         break 'walk;
                     }
                 }
             }
         }
-        // Vault. All headers together of the last group, and of the one before.
-        loop {
-            let headers_before = std::mem::take(&mut headers);
-            for _ in 0..CALM {
-                // SAFETY: at <= last_wide, a fragment is in front of it, out < out_end.
-                if let Some((header, next)) = unsafe { leap::<H>(at, end, out) } {
-                    headers |= header;
-                    out = out.wrapping_add(1);
-                    at = next;
-                } else {
-                    let mut place = Place { at, end, out, out_end };
-                    // Two long headers in a row are the rule rather than the exception: the naive walk is faster then.
-                    // SAFETY: the invariants hold.
-                    if out == last_long || !unsafe { long_step(&mut place) } {
-                        break 'walk;
-                    }
-                    Place { at, out, .. } = place;
-                    last_long = out;
-                    headers = usize::MAX;
-                }
-                if out == out_end || at > last_wide {
-                    break 'walk;
-                }
-            }
-            if headers == 1 {
-                break;
-            }
-            if headers == 2 && headers_before == 2 {
-                // Trot: eight headers of two bytes, or the first five, so more are likely.
-                loop {
-                    // SAFETY: at <= last_wide, so two bytes are there.
-                    let [low, high] = unsafe { at.cast::<[u8; 2]>().read() };
-                    if low < 0x80 || high >= 0x80 {
-                        break;
-                    }
-                    let behind = at.wrapping_add(2).wrapping_sub(0x80);
-                    let next = behind.wrapping_add(low.into()).wrapping_add(usize::from(high) << 7);
-                    if next > end {
-                        break 'walk;
-                    }
-                    // SAFETY: out < out_end. `next` is in the chunk or at its end.
-                    unsafe {
-                        *out = Span::pack(2, (next as usize - at as usize) as u32);
-                        out = out.add(1);
-                    }
-                    at = next;
-                    if out == out_end || at > last_wide {
-                        break 'walk;
-                    }
-                }
-            }
-        }
-        if pause != out_end {
-            // `amble` has not yet come to its pause, or has been carried past it: a new sample.
-            sampled_from = at;
-            pause = out.wrapping_add(SAMPLE).min(out_end);
-        }
+    }
+    // The last ones.
+    while out != out_end && at <= last_wide {
+        // SAFETY: at <= last_wide, a fragment is in front of it, out < out_end.
+        let Some((_, next)) = (unsafe { leap::<H>(at, end, out) }) else { break };
+        out = out.wrapping_add(1);
+        at = next;
     }
     Place { at, end, out, out_end }
 }

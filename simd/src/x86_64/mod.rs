@@ -50,15 +50,17 @@ pub(crate) struct Bmi2;
 impl Header for Bmi2 {
     const BEFORE_BYTES: usize = 1;
     const WIDE_BYTES: usize = 7;
+    const TROTS_OVER_ONE: bool = false;
 
     #[inline(always)]
     unsafe fn header(at: *const u8) -> (u64, usize) {
+        const GROUPS: u64 = word::LOW << 8 & word::LOW;
         // SAFETY: the caller's promise; this type is only used below a `target_feature` that has BMI2.
         unsafe {
             let word = word::load(at.sub(Self::BEFORE_BYTES));
             let stops = !word & (word::HIGH << 8);
-            let value =
-                std::arch::x86_64::_pext_u64(word, stops.wrapping_sub(1) & (word::LOW << 8 & word::LOW));
+            // The highest bit is taken along: where nothing below it is a stop, it is 1 and the value above 2^49.
+            let value = std::arch::x86_64::_pext_u64(word, stops.wrapping_sub(1) & (GROUPS | 1 << 63));
             (value, stops.trailing_zeros() as usize >> 3)
         }
     }
@@ -69,7 +71,7 @@ impl Header for Bmi2 {
         unsafe {
             let word = word::load(at);
             let stops = !word & word::HIGH;
-            let value = std::arch::x86_64::_pext_u64(word, stops.wrapping_sub(1) & word::LOW);
+            let value = std::arch::x86_64::_pext_u64(word, stops.wrapping_sub(1) & (word::LOW | 1 << 63));
             (value, (stops.trailing_zeros() as usize >> 3) + 1)
         }
     }
