@@ -13,6 +13,8 @@ use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
 const PAGES: usize = 4;
 const PAGE_BYTES: usize = 4096;
 const MEMORY: &str = "WATERSHED_TEST_MEMORY";
+/// Names the program that runs this one, where one is needed: see ci/aarch64.
+const EMULATOR: &str = "WATERSHED_TEST_EMULATOR";
 
 struct Random(u64);
 
@@ -85,7 +87,15 @@ fn a_hostile_process_harms_only_itself() {
     let path = format!("/proc/{}/fd/{}", std::process::id(), memory.fd().unwrap().as_raw_fd());
     let reset = File::options().write(true).open(&path).unwrap();
     let smb = Smb::new(Arc::new(memory), PAGE_BYTES).unwrap();
-    let mut child = Command::new(std::env::current_exe().unwrap())
+    // Under emulation a program of the other architecture cannot be started by itself.
+    let program = std::env::current_exe().unwrap();
+    let command = |emulator| {
+        let mut command = Command::new(emulator);
+        command.arg(&program);
+        command
+    };
+    let mut child = std::env::var_os(EMULATOR)
+        .map_or_else(|| Command::new(&program), command)
         .args(["--exact", "child_that_scribbles", "--ignored"])
         .env(MEMORY, path)
         .stdout(Stdio::null())
