@@ -51,6 +51,18 @@ impl Measurement {
         Self::scaled(name, "us".into(), 1e-3, series)
     }
 
+    /// The figure of a series of ratios, larger is better.
+    pub fn ratio(name: impl Into<String>, series: &Series) -> Self {
+        Self::scaled(name, "ratio".into(), 1.0, series)
+    }
+
+    /// The figure of a series of percentages, smaller is better. Its noise is absolute, in parts of 100%, since the value may be near zero.
+    pub fn percent(name: impl Into<String>, series: &Series) -> Self {
+        let percent = Self::scaled(name, "%".into(), 1.0, series);
+        let noise = series.noise() * series.median().abs() / 100.0;
+        Self { noise, ..percent }
+    }
+
     fn scaled(name: impl Into<String>, unit: String, factor: f64, series: &Series) -> Self {
         Self {
             name: name.into(),

@@ -30,6 +30,8 @@ pub struct Committer {
     seat: Seat,
     pool: Option<NodePool<Part>>,
     owner: OwnerId,
+    /// The CPU whose shard new sequences go to, if it is not the one at hand.
+    cpu_id: Option<usize>,
     /// The parts of the batch at hand: shard and letter. Empty between two commits.
     parts: Vec<(u16, Letter<Part>)>,
     inner: Arc<Inner>,
@@ -63,12 +65,18 @@ impl Committer {
         // SAFETY: the seat is dropped before `inner` is, which keeps the tickets alive.
         let seat = unsafe { inner.tickets.register() };
         let owner = OwnerId(inner.next_owner.fetch_add(1, Ordering::Relaxed) % (1 << 30));
-        Committer { seat, pool: Some(pool), owner, parts: Vec::new(), inner }
+        Committer { seat, pool: Some(pool), owner, cpu_id: None, parts: Vec::new(), inner }
     }
 
     /// The number by which reports name this committer when it owns a shard.
     pub fn owner(&self) -> OwnerId {
         self.owner
+    }
+
+    /// From now on, sequences that come for the first time go to the shard of this CPU, as if this thread ran there: for who commits on behalf
+    /// of threads elsewhere. `None`: the CPU at hand.
+    pub fn set_cpu(&mut self, cpu_id: Option<usize>) {
+        self.cpu_id = cpu_id;
     }
 
     /// Commits a batch: afterwards it is empty, and every later cut covers it. Never waits.
@@ -100,7 +108,7 @@ impl Committer {
         if !self.inner.has_workers {
             let announced = self.seat.announce(&self.inner.tickets);
             let ticket = announced.take(1);
-            let home = home_of(&self.inner, key_of(info.producer_id_trusted, info.writer_id));
+            let home = home_of(&self.inner, self.cpu_id, key_of(info.producer_id_trusted, info.writer_id));
             if let Some(mut owned) = Owned::try_new(&self.inner, usize::from(home), self.owner)
                 && owned.is_drained()
                 && owned.has_extent_for(bytes.len())
@@ -133,10 +141,9 @@ impl Committer {
         }
         let announced = self.seat.announce(&self.inner.tickets);
         let first_ticket = announced.take(batch.chunks.len() as u64);
-        let mut homes = batch
-            .chunks
-            .iter()
-            .map(|(info, _)| home_of(&self.inner, key_of(info.producer_id_trusted, info.writer_id)));
+        let mut homes = batch.chunks.iter().map(|(info, _)| {
+            home_of(&self.inner, self.cpu_id, key_of(info.producer_id_trusted, info.writer_id))
+        });
         let home = homes.next()?;
         if !homes.all(|other| other == home) {
             return None;
@@ -177,7 +184,7 @@ impl Committer {
         let inner = &*self.inner;
         let announced = self.seat.announce(&inner.tickets);
         let first_ticket = announced.take(batch.chunks.len() as u64);
-        let shards = shards_of(inner, batch);
+        let shards = shards_of(inner, self.cpu_id, batch);
         for (index, &shard) in shards.iter().enumerate() {
             if !reserve(inner, usize::from(shard), self.owner) {
                 shards[..index].iter().for_each(|&shard| inner.places[usize::from(shard)].inbox.cancel());
@@ -195,7 +202,7 @@ impl Committer {
             letter.with_item(Part::clear);
             self.parts.push((shard, letter));
         }
-        fill(inner, &mut self.parts, batch, first_ticket);
+        fill(inner, self.cpu_id, &mut self.parts, batch, first_ticket);
         for (shard, letter) in self.parts.drain(..) {
             inner.places[usize::from(shard)].inbox.put(letter);
         }
@@ -249,8 +256,8 @@ fn key_of(producer: ProducerId, writer: WriterId) -> Key {
     Key::new(producer.0, writer.0)
 }
 
-fn home_of(inner: &Inner, key: Key) -> u16 {
-    inner.directory.home_or(key, || inner.choose_home()).0
+fn home_of(inner: &Inner, cpu_id: Option<usize>, key: Key) -> u16 {
+    inner.directory.home_or(key, || inner.choose_home(cpu_id)).0
 }
 
 fn size_bytes(source: &Source<'_>) -> usize {
@@ -281,7 +288,7 @@ fn reserve(inner: &Inner, shard: usize, owner: OwnerId) -> bool {
 }
 
 /// The shards that a batch has something for, each once.
-fn shards_of(inner: &Inner, batch: &Batch<'_>) -> Vec<u16> {
+fn shards_of(inner: &Inner, cpu_id: Option<usize>, batch: &Batch<'_>) -> Vec<u16> {
     let mut shards = Vec::with_capacity(4);
     let mut add = |shard: u16| {
         if !shards.contains(&shard) {
@@ -289,7 +296,7 @@ fn shards_of(inner: &Inner, batch: &Batch<'_>) -> Vec<u16> {
         }
     };
     for (info, _) in &batch.chunks {
-        add(home_of(inner, key_of(info.producer_id_trusted, info.writer_id)));
+        add(home_of(inner, cpu_id, key_of(info.producer_id_trusted, info.writer_id)));
     }
     for set in &batch.patches {
         // What has no home has no chunks: the patch fails wherever it goes, and is counted there.
@@ -305,7 +312,13 @@ fn shards_of(inner: &Inner, batch: &Batch<'_>) -> Vec<u16> {
 }
 
 /// Moves a batch into the parts for its shards.
-fn fill(inner: &Inner, parts: &mut [(u16, Letter<Part>)], batch: &mut Batch<'_>, first_ticket: u64) {
+fn fill(
+    inner: &Inner,
+    cpu_id: Option<usize>,
+    parts: &mut [(u16, Letter<Part>)],
+    batch: &mut Batch<'_>,
+    first_ticket: u64,
+) {
     let mut push = |home: u16, op: &mut dyn FnMut(&mut Part)| {
         // A home does not change between the announcement and the put.
         if let Some((_, letter)) = parts.iter_mut().find(|(shard, _)| *shard == home) {
@@ -313,7 +326,7 @@ fn fill(inner: &Inner, parts: &mut [(u16, Letter<Part>)], batch: &mut Batch<'_>,
         }
     };
     for (ticket, (info, source)) in (first_ticket..).zip(batch.chunks.drain(..)) {
-        let home = home_of(inner, key_of(info.producer_id_trusted, info.writer_id));
+        let home = home_of(inner, cpu_id, key_of(info.producer_id_trusted, info.writer_id));
         let mut source = Some(source);
         push(home, &mut |part| {
             if let Some(source) = source.take() {

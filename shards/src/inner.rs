@@ -16,10 +16,10 @@ use crossbeam_utils::CachePadded;
 use watershed_engine::{FillPolicy, Shard, mem::Region};
 
 use crate::batch::Part;
+use crate::blocks::Reading;
 use crate::directory::{Directory, Key};
 use crate::extents::{Cutting, Pool};
 use crate::inbox::{Inbox, Letter, Letters, NodePool};
-use crate::read::Reading;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use crate::ticket::Tickets;
 use crate::topology::Topology;
@@ -159,11 +159,11 @@ impl Inner {
         }
     }
 
-    /// The shard for a sequence that has none: that of the CPU at hand, unless it has more than twice as many live sequences as the shards
+    /// The shard for a sequence that has none: that of the CPU `cpu_id`, or of the one at hand, unless it has more than twice as many live sequences as the shards
     /// have on average (and more than two). Then the next one that has not.
-    pub(crate) fn choose_home(&self) -> u16 {
+    pub(crate) fn choose_home(&self, cpu_id: Option<usize>) -> u16 {
         let num = self.places.len();
-        let wanted = self.topology.shard_of(crate::topology::current_cpu(), num);
+        let wanted = self.topology.shard_of(cpu_id.unwrap_or_else(crate::topology::current_cpu), num);
         let live = |shard: usize| self.places[shard].live.load(Ordering::Relaxed) as usize;
         let most = (2 * self.live.load(Ordering::Relaxed) as usize / num).max(2);
         (0..num).map(|step| (wanted + step) % num).find(|&shard| live(shard) <= most).unwrap_or(wanted) as u16

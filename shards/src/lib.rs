@@ -5,6 +5,8 @@
 //! commits.
 mod batch;
 #[cfg(not(loom))]
+mod blocks;
+#[cfg(not(loom))]
 mod buffer;
 #[cfg(not(loom))]
 mod commit;
@@ -15,6 +17,9 @@ mod extents;
 mod inbox;
 #[cfg(not(loom))]
 mod inner;
+#[doc(hidden)]
+#[cfg(not(loom))]
+pub mod mailbox;
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(not(loom))]
@@ -30,11 +35,13 @@ mod worker;
 
 pub use batch::{Batch, PatchSet, Source};
 #[cfg(not(loom))]
+pub use blocks::Pieces;
+#[cfg(not(loom))]
 pub use buffer::{Reduced, Report, STOPPED_OWNER, ShardedBuffer, ShardedConfig, Stopped};
 #[cfg(not(loom))]
 pub use commit::{CommitError, Committer, HandedBack};
 pub use extents::Cutting;
 #[cfg(not(loom))]
-pub use read::{BLOCK_BYTES, PacketWriter, Pieces, ReadPass, Wait};
+pub use read::{BLOCK_BYTES, PacketWriter, ReadPass, Wait};
 pub use topology::{Cpu, MAX_SHARDS, Topology, current_cpu};
 pub use word::OwnerId;

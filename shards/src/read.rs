@@ -1,33 +1,30 @@
-//! Reading: shards are extracted into blocks, blocks are merged in the order of tickets.
+//! Reading: shards are extracted into blocks, in parallel; blocks are merged in the order of tickets ([`crate::blocks`]).
 //!
 //! ```text
-//!   shard 0 --extract--> block: [ run t=3 | run t=9 | run t=12 ... ] --+
-//!   shard 1 --extract--> block: [ run t=4 | run t=5 ............... ] --+-- heap by ticket --> pieces: 3 | 4 5 | 9 | ...
-//!   shard 2 --extract--> block: [ run t=7 ........................ ] --+
-//!            (in parallel)       at most 1 MiB each
+//!   the calling thread   | merge, write blocks 1 | merge, write blocks 2 | ...
+//!   rayon's threads      | extract blocks 2      | extract blocks 3      | ...      (ReadPass::write_all)
 //! ```
 //!
-//! A **run** is what the packets of one turn of the shard's outer walk became: its ticket is that of the record whose turn it was. Runs of
-//! one shard come in the order of tickets, so the merge of all is the order that one shard would have given.
-//!
-//! A shard's word is held only to copy some packets out. What was extracted and not handed out stays here, counts as unread,
-//! comes first in the next pass, and goes into clones.
+//! A shard's word is held only to copy some packets out. What was extracted and not handed out stays in [`Reading`], counts as
+//! unread, comes first in the next pass, and goes into clones.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::ops::Range;
-use std::sync::MutexGuard;
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use rayon::prelude::*;
 use watershed_engine::Packet;
 
+use crate::blocks::{Block, Merge, Pieces, Reading, Supply};
 use crate::inner::Inner;
 use crate::own::{Drained, Owned};
 use crate::word::OwnerId;
 
-/// A block is handed out when it has this many bytes.
+/// A block of one shard has at most about so many bytes, less where there are many shards.
 pub const BLOCK_BYTES: usize = 1 << 20;
+
+/// All blocks together aim for this much, but none is smaller than [`LEAST_BLOCK_BYTES`].
+const ALL_BLOCKS_BYTES: usize = 8 << 20;
+const LEAST_BLOCK_BYTES: usize = 64 << 10;
 
 /// Below this much unread data one thread extracts all shards.
 const PARALLEL_BYTES: u64 = 1 << 20;
@@ -49,79 +46,22 @@ impl<F: Fn(&Packet<'_>, &mut Vec<u8>) -> bool + Sync> PacketWriter for F {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    ticket: u64,
-    /// Where it ends in the block's bytes.
-    end: usize,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Supply {
-    /// The shard may have more below the cut.
-    More,
-    /// Nothing more in this pass.
-    #[default]
-    Nothing,
-}
-
-/// What was extracted of one shard.
-#[derive(Clone, Debug, Default)]
-struct Stream {
-    bytes: Vec<u8>,
-    runs: Vec<Run>,
-    /// The next run to be handed out.
-    next: usize,
-    supply: Supply,
-}
-
-impl Stream {
-    fn head(&self) -> Option<u64> {
-        self.runs.get(self.next).map(|run| run.ticket)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.next == self.runs.len()
-    }
-
-    /// Hands out the runs before `limit`: where they lie.
-    fn take_until(&mut self, limit: u64) -> Range<usize> {
-        let start = self.next.checked_sub(1).map_or(0, |last| self.runs[last].end);
-        while self.runs.get(self.next).is_some_and(|run| run.ticket <= limit) {
-            self.next += 1;
-        }
-        start..self.runs[self.next - 1].end
-    }
-
-    fn unread_bytes(&self) -> usize {
-        self.bytes.len() - self.next.checked_sub(1).map_or(0, |last| self.runs[last].end)
-    }
-}
-
-/// What readers share: one pass at a time.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Reading {
-    streams: Vec<Stream>,
-}
-
-impl Reading {
-    /// Bytes that were extracted and not handed out.
-    pub(crate) fn unread_bytes(&self) -> usize {
-        self.streams.iter().map(Stream::unread_bytes).sum()
-    }
-}
-
 /// A pass over everything that was committed before it began. Dropping it keeps what was not handed out for the next pass.
 pub struct ReadPass<'a, W> {
-    inner: &'a Inner,
     reading: MutexGuard<'a, Reading>,
+    merge: Merge,
+    way: Way<'a, W>,
+    is_parallel: bool,
+    waits: Vec<Wait>,
+}
+
+/// How packets come out of the shards of a pass.
+struct Way<'a, W> {
+    inner: &'a Inner,
     writer: W,
     cut: u64,
     owner: OwnerId,
-    is_parallel: bool,
-    pieces: Vec<(usize, Range<usize>)>,
-    heap: BinaryHeap<Reverse<(u64, usize)>>,
-    waits: Vec<Wait>,
+    block_bytes: usize,
 }
 
 /// Somebody for whom a read had to wait: the owner of a shard that was at work, or is stopped.
@@ -137,32 +77,33 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
     pub(crate) fn begin(inner: &'a Inner, writer: W, owner: OwnerId, limit: Option<u64>) -> ReadPass<'a, W> {
         let reading = inner.reading.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let cut = limit.unwrap_or_else(|| inner.tickets.cut());
-        let mut pass = ReadPass {
-            inner,
-            reading,
-            writer,
-            cut,
-            owner,
-            is_parallel: false,
-            pieces: Vec::new(),
-            heap: BinaryHeap::new(),
-            waits: Vec::new(),
-        };
-        pass.reading.streams.resize_with(inner.places.len(), Stream::default);
+        let num_shards = inner.places.len();
+        let block_bytes = (ALL_BLOCKS_BYTES / num_shards).clamp(LEAST_BLOCK_BYTES, BLOCK_BYTES);
+        let way = Way { inner, writer, cut, owner, block_bytes };
+        let mut pass =
+            ReadPass { reading, merge: Merge::default(), way, is_parallel: false, waits: Vec::new() };
+        pass.reading.resize(num_shards);
         let mut unread_bytes = 0;
-        for shard in 0..inner.places.len() {
-            let (supply, bytes) = pass.prepare(shard);
-            pass.reading.streams[shard].supply = supply;
+        for shard in 0..num_shards {
+            let (has_more, bytes) = pass.prepare(shard);
+            pass.reading.supplies[shard].has_more = has_more;
             unread_bytes += bytes;
         }
-        pass.is_parallel = inner.places.len() > 1 && unread_bytes >= PARALLEL_BYTES;
+        pass.is_parallel = unread_bytes >= PARALLEL_BYTES && rayon::current_num_threads() > 1;
         pass
     }
 
-    /// Lets a shard drain up to the cut and starts its pass.
-    fn prepare(&mut self, shard: usize) -> (Supply, u64) {
+    /// Extracts on the calling thread alone: for who has one core to spend.
+    pub fn on_one_thread(mut self) -> Self {
+        self.is_parallel = false;
+        self
+    }
+
+    /// Lets a shard drain up to the cut and starts its pass. Whether it has something, and how much.
+    fn prepare(&mut self, shard: usize) -> (bool, u64) {
+        let Way { inner, owner, .. } = self.way;
         loop {
-            let mut owned = Owned::wait_for(self.inner, shard, self.owner, |shard, owner| {
+            let mut owned = Owned::wait_for(inner, shard, owner, |shard, owner| {
                 note(&mut self.waits, Wait { shard, owner });
             });
             if owned.drain(true) != Drained::Everything {
@@ -170,56 +111,79 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
                 std::thread::yield_now();
                 continue;
             }
-            let Some(engine) = &mut owned.state.engine else { return (Supply::Nothing, 0) };
+            let Some(engine) = &mut owned.state.engine else { return (false, 0) };
             engine.begin_read();
-            return (Supply::More, engine.ledger().listed.bytes);
+            return (true, engine.ledger().listed.bytes);
         }
     }
 
     /// The next pieces of the merged stream, in order: about `most_bytes` (at least one run), until the pass is over. They are valid until the
     /// next call.
     pub fn next_pieces(&mut self, most_bytes: usize) -> Option<Pieces<'_>> {
-        self.pieces.clear();
         self.refill();
-        let streams = &mut self.reading.streams;
-        self.heap.clear();
-        self.heap.extend(
-            streams.iter().enumerate().filter_map(|(shard, stream)| Some(Reverse((stream.head()?, shard)))),
-        );
-        let mut bytes = 0;
-        while bytes < most_bytes
-            && let Some(Reverse((_, shard))) = self.heap.pop()
-        {
-            let limit = self.heap.peek().map_or(u64::MAX, |&Reverse((ticket, _))| ticket);
-            let stream = &mut streams[shard];
-            let piece = stream.take_until(limit);
-            bytes += piece.len();
-            self.pieces.push((shard, piece));
-            match stream.head() {
-                Some(ticket) => self.heap.push(Reverse((ticket, shard))),
-                // More of it may come next: nothing can be said of the order before it is there.
-                None if stream.supply == Supply::More => break,
-                None => {}
-            }
-        }
-        (!self.pieces.is_empty()).then_some(Pieces { streams: &self.reading.streams, list: &self.pieces })
+        let pieces = self.merge.take(&mut self.reading, most_bytes);
+        (!pieces.is_empty()).then_some(pieces)
     }
 
-    /// Extracts from every shard whose block has been handed out.
+    /// Hands the whole rest of the stream to `out`, piece by piece in order, on this thread, while other threads extract what comes next.
+    ///
+    /// # Errors
+    /// The first that `out` returns; what it was given then counts as handed out.
+    pub fn write_all<E>(&mut self, mut out: impl FnMut(Pieces<'_>) -> Result<(), E>) -> Result<(), E> {
+        if !self.is_parallel {
+            while let Some(pieces) = self.next_pieces(BLOCK_BYTES) {
+                out(pieces)?;
+            }
+            return Ok(());
+        }
+        loop {
+            self.refill();
+            if self.merge.take(&mut self.reading, usize::MAX).is_empty() {
+                return Ok(());
+            }
+            let Reading { fronts, supplies } = &mut *self.reading;
+            let (way, waits) = (&self.way, Mutex::new(Vec::new()));
+            let pieces = self.merge.pieces(fronts);
+            let result = rayon::in_place_scope(|scope| {
+                for (shard, supply) in supplies.iter_mut().enumerate().filter(|(_, supply)| supply.is_needy())
+                {
+                    let waits = &waits;
+                    scope.spawn(move |_| {
+                        let mut new = way.extract(shard, supply);
+                        waits.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).append(&mut new);
+                    });
+                }
+                out(pieces)
+            });
+            self.note_all(waits.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()));
+            result?;
+        }
+    }
+
+    /// Sees to it that the order can be told: extracts if a shard that may have more has nothing to show. In parallel every shard is
+    /// extracted then of which nothing waits behind, so that none of them is alone next time.
     fn refill(&mut self) {
-        let (inner, writer, cut, owner) = (self.inner, &self.writer, self.cut, self.owner);
-        let needs = |stream: &Stream| stream.is_empty() && stream.supply == Supply::More;
-        let extract = |shard: usize, stream: &mut Stream| extract(inner, writer, cut, owner, shard, stream);
-        let streams = &mut self.reading.streams;
+        if !self.reading.advance() {
+            return;
+        }
+        let way = &self.way;
+        let Reading { fronts, supplies } = &mut *self.reading;
         let waits: Vec<Wait> = if self.is_parallel {
-            let needy = streams.par_iter_mut().enumerate().filter(|(_, stream)| needs(stream));
-            needy.flat_map_iter(|(shard, stream)| extract(shard, stream)).collect()
+            let needy = supplies.par_iter_mut().enumerate().filter(|(_, supply)| supply.is_needy());
+            needy.flat_map_iter(|(shard, supply)| way.extract(shard, supply)).collect()
         } else {
-            let needy = streams.iter_mut().enumerate().filter(|(_, stream)| needs(stream));
-            needy.flat_map(|(shard, stream)| extract(shard, stream)).collect()
+            let dry = supplies.iter_mut().enumerate().filter(|(shard, _)| fronts[*shard].is_empty());
+            dry.filter(|(_, supply)| supply.is_needy())
+                .flat_map(|(shard, supply)| way.extract(shard, supply))
+                .collect()
         };
+        self.note_all(waits);
+        self.reading.advance();
+    }
+
+    fn note_all(&mut self, waits: Vec<Wait>) {
         waits.into_iter().for_each(|wait| note(&mut self.waits, wait));
-        self.inner.attend(self.owner);
+        self.way.inner.attend(self.way.owner);
     }
 
     /// For whom this pass had to wait so far, each once.
@@ -229,7 +193,7 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
 
     /// Every chunk with a ticket below this belongs to the pass.
     pub fn cut(&self) -> u64 {
-        self.cut
+        self.way.cut
     }
 }
 
@@ -239,79 +203,46 @@ fn note(waits: &mut Vec<Wait>, wait: Wait) {
     }
 }
 
-/// Fills a block with the next packets of a shard. Gives the word back between two turns.
-fn extract(
-    inner: &Inner,
-    writer: &dyn PacketWriter,
-    cut: u64,
-    owner: OwnerId,
-    shard: usize,
-    stream: &mut Stream,
-) -> Vec<Wait> {
-    let mut waits = Vec::new();
-    stream.bytes.clear();
-    stream.runs.clear();
-    stream.next = 0;
-    while stream.supply == Supply::More && stream.bytes.len() < BLOCK_BYTES {
-        let mut owned =
-            Owned::wait_for(inner, shard, owner, |shard, owner| note(&mut waits, Wait { shard, owner }));
-        take_turn(&mut owned, writer, cut, stream);
-        if inner.has_extents() {
-            owned.return_emptied(false);
+impl<W: PacketWriter> Way<'_, W> {
+    /// Fills a block with the next packets of a shard. Gives the word back between two turns.
+    fn extract(&self, shard: usize, supply: &mut Supply) -> Vec<Wait> {
+        let (inner, mut waits) = (self.inner, Vec::new());
+        supply.back.clear();
+        while supply.has_more && supply.back.bytes.len() < self.block_bytes {
+            let mut owned = Owned::wait_for(inner, shard, self.owner, |shard, owner| {
+                note(&mut waits, Wait { shard, owner });
+            });
+            supply.has_more = self.take_turn(&mut owned, &mut supply.back);
+            if inner.has_extents() {
+                owned.return_emptied(false);
+            }
+            drop(owned);
+            if !inner.places[shard].inbox.is_empty() {
+                inner.visit(shard, self.owner);
+            }
         }
-        drop(owned);
-        if !inner.places[shard].inbox.is_empty() {
-            inner.visit(shard, owner);
-        }
-    }
-    waits
-}
-
-fn take_turn(owned: &mut Owned<'_>, writer: &dyn PacketWriter, cut: u64, stream: &mut Stream) {
-    let Some(engine) = &mut owned.state.engine else {
-        stream.supply = Supply::Nothing;
-        return;
-    };
-    let started = Instant::now();
-    let mut packets = 0;
-    while stream.bytes.len() < BLOCK_BYTES {
-        let Some((ticket, packet)) = engine.read_next(cut) else {
-            stream.supply = Supply::Nothing;
-            return;
-        };
-        let before = stream.bytes.len();
-        if !writer.write(&packet, &mut stream.bytes) {
-            stream.bytes.truncate(before);
-            let (producer, writer, loss) = (packet.producer_id, packet.writer_id, packet.loss);
-            engine.return_loss(producer, writer, loss);
-        }
-        let end = stream.bytes.len();
-        match stream.runs.last_mut() {
-            Some(run) if run.ticket == ticket => run.end = end,
-            _ => stream.runs.push(Run { ticket, end }),
-        }
-        packets += 1;
-        if packets % PACKETS_A_LOOK == 0 && started.elapsed().as_micros() >= MOST_TIME_US {
-            return;
-        }
-    }
-}
-
-/// Pieces of the merged stream, in order.
-pub struct Pieces<'a> {
-    streams: &'a [Stream],
-    list: &'a [(usize, Range<usize>)],
-}
-
-impl<'a> Pieces<'a> {
-    /// The pieces.
-    pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let streams = self.streams;
-        self.list.iter().map(move |(shard, range)| &streams[*shard].bytes[range.clone()])
+        waits
     }
 
-    /// Bytes of all of them.
-    pub fn size_bytes(&self) -> usize {
-        self.list.iter().map(|(_, range)| range.len()).sum()
+    /// Copies packets out for as long as a word may be kept. False if there are no more.
+    fn take_turn(&self, owned: &mut Owned<'_>, block: &mut Block) -> bool {
+        let Some(engine) = &mut owned.state.engine else { return false };
+        let started = Instant::now();
+        let mut packets = 0;
+        while block.bytes.len() < self.block_bytes {
+            let Some((ticket, packet)) = engine.read_next(self.cut) else { return false };
+            let before = block.bytes.len();
+            if !self.writer.write(&packet, &mut block.bytes) {
+                block.bytes.truncate(before);
+                let (producer, writer, loss) = (packet.producer_id, packet.writer_id, packet.loss);
+                engine.return_loss(producer, writer, loss);
+            }
+            block.end_run(ticket);
+            packets += 1;
+            if packets % PACKETS_A_LOOK == 0 && started.elapsed().as_micros() >= MOST_TIME_US {
+                break;
+            }
+        }
+        true
     }
 }

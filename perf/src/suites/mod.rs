@@ -3,6 +3,7 @@
 //! A new suite is one file here, with a function that lists its workloads, and one line in [`all`].
 
 pub mod engine;
+pub mod shards;
 pub mod simd;
 
 use crate::machine::Machine;
@@ -44,7 +45,7 @@ impl Workload {
 
 /// Every suite there is.
 pub fn all() -> Vec<Suite> {
-    vec![engine::suite(), simd::suite()]
+    vec![engine::suite(), simd::suite(), shards::suite()]
 }
 
 /// Runs the workloads of `suite` whose names contain `filter`; `progress` is told each name before it starts.

@@ -43,13 +43,7 @@ impl Blocks {
             }
             let stamp = Stamp::new(&packet);
             let body_bytes = packet.slices().iter().map(|slice| slice.len()).sum::<usize>() + stamp.len;
-            let block = self.block_with_room(body_bytes + 6);
-            block.push(10);
-            append_varint(block, body_bytes as u32);
-            for slice in packet.slices() {
-                block.extend_from_slice(slice);
-            }
-            block.extend_from_slice(&stamp.bytes[..stamp.len]);
+            append_frame(self.block_with_room(body_bytes + 6), &packet, &stamp, body_bytes);
             packets += 1;
         }
         black_box(&self.blocks);
@@ -71,25 +65,51 @@ impl Blocks {
     /// # Errors
     /// A packet that does not start with its timestamp.
     pub fn count_frames(&self) -> Result<u64, String> {
-        let mut frames = 0;
-        for block in &self.blocks {
-            let mut rest = block.as_slice();
-            while !rest.is_empty() {
-                let header =
-                    rest[1..].iter().position(|byte| byte & 0x80 == 0).ok_or("a size without an end")? + 1;
-                let size =
-                    rest[1..=header].iter().rev().fold(0, |size, byte| size << 7 | usize::from(byte & 0x7f));
-                let (packet, after) =
-                    rest[header + 1..].split_at_checked(size).ok_or("a packet without an end")?;
-                if rest[0] != 10 || packet.first() != Some(&0x40) {
-                    return Err(format!("a packet that starts with {:?}", packet.first()));
-                }
-                rest = after;
-                frames += 1;
-            }
-        }
-        Ok(frames)
+        self.blocks.iter().map(|block| count_frames(block)).sum()
     }
+}
+
+/// Walks frames and counts them.
+///
+/// # Errors
+/// A packet that does not start with its timestamp.
+pub fn count_frames(mut rest: &[u8]) -> Result<u64, String> {
+    let mut frames = 0;
+    while !rest.is_empty() {
+        let header = rest[1..].iter().position(|byte| byte & 0x80 == 0).ok_or("a size without an end")? + 1;
+        let size = rest[1..=header].iter().rev().fold(0, |size, byte| size << 7 | usize::from(byte & 0x7f));
+        let (packet, after) = rest[header + 1..].split_at_checked(size).ok_or("a packet without an end")?;
+        if rest[0] != 10 || packet.first() != Some(&0x40) {
+            return Err(format!("a packet that starts with {:?}", packet.first()));
+        }
+        rest = after;
+        frames += 1;
+    }
+    Ok(frames)
+}
+
+/// What a service does with each packet on its way to a file, as `Blocks` does: validate, stamp, frame. False if it is invalid.
+pub fn packet_writer() -> impl Fn(&Packet<'_>, &mut Vec<u8>) -> bool + Sync {
+    let rules = Rules::new().reserve(RESERVED_FIELDS);
+    move |packet, out| {
+        let is_valid = fields::scan(packet.slices(), &rules).is_ok();
+        if is_valid {
+            let stamp = Stamp::new(packet);
+            let body_bytes = packet.slices().iter().map(|slice| slice.len()).sum::<usize>() + stamp.len;
+            append_frame(out, packet, &stamp, body_bytes);
+        }
+        is_valid
+    }
+}
+
+#[inline(always)]
+fn append_frame(out: &mut Vec<u8>, packet: &Packet<'_>, stamp: &Stamp, body_bytes: usize) {
+    out.push(10);
+    append_varint(out, body_bytes as u32);
+    for slice in packet.slices() {
+        out.extend_from_slice(slice);
+    }
+    out.extend_from_slice(&stamp.bytes[..stamp.len]);
 }
 
 /// The trusted fields of one packet.

@@ -1,0 +1,182 @@
+//! Having a buffer: making one of many shards, keeping it, copying it, and many sequences in it.
+
+use super::overhead::percent_more;
+use super::team::{Writers, alone, check_written, exact_ring};
+use crate::measure::{Lap, LapResult, Options, Series, WrongAnswer, interleave, timed};
+use crate::report::Measurement;
+use crate::workload::rings::CopyRing;
+use crate::workload::{SourceChunk, templates};
+use std::convert::Infallible;
+use std::hint::black_box;
+use std::time::Duration;
+use watershed_engine::mem::Region;
+use watershed_engine::{ChunkFlags, ChunkId, ChunkInfo, HugePages, Packet, ProducerId, WriterId};
+use watershed_shards::{Committer, ShardedBuffer};
+
+/// The least that gives each of 1024 shards its eight extents.
+const MANY: (usize, usize) = (1 << 30, 1024);
+
+/// Creation of a buffer of 1024 shards.
+pub(super) fn create(options: &Options) -> Result<Measurement, WrongAnswer> {
+    let count = options.size(16, 1);
+    let lap = || -> LapResult {
+        let mut elapsed = Duration::ZERO;
+        for _ in 0..count {
+            let (lap, made) = timed(1, || exact_ring(MANY.0, MANY.1));
+            elapsed += lap.elapsed;
+            if made?.num_free_extents() != 8 * MANY.1 {
+                return Err("a new buffer has not all of its extents".into());
+            }
+        }
+        Ok(Lap { elapsed, units: count })
+    };
+    let [series] = interleave(options, [Box::new(lap)])?;
+    Ok(Measurement::microseconds("create_1024_shards", &series))
+}
+
+/// Memory that the process has more for each untouched shard.
+pub(super) fn memory(options: &Options) -> Result<Measurement, WrongAnswer> {
+    let count = options.size(32, 2);
+    let mut kept = Vec::new();
+    let mut samples = Vec::new();
+    for _ in 0..options.size(8, 1) {
+        let before = resident_bytes()?;
+        for _ in 0..count {
+            kept.push(exact_ring(MANY.0, MANY.1)?);
+        }
+        // What is there and not seen is the accuracy of the figure: a page for all of them.
+        let bytes = resident_bytes()?.saturating_sub(before).max(4096);
+        samples.push(bytes as f64 / (count * MANY.1) as f64);
+    }
+    drop(kept);
+    Ok(Measurement {
+        unit: "bytes/shard".into(),
+        ..Measurement::ratio("idle_1024_shards", &Series::new(samples))
+    })
+}
+
+fn resident_bytes() -> Result<usize, WrongAnswer> {
+    let text =
+        std::fs::read_to_string("/proc/self/statm").map_err(|error| format!("/proc/self/statm: {error}"))?;
+    let pages = text.split_whitespace().nth(1).and_then(|pages| pages.parse::<usize>().ok());
+    Ok(pages.ok_or("/proc/self/statm has no resident pages")? * watershed_engine::mem::page_size_bytes())
+}
+
+/// A clone of a full buffer of eight shards, its own mapping included, against a copy between two regions that are there.
+pub(super) fn clone(options: &Options) -> Result<Measurement, WrongAnswer> {
+    let ring_bytes = options.size(64 << 20, 8 << 20);
+    let chunks = templates::mixed(100);
+    let full = exact_ring(ring_bytes, 8)?;
+    for cpu in 0..8 {
+        let mut writers = Writers::new(&full, &chunks, 1 + cpu as u16, 1);
+        writers.committer.set_cpu(Some(cpu));
+        writers.commit(ring_bytes / 1024 / 8, 1);
+    }
+    let expected = count_packets(&full.clone_read_only().map_err(|error| error.to_string())?);
+
+    let region = || -> Result<Region, WrongAnswer> {
+        let mut region = Region::map(ring_bytes, HugePages::Advise).map_err(|error| error.to_string())?;
+        region.as_mut_slice().fill(1);
+        Ok(region)
+    };
+    let (source, mut target) = (region()?, region()?);
+    // As much again is touched and given back, so that the host has backed what the first clone will get.
+    drop(CopyRing::new(ring_bytes, HugePages::Advise)?);
+    drop(region()?);
+
+    let clone_lap = || -> LapResult {
+        let (lap, copy) = timed(1, || full.clone_read_only());
+        match count_packets(&copy.map_err(|error| error.to_string())?) {
+            packets if packets == expected => Ok(lap),
+            packets => Err(format!("{packets} packets are in the clone, {expected} in the buffer")),
+        }
+    };
+    let plain_lap = || -> LapResult {
+        let (lap, ()) = timed(1, || {
+            target.as_mut_slice().copy_from_slice(source.as_slice());
+            black_box(target.as_slice());
+        });
+        Ok(lap)
+    };
+    let [ours, plain] = interleave(options, [Box::new(clone_lap), Box::new(plain_lap)])?;
+    Ok(Measurement::microseconds("clone_64mb", &ours)
+        .with("ratio_to_memcpy", ours.speedup_over(&plain))
+        .with("memcpy_us", plain.median() / 1e3))
+}
+
+fn count_packets(buffer: &ShardedBuffer) -> u64 {
+    let mark = |_: &Packet<'_>, out: &mut Vec<u8>| {
+        out.push(1);
+        true
+    };
+    let mut packets = 0;
+    let Ok(()) = buffer.read_pass(mark).write_all(|pieces| -> Result<(), Infallible> {
+        packets += pieces.size_bytes() as u64;
+        Ok(())
+    });
+    packets
+}
+
+/// Many sequences in turns, one chunk each, by one thread.
+struct Crowd<'a> {
+    committer: Committer,
+    chunks: &'a [SourceChunk],
+    size: usize,
+    at: usize,
+}
+
+/// Writers of one producer.
+const WRITERS: usize = 25_000;
+
+impl Crowd<'_> {
+    fn commit(&mut self, count: usize) {
+        for _ in 0..count {
+            let (who, chunk_id) = (self.at % self.size, self.at / self.size);
+            let chunk = &self.chunks[self.at % self.chunks.len()];
+            self.at += 1;
+            let info = ChunkInfo {
+                producer_id_trusted: ProducerId(1 + (who / WRITERS) as u16),
+                writer_id: WriterId(1 + (who % WRITERS) as u16),
+                chunk_id: ChunkId(chunk_id as u32),
+                num_fragments: chunk.fragments,
+                flags: ChunkFlags(chunk.flags),
+                complete: true,
+                ..ChunkInfo::default()
+            };
+            self.committer.commit_chunk(&info, &chunk.bytes).expect("nobody holds a shard for long");
+        }
+    }
+}
+
+/// 100,000 sequences against one, and against a thousand.
+pub(super) fn sequences(options: &Options) -> Result<Measurement, WrongAnswer> {
+    let (ring_bytes, commits, most) = options.size((64 << 20, 32_768, 100_000), (4 << 20, 512, 4_000));
+    let chunks = templates::mixed(100);
+    let make = |size: usize| -> Result<(ShardedBuffer, Crowd<'_>), WrongAnswer> {
+        let buffer = exact_ring(ring_bytes, 2)?;
+        let committer = buffer.committer().ok_or("no committer")?;
+        let mut crowd = Crowd { committer, chunks: &chunks, size, at: 0 };
+        // Every sequence is known and the ring has gone round.
+        alone(1, &mut crowd, |crowd| crowd.commit(2 * most + 2 * ring_bytes / 1024));
+        Ok((buffer, crowd))
+    };
+    let (mut all, mut some, mut one) = (make(most)?, make(1000)?, make(1)?);
+    let beside = all.0.memory_usage_bytes() - ring_bytes;
+    let bound = ring_bytes / 2 + 200 * most;
+    if beside > bound {
+        return Err(format!("{most} sequences take {beside} bytes beside the ring, more than {bound}"));
+    }
+    let lap = |(buffer, crowd): &mut (ShardedBuffer, Crowd<'_>)| -> LapResult {
+        let lap = alone(commits as u64, crowd, |crowd| crowd.commit(commits));
+        check_written(buffer, crowd.at as u64).map(|()| lap)
+    };
+    let [with_all, with_some, with_one] = interleave(
+        options,
+        [Box::new(|| lap(&mut all)), Box::new(|| lap(&mut some)), Box::new(|| lap(&mut one))],
+    )?;
+    Ok(Measurement::percent("sequences_100k", &percent_more(&with_all, &with_one))
+        .with("ns", with_all.median())
+        .with("one_ns", with_one.median())
+        .with("percent_more_than_1000", percent_more(&with_all, &with_some).median())
+        .with("bytes_beside_per_sequence", beside as f64 / most as f64))
+}

@@ -1,0 +1,180 @@
+//! What one thread pays for the shards, and what a queued chunk pays for its way.
+
+use super::team::{Writers, alone, check_written, exact_ring, info};
+use crate::measure::{Lap, LapResult, Options, Series, WrongAnswer, interleave, timed};
+use crate::report::Measurement;
+use crate::workload::rings::{buffer, check_written as check_engine, commit_slices, fed_bytes};
+use crate::workload::{SourceChunk, feed, templates};
+use std::hint::black_box;
+use std::sync::Arc;
+use watershed_engine::ByteSource;
+use watershed_shards::{Batch, ShardedBuffer, ShardedConfig, Source};
+use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, ReadToken, SharedMemory, Smb};
+
+/// One thread and one writer: two shards of 64 MiB, and the bare engine with as much.
+pub(super) fn single_thread(options: &Options) -> Result<Measurement, WrongAnswer> {
+    let (ring_bytes, commits) = options.size((64 << 20, 32_768), (2 << 20, 512));
+    let chunks = templates::mixed(100);
+    let sharded = exact_ring(ring_bytes, 2)?;
+    let mut writers = Writers::new(&sharded, &chunks, 1, 1);
+    let mut batches = Writers::new(&sharded, &chunks, 2, 1);
+    let mut bare = (buffer(ring_bytes)?, feed::one_writer(&chunks));
+    let warm_up = 2 * ring_bytes / 1024;
+    alone(1, &mut writers, |writers| writers.commit(warm_up, 1));
+    alone(1, &mut bare, |(buffer, feed)| commit_slices(buffer, feed, warm_up));
+
+    let (in_sharded, mut in_bare) = (std::cell::Cell::new(warm_up), warm_up);
+    let units = commits as u64;
+    let note = |lap: Lap| {
+        in_sharded.set(in_sharded.get() + commits);
+        check_written(&sharded, in_sharded.get() as u64).map(|()| lap)
+    };
+    let single_lap = || note(alone(units, &mut writers, |writers| writers.commit(commits, 1)));
+    let batch_lap = || note(alone(units, &mut batches, |writers| writers.commit(commits, 8)));
+    let bare_lap = || -> LapResult {
+        let lap = alone(units, &mut bare, |(buffer, feed)| commit_slices(buffer, feed, commits));
+        in_bare += commits;
+        check_engine(&bare.0, in_bare as u64, fed_bytes(feed::one_writer(&chunks), in_bare)).map(|()| lap)
+    };
+    let [ours, in_batches, engine] =
+        interleave(options, [Box::new(single_lap), Box::new(batch_lap), Box::new(bare_lap)])?;
+    let percent = percent_more(&ours, &engine);
+    Ok(Measurement::percent("single_thread_overhead", &percent)
+        .with("ns", ours.median())
+        .with("engine_ns", engine.median())
+        .with("percent_in_batches_of_8", percent_more(&in_batches, &engine).median()))
+}
+
+/// How much more time `ours` takes than `theirs`, by round.
+pub(super) fn percent_more(ours: &Series, theirs: &Series) -> Series {
+    let pairs = ours.values().iter().zip(theirs.values());
+    Series::new(pairs.map(|(ours, theirs)| (ours / theirs - 1.0) * 100.0).collect())
+}
+
+/// Chunks in one lap, at most what a queue takes.
+const HANDED: usize = 1024;
+
+/// The time of a small chunk from shared memory that goes through a shard's queue, `batch` to an item, less the time of the bare engine for
+/// it: announcement, ticket, home, queue, ownership. Put and taken on one core, where the memory of queue and chunk is at hand.
+pub(super) fn hand_off(name: &str, batch: usize, options: &Options) -> Result<Measurement, WrongAnswer> {
+    let pages = Pages::new(HANDED.div_ceil(14))?;
+    let config =
+        ShardedConfig { num_shards: Some(1), queue_capacity: HANDED, ..ShardedConfig::ring(1 << 20) };
+    let sharded = ShardedBuffer::create(config).map_err(|error| error.to_string())?;
+    let mut committer = sharded.committer().ok_or("no committer")?;
+    let mut bare = buffer(1 << 20)?;
+    let (mut handed, mut passed) = (0, 0);
+    let queued_lap = || -> LapResult {
+        let mut batches = pages.batches(handed, batch)?;
+        let (lap, result) = timed(HANDED as u64, || {
+            let held = sharded.stop_shard(0);
+            let result = batches.iter_mut().try_for_each(|batch| committer.commit(batch));
+            drop(held);
+            // Whoever looks at a shard drains it first.
+            (result, sharded.ledger())
+        });
+        result.0.map_err(|error| error.to_string())?;
+        handed += HANDED as u32;
+        check_written(&sharded, handed.into()).map(|()| lap)
+    };
+    let bare_lap = || -> LapResult {
+        let batches = pages.batches(passed, HANDED)?;
+        let (lap, ()) = timed(HANDED as u64, || {
+            for (info, source) in batches.into_iter().flat_map(|batch| batch.chunks) {
+                let Source::Shared(smb, token) = source else { continue };
+                let chunk = smb.attach(token);
+                let _ = black_box(bare.copy_chunk_untrusted(&info, &InPage(chunk.payload())));
+            }
+        });
+        passed += HANDED as u32;
+        match bare.stats().chunks_written {
+            written if written == u64::from(passed) => Ok(lap),
+            written => Err(format!("{written} chunks are written, not {passed}")),
+        }
+    };
+    let rounds = Options { rounds: options.rounds * options.size(8, 1), ..*options };
+    let contest = Both(queued_lap, bare_lap);
+    let [queued, direct] = on_a_core(move || contest.run(&rounds))?;
+    let costs = queued.values().iter().zip(direct.values()).map(|(queued, direct)| queued - direct).collect();
+    Ok(Measurement::ns_per("chunk", name, &Series::new(costs))
+        .with("queued_ns", queued.median())
+        .with("engine_ns", direct.median()))
+}
+
+/// Two laps that go to another thread together.
+pub(super) struct Both<A, B>(pub(super) A, pub(super) B);
+
+impl<A: FnMut() -> LapResult, B: FnMut() -> LapResult> Both<A, B> {
+    pub(super) fn run(self, options: &Options) -> Result<[Series; 2], WrongAnswer> {
+        interleave(options, [Box::new(self.0), Box::new(self.1)])
+    }
+}
+
+/// Pages of shared memory whose small chunks are taken for reading again and again.
+struct Pages {
+    smb: Smb,
+    chunk: SourceChunk,
+}
+
+const PAGE_BYTES: usize = 4096;
+
+impl Pages {
+    fn new(count: usize) -> Result<Pages, WrongAnswer> {
+        let memory = SharedMemory::anonymous(count * PAGE_BYTES).map_err(|error| error.to_string())?;
+        let smb = Smb::new(Arc::new(memory), PAGE_BYTES).map_err(|error| error.to_string())?;
+        // Copying is next to nothing.
+        let bytes = [3, b'a', b'b', b'c'].repeat(4);
+        Ok(Pages { smb, chunk: SourceChunk { bytes, fragments: 4, packets: 4, flags: 0 } })
+    }
+
+    /// Chunks as a producer left them and the service took them, in batches.
+    fn batches(&self, first_id: u32, batch: usize) -> Result<Vec<Batch<'static>>, WrongAnswer> {
+        let mut batches: Vec<Batch<'static>> = Vec::new();
+        for n in 0..HANDED {
+            if n % batch == 0 {
+                batches.push(Batch::default());
+            }
+            let chunk_id = first_id.wrapping_add(n as u32);
+            let token = self.take(n / 14, chunk_id).map_err(|refused| refused.to_string())?;
+            let chunks = &mut batches.last_mut().ok_or("a batch of nothing")?.chunks;
+            chunks.push((info(1, chunk_id, &self.chunk), Source::Shared(self.smb.clone(), token)));
+        }
+        Ok(batches)
+    }
+
+    fn take(&self, page: usize, chunk_id: u32) -> Result<ReadToken, Box<dyn std::error::Error>> {
+        let chunk = self.smb.try_acquire(page, PageLayout::Div14)?;
+        let place = (chunk.page(), chunk.index());
+        let fragments = self.chunk.fragments;
+        let flags = ChunkFlags::default();
+        self.smb.write_header(&chunk, ChunkHeader { chunk_id, writer_id: 1, fragments, flags });
+        self.smb.write_payload(&chunk, 0, &self.chunk.bytes);
+        self.smb.complete(chunk)?;
+        Ok(self.smb.try_begin_read(place.0, place.1)?.detach())
+    }
+}
+
+/// A chunk in shared memory as the engine takes it.
+struct InPage<'a>(watershed_smb::Payload<'a>);
+
+impl ByteSource for InPage<'_> {
+    fn size_bytes(&self) -> usize {
+        self.0.size_bytes()
+    }
+
+    fn copy_range(&self, offset_bytes: usize, dst: &mut [u8]) {
+        self.0.copy_range(offset_bytes, dst);
+    }
+}
+
+/// Runs `work` on a thread that is pinned to the last core.
+pub(super) fn on_a_core<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let core = core_affinity::get_core_ids().and_then(|cores| cores.last().copied());
+            core.map(core_affinity::set_for_current);
+            work()
+        });
+        thread.join().expect("the work ends")
+    })
+}

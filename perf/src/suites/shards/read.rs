@@ -1,0 +1,184 @@
+//! Reading: what the merge costs, and what a second core brings.
+
+use super::overhead::{Both, on_a_core, percent_more};
+use super::team::{Writers, exact_ring};
+use crate::measure::{LapResult, Options, Series, WrongAnswer, interleave, timed};
+use crate::report::Measurement;
+use crate::workload::blocks::{count_frames, packet_writer};
+use crate::workload::{SourceChunk, protobuf};
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::io::{Seek, SeekFrom};
+use std::path::Path;
+use watershed_shards::{Pieces, ShardedBuffer};
+
+/// The buffer, and the chunks that it takes without losing anything.
+fn sizes(options: &Options) -> (usize, usize) {
+    options.size((128 << 20, 32_000), (16 << 20, 2_400))
+}
+
+/// A buffer whose shards have equal parts of the data, by writers of their own.
+struct Filled<'a> {
+    buffer: ShardedBuffer,
+    writers: Vec<Writers<'a>>,
+}
+
+impl<'a> Filled<'a> {
+    fn new(
+        options: &Options,
+        num_shards: usize,
+        chunks: &'a [SourceChunk],
+    ) -> Result<Filled<'a>, WrongAnswer> {
+        let buffer = exact_ring(sizes(options).0, num_shards)?;
+        let writers = (0..8)
+            .map(|cpu| {
+                let mut writers = Writers::new(&buffer, chunks, 1 + cpu as u16, 1);
+                writers.committer.set_cpu(Some(cpu));
+                writers
+            })
+            .collect();
+        Ok(Filled { buffer, writers })
+    }
+
+    /// Chunks of the eight writers in turns. How many packets they hold.
+    fn fill(&mut self, options: &Options) -> Result<u64, WrongAnswer> {
+        let before = self.buffer.ledger();
+        let rounds = sizes(options).1 / 8;
+        let mut packets = 0;
+        for _ in 0..rounds {
+            for writers in &mut self.writers {
+                packets += writers.next_packets();
+                writers.commit(1, 1);
+            }
+        }
+        let ledger = self.buffer.ledger();
+        if ledger.overwritten != before.overwritten || ledger.listed.chunks != rounds as u64 * 8 {
+            return Err(format!("the buffer is filled with {ledger:?}"));
+        }
+        let shards = self.buffer.shard_stats();
+        let most = shards.iter().map(|(_, ledger)| ledger.listed.chunks).max().unwrap_or(0);
+        match most * shards.len() as u64 == ledger.listed.chunks {
+            true => Ok(packets),
+            false => {
+                Err(format!("of {} chunks in {} shards, one has {most}", ledger.listed.chunks, shards.len()))
+            }
+        }
+    }
+}
+
+/// Reads everything untimed, by both ways of reading, and looks at each frame. How many bytes there are.
+fn verify(options: &Options, filled: &mut Filled<'_>) -> Result<u64, WrongAnswer> {
+    let mut sizes = [0; 2];
+    for (size, is_parallel) in sizes.iter_mut().zip([false, true]) {
+        let expected = filled.fill(options)?;
+        let mut bytes = Vec::new();
+        read_all(&filled.buffer, is_parallel, |pieces| pieces.write_to(&mut bytes))
+            .map_err(|error| error.to_string())?;
+        match count_frames(&bytes)? {
+            frames if frames == expected => *size = bytes.len() as u64,
+            frames => return Err(format!("{frames} frames are read, not {expected}")),
+        }
+    }
+    if sizes[0] == sizes[1] { Ok(sizes[0]) } else { Err(format!("{sizes:?} bytes are read")) }
+}
+
+fn read_all<E>(
+    buffer: &ShardedBuffer,
+    is_parallel: bool,
+    out: impl FnMut(Pieces<'_>) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut pass = buffer.read_pass(packet_writer());
+    if !is_parallel {
+        pass = pass.on_one_thread();
+    }
+    pass.write_all(out)
+}
+
+/// A lap of reading into blocks, framed and stamped as for a file. The blocks are what comes out; nobody copies them.
+fn into_blocks(
+    options: &Options,
+    filled: &mut Filled<'_>,
+    is_parallel: bool,
+    expected_bytes: u64,
+) -> LapResult {
+    let packets = filled.fill(options)?;
+    let (lap, bytes) = timed(packets, || {
+        let mut bytes = 0;
+        let Ok(()) = read_all(&filled.buffer, is_parallel, |pieces| -> Result<(), Infallible> {
+            bytes += pieces.size_bytes() as u64;
+            Ok(())
+        });
+        bytes
+    });
+    if bytes == expected_bytes {
+        Ok(lap)
+    } else {
+        Err(format!("{bytes} bytes are read, not {expected_bytes}"))
+    }
+}
+
+/// Eight shards against one with the same data, both by one thread.
+pub(super) fn merge_overhead(options: &Options) -> Result<Measurement, WrongAnswer> {
+    let chunks = protobuf::track_events(100);
+    let (mut eight, mut one) = (Filled::new(options, 8, &chunks)?, Filled::new(options, 1, &chunks)?);
+    let bytes = verify(options, &mut eight)?;
+    match verify(options, &mut one)? {
+        of_one if of_one == bytes => {}
+        of_one => return Err(format!("{bytes} bytes of eight shards, {of_one} of one")),
+    }
+    let contest = Both(
+        || into_blocks(options, &mut eight, false, bytes),
+        || into_blocks(options, &mut one, false, bytes),
+    );
+    let [merged, single] = on_a_core(move || contest.run(options))?;
+    Ok(Measurement::percent("merge_overhead_8", &percent_more(&merged, &single))
+        .with("ns_per_packet", merged.median())
+        .with("one_shard_ns", single.median()))
+}
+
+/// Two threads against one, into blocks in memory.
+pub(super) fn into_memory(options: &Options) -> Result<Measurement, WrongAnswer> {
+    let chunks = protobuf::track_events(100);
+    let mut filled = Filled::new(options, 2, &chunks)?;
+    let bytes = verify(options, &mut filled)?;
+    let filled = RefCell::new(filled);
+    let lap = |is_parallel| into_blocks(options, &mut filled.borrow_mut(), is_parallel, bytes);
+    let series = interleave(options, [Box::new(|| lap(true)), Box::new(|| lap(false))])?;
+    Ok(speedup("parallel_read_memory", series))
+}
+
+/// The same into a file that lies in memory: blocks are written while others are extracted.
+pub(super) fn into_file(options: &Options) -> Result<Measurement, WrongAnswer> {
+    let chunks = protobuf::track_events(100);
+    let mut filled = Filled::new(options, 2, &chunks)?;
+    let bytes = verify(options, &mut filled)?;
+    let in_memory = Path::new("/dev/shm");
+    let folder = if in_memory.is_dir() { in_memory.to_owned() } else { std::env::temp_dir() };
+    let mut file = tempfile::tempfile_in(folder).map_err(|error| error.to_string())?;
+    let filled = RefCell::new(filled);
+    let mut lap = |is_parallel| -> LapResult {
+        let filled = &mut *filled.borrow_mut();
+        let packets = filled.fill(options)?;
+        let (lap, result) = timed(packets, || {
+            file.set_len(0)?;
+            file.seek(SeekFrom::Start(0))?;
+            read_all(&filled.buffer, is_parallel, |pieces| pieces.write_to(&mut file))?;
+            file.metadata()
+        });
+        match result.map_err(|error| error.to_string())?.len() {
+            written if written == bytes => Ok(lap),
+            written => Err(format!("{written} bytes are written, not {bytes}")),
+        }
+    };
+    let lap = RefCell::new(&mut lap);
+    let series =
+        interleave(options, [Box::new(|| (lap.borrow_mut())(true)), Box::new(|| (lap.borrow_mut())(false))])?;
+    Ok(speedup("parallel_read_file", series))
+}
+
+fn speedup(name: &str, [parallel, serial]: [Series; 2]) -> Measurement {
+    let ratios = parallel.values().iter().zip(serial.values()).map(|(parallel, serial)| serial / parallel);
+    Measurement::ratio(name, &Series::new(ratios.collect()))
+        .with("ns_per_packet", parallel.median())
+        .with("serial_ns", serial.median())
+}

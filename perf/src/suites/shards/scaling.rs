@@ -1,0 +1,153 @@
+//! Two threads against one, and against two threads that only copy.
+
+use super::team::{Writers, alone, check_written, exact_ring, race};
+use crate::measure::{LapResult, Options, Series, WrongAnswer, interleave};
+use crate::report::Measurement;
+use crate::workload::feed;
+use crate::workload::rings::CopyRing;
+use crate::workload::{SourceChunk, templates};
+use watershed_engine::HugePages;
+
+/// One contest: sizes, and chunks in one commit.
+struct Course {
+    name: &'static str,
+    shard_bytes: usize,
+    commits: usize,
+    batch: usize,
+}
+
+/// Two threads, each with 32 MiB, eight chunks a commit.
+pub(super) fn two(options: &Options) -> Result<Measurement, WrongAnswer> {
+    let shard_bytes = options.size(32 << 20, 2 << 20);
+    against_memcpy(options, &Course { name: "scaling_two", shard_bytes, commits: 32_768, batch: 8 })
+}
+
+/// The same with every chunk committed by itself.
+pub(super) fn two_single(options: &Options) -> Result<Measurement, WrongAnswer> {
+    let shard_bytes = options.size(32 << 20, 2 << 20);
+    against_memcpy(options, &Course { name: "scaling_two_single", shard_bytes, commits: 32_768, batch: 1 })
+}
+
+/// Two threads, each with 1 MiB, which stays in its core's cache.
+pub(super) fn two_cached(options: &Options) -> Result<Measurement, WrongAnswer> {
+    against_memcpy(
+        options,
+        &Course { name: "scaling_two_cached", shard_bytes: 1 << 20, commits: 65_536, batch: 8 },
+    )
+}
+
+/// The same with every chunk committed by itself.
+pub(super) fn two_cached_single(options: &Options) -> Result<Measurement, WrongAnswer> {
+    let name = "scaling_two_cached_single";
+    against_memcpy(options, &Course { name, shard_bytes: 1 << 20, commits: 65_536, batch: 1 })
+}
+
+fn against_memcpy(options: &Options, course: &Course) -> Result<Measurement, WrongAnswer> {
+    let commits = options.size(course.commits, 512);
+    let chunks = templates::mixed(100);
+    let (small, large) = (exact_ring(course.shard_bytes, 1)?, exact_ring(2 * course.shard_bytes, 2)?);
+    let mut single = Writers::new(&small, &chunks, 1, 1);
+    let mut pair = [Writers::new(&large, &chunks, 1, 1), Writers::new(&large, &chunks, 2, 1)];
+    let copy_ring = || CopyRing::new(course.shard_bytes, HugePages::Advise);
+    let mut single_copy = Copier::new(copy_ring()?, &chunks);
+    let mut copies = [Copier::new(copy_ring()?, &chunks), Copier::new(copy_ring()?, &chunks)];
+
+    // Every page is there and every commit evicts before anything counts.
+    let warm_up = 2 * course.shard_bytes / 1024 / 8 * 8;
+    alone(1, &mut single, |writers| writers.commit(warm_up, course.batch));
+    race(1, &mut pair, |writers| writers.commit(warm_up, course.batch));
+    alone(1, &mut single_copy, |copier| copier.copy(warm_up));
+    race(1, &mut copies, |copier| copier.copy(warm_up));
+
+    let units = commits as u64;
+    let (mut in_small, mut in_large) = (warm_up, 2 * warm_up);
+    let single_lap = || -> LapResult {
+        let lap = alone(units, &mut single, |writers| writers.commit(commits, course.batch));
+        in_small += commits;
+        check_written(&small, in_small as u64).map(|()| lap)
+    };
+    let pair_lap = || -> LapResult {
+        let lap = race(units, &mut pair, |writers| writers.commit(commits, course.batch));
+        in_large += 2 * commits;
+        check_written(&large, in_large as u64).map(|()| lap)
+    };
+    let single_copy_lap = || Ok(alone(units, &mut single_copy, |copier| copier.copy(commits)));
+    let copies_lap = || Ok(race(units, &mut copies, |copier| copier.copy(commits)));
+    let [one, two, one_copy, two_copies] = interleave(
+        options,
+        [Box::new(single_lap), Box::new(pair_lap), Box::new(single_copy_lap), Box::new(copies_lap)],
+    )?;
+    let shards = large.shard_stats();
+    if options.full_size && shards.iter().any(|(stats, _)| stats.chunks_written < in_large as u64 / 3) {
+        return Err(format!("both threads went to one shard: {shards:?}"));
+    }
+    let (ours, copied) = (scaling(&one, &two), scaling(&one_copy, &two_copies));
+    let of_memcpy: Vec<f64> = ours.values().iter().zip(copied.values()).map(|(a, b)| a / b).collect();
+    Ok(Measurement::ratio(course.name, &ours)
+        .with("of_memcpy", Series::new(of_memcpy).median())
+        .with("memcpy", copied.median())
+        .with("one_ns", one.median())
+        .with("two_ns", two.median())
+        .with("memcpy_ns", one_copy.median()))
+}
+
+/// What two threads do in the time in which one does 1, by round.
+fn scaling(one: &Series, two: &Series) -> Series {
+    Series::new(one.values().iter().zip(two.values()).map(|(one, two)| 2.0 * one / two).collect())
+}
+
+/// A thread that only copies.
+struct Copier<'a> {
+    ring: CopyRing,
+    feed: Box<dyn Iterator<Item = feed::Commit<'a>> + Send + 'a>,
+}
+
+impl<'a> Copier<'a> {
+    fn new(ring: CopyRing, chunks: &'a [SourceChunk]) -> Copier<'a> {
+        Copier { ring, feed: Box::new(feed::one_writer(chunks)) }
+    }
+
+    fn copy(&mut self, count: usize) {
+        self.ring.copy_feed(&mut self.feed, count);
+    }
+}
+
+/// Two threads with 128 writers each: 64 shards against two.
+pub(super) fn many_shards(options: &Options) -> Result<Measurement, WrongAnswer> {
+    let commits = options.size(32_768, 4096);
+    let chunks = templates::mixed(100);
+    let (many, few) = (exact_ring(64 << 20, 64)?, exact_ring(64 << 20, 2)?);
+    let mut in_many = [Writers::new(&many, &chunks, 1, 128), Writers::new(&many, &chunks, 129, 128)];
+    let mut in_few = [Writers::new(&few, &chunks, 1, 128), Writers::new(&few, &chunks, 129, 128)];
+    // Four writers of each CPU that a large machine would have.
+    for (rank, writers) in in_many.iter_mut().enumerate() {
+        for cpu in 0..32 {
+            writers.committer.set_cpu(Some(rank * 32 + cpu));
+            writers.commit(4, 1);
+        }
+        writers.committer.set_cpu(None);
+    }
+    let used = many.shard_stats().iter().filter(|(stats, _)| stats.chunks_written != 0).count();
+    if used != 64 {
+        return Err(format!("{used} of 64 shards are used"));
+    }
+    let warm_up = options.size(65_536, 1024);
+    race(1, &mut in_many, |writers| writers.commit(warm_up, 8));
+    race(1, &mut in_few, |writers| writers.commit(warm_up, 8));
+    let (mut sum_many, mut sum_few) = (256 + 2 * warm_up, 2 * warm_up);
+    let many_lap = || -> LapResult {
+        let lap = race(commits as u64, &mut in_many, |writers| writers.commit(commits, 8));
+        sum_many += 2 * commits;
+        check_written(&many, sum_many as u64).map(|()| lap)
+    };
+    let few_lap = || -> LapResult {
+        let lap = race(commits as u64, &mut in_few, |writers| writers.commit(commits, 8));
+        sum_few += 2 * commits;
+        check_written(&few, sum_few as u64).map(|()| lap)
+    };
+    let [with_64, with_2] = interleave(options, [Box::new(many_lap), Box::new(few_lap)])?;
+    let ratios = with_64.values().iter().zip(with_2.values()).map(|(many, few)| few / many).collect();
+    Ok(Measurement::ratio("scaling_64_shards", &Series::new(ratios))
+        .with("ns_with_64", with_64.median())
+        .with("ns_with_2", with_2.median()))
+}

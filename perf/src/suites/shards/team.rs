@@ -1,0 +1,166 @@
+//! Threads that start together, each on a core of its own.
+
+use crate::measure::{Lap, WrongAnswer};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+use watershed_engine::{BufferConfig, ChunkFlags, ChunkId, ChunkInfo, ClientIdentity, ProducerId, WriterId};
+use watershed_shards::{Batch, CommitError, Committer, ShardedBuffer, ShardedConfig, Source};
+
+use crate::workload::SourceChunk;
+
+/// A ring of so many shards; an error if it gets fewer.
+pub(super) fn ring(
+    size_bytes: usize,
+    num_shards: usize,
+    page_bytes: usize,
+) -> Result<ShardedBuffer, WrongAnswer> {
+    let config = ShardedConfig {
+        num_shards: Some(num_shards),
+        page_bytes,
+        buffer: BufferConfig::ring(size_bytes),
+        ..ShardedConfig::ring(size_bytes)
+    };
+    ShardedBuffer::create(config).map_err(|error| error.to_string())
+}
+
+/// The same, whose number of shards is what was asked for.
+pub(super) fn exact_ring(size_bytes: usize, num_shards: usize) -> Result<ShardedBuffer, WrongAnswer> {
+    let buffer = ring(size_bytes, num_shards, 4096)?;
+    match buffer.report().cutting.num_shards {
+        got if got == num_shards => Ok(buffer),
+        got => Err(format!("{got} shards, not {num_shards}")),
+    }
+}
+
+/// Runs `work` for each member on a thread of its own, pinned to its core. The lap lasts from the moment when all have started until the
+/// last is done; its units are those of one member.
+pub(super) fn race<T: Send>(units: u64, members: &mut [T], work: impl Fn(&mut T) + Sync) -> Lap {
+    let cores = core_affinity::get_core_ids().unwrap_or_default();
+    let (size, ready) = (members.len(), AtomicUsize::new(0));
+    let times: Vec<(Instant, Instant)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = members
+            .iter_mut()
+            .enumerate()
+            .map(|(rank, member)| {
+                // The last cores first: interrupts prefer the first.
+                let core = cores.iter().rev().cycle().nth(rank).copied();
+                let (work, ready) = (&work, &ready);
+                scope.spawn(move || {
+                    core.map(core_affinity::set_for_current);
+                    ready.fetch_add(1, Ordering::AcqRel);
+                    while ready.load(Ordering::Acquire) < size {
+                        std::hint::spin_loop();
+                    }
+                    let start = Instant::now();
+                    work(member);
+                    (start, Instant::now())
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("a member that ends")).collect()
+    });
+    let first = times.iter().map(|time| time.0).min().expect("a member");
+    let last = times.iter().map(|time| time.1).max().expect("a member");
+    Lap { elapsed: last - first, units }
+}
+
+/// Runs `work` on the core where a race of one runs.
+pub(super) fn alone<T: Send>(units: u64, member: &mut T, work: impl Fn(&mut T) + Sync) -> Lap {
+    race(units, std::slice::from_mut(member), work)
+}
+
+/// A thread's writers and its way into a buffer.
+pub(super) struct Writers<'a> {
+    pub(super) committer: Committer,
+    chunks: &'a [SourceChunk],
+    /// Writer ids are `first..first + next_ids.len()`.
+    first: u16,
+    next_ids: Vec<u32>,
+    at: usize,
+}
+
+impl<'a> Writers<'a> {
+    pub(super) fn new(
+        buffer: &ShardedBuffer,
+        chunks: &'a [SourceChunk],
+        first: u16,
+        count: usize,
+    ) -> Writers<'a> {
+        let committer = buffer.committer().expect("no clone");
+        Writers { committer, chunks, first, next_ids: vec![0; count], at: 0 }
+    }
+
+    /// The next chunk: writers and chunks in turns.
+    #[inline]
+    fn next(&mut self) -> (ChunkInfo, &'a [u8]) {
+        let which = self.at % self.next_ids.len();
+        let chunk = &self.chunks[self.at % self.chunks.len()];
+        self.at += 1;
+        let chunk_id = self.next_ids[which];
+        self.next_ids[which] = chunk_id.wrapping_add(1);
+        (info(self.first + which as u16, chunk_id, chunk), &chunk.bytes)
+    }
+
+    /// Packets in the chunk that comes next.
+    pub(super) fn next_packets(&self) -> u64 {
+        self.chunks[self.at % self.chunks.len()].packets.into()
+    }
+
+    /// Commits so many chunks, `batch` at a time.
+    pub(super) fn commit(&mut self, count: usize, batch: usize) {
+        if batch == 1 {
+            for _ in 0..count {
+                let (info, bytes) = self.next();
+                while let Err(error) = self.committer.commit_chunk(&info, bytes) {
+                    wait_for_room(error);
+                }
+            }
+            return;
+        }
+        let mut list = Batch::default();
+        for _ in 0..count / batch {
+            for _ in 0..batch {
+                let (info, bytes) = self.next();
+                list.chunks.push((info, Source::Borrowed(bytes)));
+            }
+            while let Err(error) = self.committer.commit(&mut list) {
+                wait_for_room(error);
+            }
+        }
+    }
+}
+
+/// What a caller does who was handed a batch back: another thread evicts from this shard, or was stopped by the system while it did.
+#[cold]
+fn wait_for_room(error: CommitError) {
+    match error {
+        CommitError::HandedBack(_) => std::thread::yield_now(),
+        CommitError::Refused(refused) => panic!("{refused}"),
+    }
+}
+
+/// The description of a complete chunk of a writer, whose producer has the same number.
+#[inline]
+pub(super) fn info(writer: u16, chunk_id: u32, chunk: &SourceChunk) -> ChunkInfo {
+    ChunkInfo {
+        producer_id_trusted: ProducerId(writer),
+        identity_trusted: ClientIdentity { uid: 1000, pid: 4242, machine_id: 0 },
+        writer_id: WriterId(writer),
+        chunk_id: ChunkId(chunk_id),
+        num_fragments: chunk.fragments,
+        flags: ChunkFlags(chunk.flags),
+        complete: true,
+    }
+}
+
+/// What a buffer must say of itself when `commits` chunks have been written and none was read.
+pub(super) fn check_written(buffer: &ShardedBuffer, commits: u64) -> Result<(), WrongAnswer> {
+    let (stats, ledger) = (buffer.stats(), buffer.ledger());
+    if !ledger.is_balanced() || stats.abi_violations != 0 || stats.chunks_discarded != 0 {
+        return Err(format!("{ledger:?}, {stats:?}"));
+    }
+    match stats.chunks_written {
+        written if written == commits => Ok(()),
+        written => Err(format!("{written} chunks are written, not {commits}")),
+    }
+}
