@@ -1,7 +1,7 @@
 //! What is committed together, as the caller gives it and as it waits in a queue.
 
 use watershed_engine::{ByteSource, ChunkId, ChunkInfo, Patch, ProducerId, WriterId};
-use watershed_smb::{ReadToken, Smb};
+use watershed_smb::{Payload, ReadToken, Smb};
 
 /// Where the bytes of a chunk come from.
 #[derive(Debug)]
@@ -11,6 +11,9 @@ pub enum Source<'a> {
     /// A chunk in shared memory that was taken for reading. It is released when its bytes have been copied, which may be after the commit
     /// has returned.
     Shared(Smb, ReadToken),
+    /// A chunk in shared memory that a scrape found and that was not taken: its state is left alone and its writer may go on at any moment.
+    /// Copied before the commit returns, for later it may be another chunk.
+    Scraped(Payload<'a>),
 }
 
 /// Patches for one chunk: all of them are applied, or none.
@@ -108,6 +111,12 @@ impl Part {
                 Waiting::Copied { start, len: bytes.len() }
             }
             Source::Shared(smb, token) => Waiting::Shared(Some((smb, token))),
+            Source::Scraped(payload) => {
+                let (start, len) = (self.bytes.len(), payload.size_bytes());
+                self.bytes.resize(start + len, 0);
+                payload.copy_range(0, &mut self.bytes[start..]);
+                Waiting::Copied { start, len }
+            }
         };
         self.ops.push(Op::Chunk { info, ticket, bytes });
     }

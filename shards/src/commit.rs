@@ -165,6 +165,9 @@ impl Committer {
                     let chunk = smb.attach(token);
                     owned.engine().copy_chunk_untrusted(info, &SharedBytes(chunk.payload()), ticket)
                 }
+                Source::Scraped(payload) => {
+                    owned.engine().copy_chunk_untrusted(info, &SharedBytes(payload), ticket)
+                }
             };
             done += 1;
         }
@@ -264,6 +267,7 @@ fn size_bytes(source: &Source<'_>) -> usize {
     match source {
         Source::Borrowed(bytes) => bytes.len(),
         Source::Shared(smb, _) => smb.page_size_bytes(),
+        Source::Scraped(payload) => payload.size_bytes(),
     }
 }
 

@@ -117,7 +117,7 @@ pub struct ScrapedChunk<'a> {
     complete: bool,
 }
 
-impl ScrapedChunk<'_> {
+impl<'a> ScrapedChunk<'a> {
     /// The header, read once. Untrusted. The count of an incomplete chunk includes the fragment that is being written.
     #[must_use]
     pub fn header(&self) -> ChunkHeader {
@@ -133,7 +133,7 @@ impl ScrapedChunk<'_> {
 
     /// The payload.
     #[must_use]
-    pub fn payload(&self) -> Payload<'_> {
+    pub fn payload(&self) -> Payload<'a> {
         self.smb.payload(&self.place)
     }
 }
