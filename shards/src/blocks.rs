@@ -15,6 +15,9 @@ use std::collections::BinaryHeap;
 use std::io::{self, IoSlice, Write};
 use std::ops::Range;
 
+/// A run is cut here, so that a reader who wants little gets about what it wants.
+const RUN_BYTES: usize = 16 << 10;
+
 #[derive(Clone, Copy, Debug)]
 struct Run {
     ticket: u64,
@@ -27,8 +30,9 @@ struct Run {
 pub(crate) struct Block {
     pub(crate) bytes: Vec<u8>,
     runs: Vec<Run>,
-    /// The next run to be handed out.
+    /// The next run to be handed out, and where what was not handed out begins: in that run, if a part of it was.
     next: usize,
+    start: usize,
 }
 
 impl Block {
@@ -39,14 +43,15 @@ impl Block {
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.runs.clear();
-        self.next = 0;
+        (self.next, self.start) = (0, 0);
     }
 
     /// The bytes that were appended since the last call belong to the turn of `ticket`.
     pub(crate) fn end_run(&mut self, ticket: u64) {
         let end = self.bytes.len();
+        let before_last = self.runs.iter().rev().nth(1).map_or(0, |run| run.end);
         match self.runs.last_mut() {
-            Some(run) if run.ticket == ticket => run.end = end,
+            Some(run) if run.ticket == ticket && run.end - before_last < RUN_BYTES => run.end = end,
             _ => self.runs.push(Run { ticket, end }),
         }
     }
@@ -55,24 +60,27 @@ impl Block {
         self.runs.get(self.next).map(|run| run.ticket)
     }
 
-    fn start(&self) -> usize {
-        self.next.checked_sub(1).map_or(0, |last| self.runs[last].end)
-    }
-
     /// Hands out the first run and those behind it up to `limit`, about `most_bytes`: where they lie.
     fn take_until(&mut self, limit: u64, most_bytes: usize) -> Range<usize> {
-        let start = self.start();
+        let start = self.start;
         self.next += 1;
         while self.runs.get(self.next).is_some_and(|run| run.ticket <= limit)
             && self.runs[self.next - 1].end - start < most_bytes
         {
             self.next += 1;
         }
-        start..self.runs[self.next - 1].end
+        self.start = self.runs[self.next - 1].end;
+        start..self.start
+    }
+
+    /// What was handed out from `start` on comes again.
+    fn take_back(&mut self, start: usize) {
+        self.start = start;
+        self.next = self.runs.partition_point(|run| run.end <= start);
     }
 
     fn unread_bytes(&self) -> usize {
-        self.bytes.len() - self.start()
+        self.bytes.len() - self.start
     }
 }
 
@@ -159,7 +167,19 @@ impl Merge {
         Pieces { fronts, list: &self.pieces }
     }
 
+    /// Puts the last `bytes` of what was taken last back.
+    pub(crate) fn put_back(&mut self, reading: &mut Reading, mut bytes: usize) {
+        while bytes > 0
+            && let Some((shard, piece)) = self.pieces.pop()
+        {
+            let back = bytes.min(piece.len());
+            reading.fronts[shard].take_back(piece.end - back);
+            bytes -= back;
+        }
+    }
+
     /// What was taken last.
+    #[cfg(feature = "parallel")]
     pub(crate) fn pieces<'a>(&'a self, fronts: &'a [Block]) -> Pieces<'a> {
         Pieces { fronts, list: &self.pieces }
     }

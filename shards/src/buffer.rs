@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "parallel")]
 use rayon::prelude::*;
 use watershed_engine::{
     Amount, BufferConfig, BufferStats, CreateError, FillPolicy, HugePages, Ledger, OverwriteSink, Shard,
@@ -35,6 +36,19 @@ pub struct ShardedConfig {
     pub has_workers: bool,
     /// Batches that can wait in the queue of one shard.
     pub queue_capacity: usize,
+    /// How sequences get their shards.
+    pub homes: Homes,
+}
+
+/// Where a new sequence lives, as long as the shard has not many more sequences than others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Homes {
+    /// In the shard of the CPU that commits its first chunk.
+    #[default]
+    OfTheCpu,
+    /// In the next shard after that of the sequence before. For one thread that commits for all, whose CPU says nothing; and the same
+    /// commits give the same homes again.
+    InTurn,
 }
 
 impl ShardedConfig {
@@ -47,6 +61,7 @@ impl ShardedConfig {
             topology: Topology::of_this_process(),
             has_workers: false,
             queue_capacity: 256,
+            homes: Homes::OfTheCpu,
         }
     }
 }
@@ -261,11 +276,14 @@ impl ShardedBuffer {
         let limit = self.limit.unwrap_or_else(|| inner.tickets.cut());
         let originals: Vec<Option<&mut Shard>> =
             held.iter_mut().map(|owned| owned.state.engine.as_mut()).collect();
-        let engines: Vec<Option<Shard>> = originals
-            .into_par_iter()
+        let copy = |engine: Option<&mut Shard>| {
             // SAFETY: the region is new; its extents are given to the copies as the originals have them, each to one.
-            .map(|engine| engine.map(|engine| unsafe { engine.clone_into(Arc::clone(&region)) }))
-            .collect();
+            engine.map(|engine| unsafe { engine.clone_into(Arc::clone(&region)) })
+        };
+        #[cfg(feature = "parallel")]
+        let engines: Vec<Option<Shard>> = originals.into_par_iter().map(copy).collect();
+        #[cfg(not(feature = "parallel"))]
+        let engines: Vec<Option<Shard>> = originals.into_iter().map(copy).collect();
         drop(held);
         let copy = Inner {
             places: Inner::places_for(inner.places.len(), 1),
@@ -283,6 +301,8 @@ impl ShardedBuffer {
             live: AtomicU32::new(0),
             num_neglected: AtomicU32::new(0),
             has_workers: false,
+            homes: inner.homes,
+            next_home: AtomicU32::new(0),
         };
         for (shard, engine) in engines.into_iter().enumerate() {
             if let Some(owned) = Owned::try_new(&copy, shard, self.owner) {
@@ -372,6 +392,8 @@ fn make_inner(config: &ShardedConfig, cutting: Cutting, region: Arc<Region>) -> 
         live: AtomicU32::new(0),
         num_neglected: AtomicU32::new(0),
         has_workers: config.has_workers,
+        homes: config.homes,
+        next_home: AtomicU32::new(0),
     }
 }
 

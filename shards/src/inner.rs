@@ -17,6 +17,7 @@ use watershed_engine::{FillPolicy, Shard, mem::Region};
 
 use crate::batch::Part;
 use crate::blocks::Reading;
+use crate::buffer::Homes;
 use crate::directory::{Directory, Key};
 use crate::extents::{Cutting, Pool};
 use crate::inbox::{Inbox, Letter, Letters, NodePool};
@@ -114,6 +115,9 @@ pub(crate) struct Inner {
     /// Places that are neglected. Relaxed: each thread attends to what it has neglected itself.
     pub(crate) num_neglected: AtomicU32,
     pub(crate) has_workers: bool,
+    pub(crate) homes: Homes,
+    /// The shard for the next sequence, where they get them in turn. Relaxed: it only spreads.
+    pub(crate) next_home: AtomicU32,
 }
 
 impl Inner {
@@ -159,11 +163,16 @@ impl Inner {
         }
     }
 
-    /// The shard for a sequence that has none: that of the CPU `cpu_id`, or of the one at hand, unless it has more than twice as many live sequences as the shards
+    /// The shard for a sequence that has none: that of the CPU `cpu_id`, or of the one at hand, or the next in turn, unless it has more than twice as many live sequences as the shards
     /// have on average (and more than two). Then the next one that has not.
     pub(crate) fn choose_home(&self, cpu_id: Option<usize>) -> u16 {
         let num = self.places.len();
-        let wanted = self.topology.shard_of(cpu_id.unwrap_or_else(crate::topology::current_cpu), num);
+        let wanted = match self.homes {
+            Homes::OfTheCpu => {
+                self.topology.shard_of(cpu_id.unwrap_or_else(crate::topology::current_cpu), num)
+            }
+            Homes::InTurn => self.next_home.fetch_add(1, Ordering::Relaxed) as usize % num,
+        };
         let live = |shard: usize| self.places[shard].live.load(Ordering::Relaxed) as usize;
         let most = (2 * self.live.load(Ordering::Relaxed) as usize / num).max(2);
         (0..num).map(|step| (wanted + step) % num).find(|&shard| live(shard) <= most).unwrap_or(wanted) as u16

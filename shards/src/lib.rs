@@ -37,7 +37,7 @@ pub use batch::{Batch, PatchSet, Source};
 #[cfg(not(loom))]
 pub use blocks::Pieces;
 #[cfg(not(loom))]
-pub use buffer::{Reduced, Report, STOPPED_OWNER, ShardedBuffer, ShardedConfig, Stopped};
+pub use buffer::{Homes, Reduced, Report, STOPPED_OWNER, ShardedBuffer, ShardedConfig, Stopped};
 #[cfg(not(loom))]
 pub use commit::{CommitError, Committer, HandedBack};
 pub use extents::Cutting;

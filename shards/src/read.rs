@@ -8,9 +8,12 @@
 //! A shard's word is held only to copy some packets out. What was extracted and not handed out stays in [`Reading`], counts as
 //! unread, comes first in the next pass, and goes into clones.
 
-use std::sync::{Mutex, MutexGuard};
+#[cfg(feature = "parallel")]
+use std::sync::Mutex;
+use std::sync::MutexGuard;
 use std::time::Instant;
 
+#[cfg(feature = "parallel")]
 use rayon::prelude::*;
 use watershed_engine::Packet;
 
@@ -89,7 +92,7 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
             pass.reading.supplies[shard].has_more = has_more;
             unread_bytes += bytes;
         }
-        pass.is_parallel = unread_bytes >= PARALLEL_BYTES && rayon::current_num_threads() > 1;
+        pass.is_parallel = unread_bytes >= PARALLEL_BYTES && has_threads();
         pass
     }
 
@@ -130,12 +133,27 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
     /// # Errors
     /// The first that `out` returns; what it was given then counts as handed out.
     pub fn write_all<E>(&mut self, mut out: impl FnMut(Pieces<'_>) -> Result<(), E>) -> Result<(), E> {
-        if !self.is_parallel {
-            while let Some(pieces) = self.next_pieces(BLOCK_BYTES) {
-                out(pieces)?;
-            }
-            return Ok(());
+        #[cfg(feature = "parallel")]
+        if self.is_parallel {
+            return self.write_all_in_parallel(out);
         }
+        while let Some(pieces) = self.next_pieces(BLOCK_BYTES) {
+            out(pieces)?;
+        }
+        Ok(())
+    }
+
+    /// Takes back the last `bytes` of the pieces that [`next_pieces`](Self::next_pieces) gave last: they come first in the next ones, or in
+    /// the next pass. For a reader who has no room for them.
+    pub fn take_back(&mut self, bytes: usize) {
+        self.merge.put_back(&mut self.reading, bytes);
+    }
+
+    #[cfg(feature = "parallel")]
+    fn write_all_in_parallel<E>(
+        &mut self,
+        mut out: impl FnMut(Pieces<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
         loop {
             self.refill();
             if self.merge.take(&mut self.reading, usize::MAX).is_empty() {
@@ -168,15 +186,21 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
         }
         let way = &self.way;
         let Reading { fronts, supplies } = &mut *self.reading;
-        let waits: Vec<Wait> = if self.is_parallel {
-            let needy = supplies.par_iter_mut().enumerate().filter(|(_, supply)| supply.is_needy());
-            needy.flat_map_iter(|(shard, supply)| way.extract(shard, supply)).collect()
-        } else {
+        let one_by_one = |supplies: &mut [Supply]| {
             let dry = supplies.iter_mut().enumerate().filter(|(shard, _)| fronts[*shard].is_empty());
             dry.filter(|(_, supply)| supply.is_needy())
                 .flat_map(|(shard, supply)| way.extract(shard, supply))
                 .collect()
         };
+        #[cfg(feature = "parallel")]
+        let waits: Vec<Wait> = if self.is_parallel {
+            let needy = supplies.par_iter_mut().enumerate().filter(|(_, supply)| supply.is_needy());
+            needy.flat_map_iter(|(shard, supply)| way.extract(shard, supply)).collect()
+        } else {
+            one_by_one(supplies)
+        };
+        #[cfg(not(feature = "parallel"))]
+        let waits: Vec<Wait> = one_by_one(supplies);
         self.note_all(waits);
         self.reading.advance();
     }
@@ -195,6 +219,14 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
     pub fn cut(&self) -> u64 {
         self.way.cut
     }
+}
+
+/// Whether there are threads to read by.
+fn has_threads() -> bool {
+    #[cfg(feature = "parallel")]
+    return rayon::current_num_threads() > 1;
+    #[cfg(not(feature = "parallel"))]
+    return false;
 }
 
 fn note(waits: &mut Vec<Wait>, wait: Wait) {

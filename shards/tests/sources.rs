@@ -1,0 +1,112 @@
+//! Where chunks come from and in which portions they come out again, for buffers of one thread.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{info, parse, payload, read_all, write_packet};
+use watershed_shards::{BLOCK_BYTES, Batch, Homes, ShardedBuffer, ShardedConfig, Source};
+use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
+
+fn ring(num_shards: usize) -> ShardedBuffer {
+    let config =
+        ShardedConfig { num_shards: Some(num_shards), homes: Homes::InTurn, ..ShardedConfig::ring(16 << 20) };
+    ShardedBuffer::create(config).unwrap()
+}
+
+/// A chunk that is still being written is taken as it is at the commit, also where it has to wait in a queue, and stays its writer's.
+#[test]
+fn a_scraped_chunk_is_copied_before_the_commit_returns() {
+    for waits in [false, true] {
+        let buffer = ring(1);
+        let mut committer = buffer.committer().unwrap();
+        let smb = Smb::new(Arc::new(SharedMemory::anonymous(4096).unwrap()), 4096).unwrap();
+        let chunk = smb.try_acquire(0, PageLayout::Div1).unwrap();
+        let bytes = payload(&[b"first".to_vec(), b"second".to_vec()]);
+        smb.write_payload(&chunk, 0, &bytes);
+        smb.write_header(
+            &chunk,
+            ChunkHeader { chunk_id: 0, writer_id: 1, fragments: 2, flags: ChunkFlags::NONE },
+        );
+        let stopped = waits.then(|| buffer.stop_shard(0));
+        let found = smb.scrape().next().unwrap();
+        assert!(!found.is_complete());
+        let mut info = info(1, 1, 0, 2, 0);
+        info.complete = false;
+        let mut batch = Batch { chunks: vec![(info, Source::Scraped(found.payload()))], ..Batch::default() };
+        committer.commit(&mut batch).unwrap();
+        smb.write_payload(&chunk, 0, &[0xff; 64]);
+        drop(stopped);
+        let read = read_all(&buffer);
+        assert_eq!(read.iter().map(|packet| &packet.bytes[..]).collect::<Vec<_>>(), [b"first"], "{waits}");
+        smb.complete(chunk).expect("its writer still has it");
+    }
+}
+
+#[test]
+fn sequences_get_their_shards_in_turn() {
+    let buffer = ring(4);
+    let mut committer = buffer.committer().unwrap();
+    for writer in 1..=8 {
+        committer.commit_chunk(&info(1, writer, 0, 1, 0), &payload(&[b"packet".to_vec()])).unwrap();
+    }
+    let chunks: Vec<u64> = buffer.shard_stats().iter().map(|(stats, _)| stats.chunks_written).collect();
+    assert_eq!(chunks, [2; 4]);
+}
+
+/// Who asks for little gets little, in the same order, whatever was extracted.
+#[test]
+fn pieces_are_about_as_large_as_asked_for() {
+    for num_shards in [1, 3] {
+        let buffer = ring(num_shards);
+        let mut committer = buffer.committer().unwrap();
+        for round in 0..200 {
+            for writer in 1..=5 {
+                let chunk = info(1, writer, round, 3, 0);
+                committer.commit_chunk(&chunk, &payload(&[1, 2, 3].map(|body| vec![body; 900]))).unwrap();
+            }
+        }
+        let all = read_all(&buffer.clone_read_only().unwrap());
+        assert!(all.len() * 900 > 2 * BLOCK_BYTES);
+        let mut pass = buffer.read_pass(write_packet);
+        let mut bytes = Vec::new();
+        while let Some(pieces) = pass.next_pieces(10_000) {
+            assert!(pieces.size_bytes() < 10_000 + (16 << 10) + 1000, "{}", pieces.size_bytes());
+            pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
+        }
+        assert!(parse(&bytes) == all);
+    }
+}
+
+/// What there was no room for comes again: in the next pieces, and in the next pass.
+#[test]
+fn pieces_can_be_taken_back() {
+    for num_shards in [1, 3] {
+        let buffer = ring(num_shards);
+        let mut committer = buffer.committer().unwrap();
+        for round in 0..100 {
+            for writer in 1..=5 {
+                let chunk = info(1, writer, round, 1, 0);
+                committer.commit_chunk(&chunk, &payload(&[vec![writer as u8; 700]])).unwrap();
+            }
+        }
+        let all = read_all(&buffer.clone_read_only().unwrap());
+        let packet_bytes = 700 + 24;
+        let mut bytes = Vec::new();
+        for round in 0.. {
+            let mut pass = buffer.read_pass(write_packet);
+            let Some(pieces) = pass.next_pieces(30_000) else { break };
+            let mut given = Vec::new();
+            pieces.iter().for_each(|piece| given.extend_from_slice(piece));
+            let back = (given.len() / packet_bytes).min(round % 7) * packet_bytes;
+            let taken = if back == given.len() { given.len() } else { given.len() - back };
+            bytes.extend_from_slice(&given[..taken]);
+            pass.take_back(given.len() - taken);
+            if let Some(pieces) = pass.next_pieces(1) {
+                pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
+            }
+        }
+        assert_eq!(buffer.extracted_bytes(), 0);
+        assert!(parse(&bytes) == all);
+    }
+}
