@@ -285,3 +285,45 @@ fn batches_touch_nothing_outside() {
         }
     }
 }
+
+/// The first chunks of two mappings of 1.8 GiB are at least that far apart: more than 32-bit offsets of a batch reach.
+#[cfg(all(unix, target_pointer_width = "64"))]
+#[test]
+fn chunks_too_far_apart_for_one_batch() {
+    use common::Guarded;
+    const WIDE_BYTES: usize = 1800 << 20;
+    let mut wide = [Guarded::new(WIDE_BYTES), Guarded::new(WIDE_BYTES)];
+    for seed in 0..cases(60) {
+        let mut random = Random::new(seed);
+        let chunks: Vec<_> = (0..2 + random.below(40)).map(|_| chunk(&mut random)).collect();
+        for kernels in levels() {
+            let most = chunks.iter().map(|(bytes, _)| bytes.len() + 1).max().unwrap_or(0);
+            let mut spans = vec![vec![Span::default(); most]; chunks.len()];
+            let far = wide.iter_mut().zip(&chunks).map(|(memory, (bytes, _))| memory.at_start(bytes));
+            let near = chunks.iter().skip(2).map(|(bytes, _)| &bytes[..]);
+            let mut places: Vec<&[u8]> = far.chain(near).collect();
+            assert!(places[0].as_ptr().addr().abs_diff(places[1].as_ptr().addr()) >= WIDE_BYTES);
+            let mut order: Vec<usize> = (0..chunks.len()).collect();
+            let turns = seed as usize % 3 % chunks.len();
+            places.rotate_left(turns);
+            order.rotate_left(turns);
+            let mut jobs: Vec<Job<'_>> = places
+                .iter()
+                .zip(&order)
+                .zip(&mut spans)
+                .map(|((bytes, &i), spans)| Job::new(bytes, chunks[i].1.min(bytes.len() + 1), spans))
+                .collect();
+            kernels.walk_many(&mut jobs);
+            for (job, &i) in jobs.iter().zip(&order) {
+                let (bytes, limit) = &chunks[i];
+                let (found, spans) = answer(bytes, (*limit).min(bytes.len() + 1));
+                assert_eq!(
+                    (job.found(), job.spans()),
+                    (found, &spans[..]),
+                    "{}, seed {seed}",
+                    kernels.level()
+                );
+            }
+        }
+    }
+}

@@ -12,14 +12,17 @@
 //! steps the spans are handed over, and all lanes that have ended are given new chunks at once, since each change between
 //! vector and scalar code costs as much as a step.
 //!
-//! Places are 32-bit offsets from the lowest chunk's first byte, so that sixteen fit a vector: chunks further apart
-//! than [`REACH_BYTES`] are walked one by one.
+//! Places are 32-bit offsets, so that sixteen fit a vector: a chunk that is further than half of [`REACH_BYTES`] from the first one is
+//! walked by itself.
 
 use super::lanes::Lanes;
 use super::{Job, Span, Stop, Walk, WalkOne, naive, one};
 
-/// How far apart the chunks may be. An offset plus one header's value (below 2^28) must not overflow 31 bits.
+/// Offsets end here: with one header's value (below 2^28) added they must not overflow 31 bits.
 const REACH_BYTES: usize = 0x6000_0000;
+
+/// The offset of the first chunk, on which lanes without a chunk stand.
+const FIRST_BYTES: usize = REACH_BYTES / 2;
 
 /// Bytes that a gather reads at each place, and the longest header that a lane takes.
 const WIDE_BYTES: u32 = 4;
@@ -69,13 +72,16 @@ struct Batch<'j, 'a> {
 #[inline(always)]
 pub(crate) unsafe fn walk<L: Lanes, const GROUPS: usize>(jobs: &mut [Job<'_>], one: WalkOne) {
     const { assert!(GROUPS <= GROUPS_MAX && L::LANES <= LANES_MAX) };
-    let Some((base, harmless)) = base_of(jobs) else {
+    let Some(first) = jobs.iter().find(|job| job.bytes.len() >= WIDE_BYTES as usize) else {
         // SAFETY: the caller's promise.
         return jobs.iter_mut().for_each(|job| unsafe { job.walk_alone(one) });
     };
+    // Nothing need be at the base. An address rather than a pointer, since all chunks are reached from it.
+    let base = (first.bytes.as_ptr() as usize).wrapping_sub(FIRST_BYTES) as *const u8;
     let mut spans = std::mem::MaybeUninit::<[[Row; LANES_MAX]; GROUPS]>::uninit();
     let spans = spans.as_mut_ptr().cast::<u32>();
-    let mut groups: [Group; GROUPS] = std::array::from_fn(|_| Group::standing_at(harmless, spans));
+    let mut groups = [const { Group::WITHOUT_CHUNKS }; GROUPS];
+    groups.iter_mut().for_each(|group| group.out = [spans; LANES_MAX]);
     let mut batch = Batch { jobs, next: 0, base, one, nowhere: spans };
     loop {
         let mut live = 0;
@@ -92,22 +98,6 @@ pub(crate) unsafe fn walk<L: Lanes, const GROUPS: usize>(jobs: &mut [Job<'_>], o
         // SAFETY: the lanes hold their invariants after a refill, `spans` has a row for each step of a block.
         unsafe { block::<L, GROUPS>(&mut groups, batch.base, few, spans) };
     }
-}
-
-/// The lowest byte of all chunks, and the offset of a place where a gather may read; `None` if there is no such place or the
-/// chunks are too far apart.
-fn base_of(jobs: &[Job<'_>]) -> Option<(*const u8, u32)> {
-    let (mut base, mut end, mut harmless) = (usize::MAX, 0, None);
-    for job in jobs {
-        let start = job.bytes.as_ptr() as usize;
-        base = base.min(start);
-        end = end.max(start + job.bytes.len());
-        if job.bytes.len() >= WIDE_BYTES as usize {
-            harmless = Some(start);
-        }
-    }
-    let harmless = harmless.filter(|_| end - base <= REACH_BYTES)?;
-    Some((base as *const u8, (harmless - base) as u32))
 }
 
 /// Whether the chunks may be so dense that pointer doubling beats half-empty lanes.
@@ -200,17 +190,15 @@ unsafe fn decode<L: Lanes>(word: L) -> (L, L, L) {
 }
 
 impl Group {
-    /// Without chunks, all lanes at a place where four bytes can be read.
-    fn standing_at(offset: u32, nowhere: *mut u32) -> Group {
-        Group {
-            owner: [NOBODY; LANES_MAX],
-            at: Row([offset; LANES_MAX]),
-            last_wide: Row([offset; LANES_MAX]),
-            room: Row([0; LANES_MAX]),
-            out: [nowhere; LANES_MAX],
-            alive: 0,
-        }
-    }
+    /// `out` is still to be set.
+    const WITHOUT_CHUNKS: Group = Group {
+        owner: [NOBODY; LANES_MAX],
+        at: Row([FIRST_BYTES as u32; LANES_MAX]),
+        last_wide: Row([FIRST_BYTES as u32; LANES_MAX]),
+        room: Row([0; LANES_MAX]),
+        out: [std::ptr::null_mut(); LANES_MAX],
+        alive: 0,
+    };
 
     /// Ends the chunks of all lanes that are not alive, and gives those lanes the next chunks.
     ///
@@ -241,12 +229,14 @@ impl Group {
     #[inline(always)]
     unsafe fn begin(&mut self, lane: usize, batch: &mut Batch<'_, '_>) {
         let job = &mut batch.jobs[batch.next];
-        if job.bytes.len() < WIDE_BYTES as usize || job.limit == 0 {
+        let offset = (job.bytes.as_ptr() as usize).wrapping_sub(batch.base as usize);
+        let in_reach = offset <= REACH_BYTES - super::MAX_BYTES;
+        if job.bytes.len() < WIDE_BYTES as usize || job.limit == 0 || !in_reach {
             // SAFETY: the caller's promise.
             unsafe { job.walk_alone(batch.one) };
         } else {
-            // Offsets fit: the batch is within REACH_BYTES. A chunk has fewer fragments than bytes, so its limit may be cut to 32 bits.
-            let at = (job.bytes.as_ptr() as usize - batch.base as usize) as u32;
+            // A chunk has fewer fragments than bytes, so its limit may be cut to 32 bits.
+            let at = offset as u32;
             self.at.0[lane] = at;
             self.last_wide.0[lane] = at + job.bytes.len() as u32 - WIDE_BYTES;
             self.room.0[lane] = job.limit.min(super::MAX_BYTES) as u32;
@@ -265,7 +255,8 @@ impl Group {
     unsafe fn end(&mut self, lane: usize, batch: &mut Batch<'_, '_>) {
         let job = &mut batch.jobs[self.owner[lane] as usize];
         let room = self.room.0[lane] as usize;
-        let visible_bytes = self.at.0[lane] as usize - (job.bytes.as_ptr() as usize - batch.base as usize);
+        let offset = (job.bytes.as_ptr() as usize).wrapping_sub(batch.base as usize);
+        let visible_bytes = self.at.0[lane] as usize - offset;
         let fragments = job.limit.min(super::MAX_BYTES) - room;
         job.found = Walk { fragments, visible_bytes, stop: Stop::Limit };
         if room > 0 {

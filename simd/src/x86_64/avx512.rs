@@ -244,32 +244,28 @@ impl Lanes for U32x16 {
     unsafe fn scatter_columns(rows: *const u32, counts: *const u32, to: *const *mut u32) {
         // SAFETY: the caller's rows, counts and places; the stores are masked to the counts.
         unsafe {
-            // 4 x 4 blocks are turned within the 128-bit quarters first: fours[4 * h + j] has, in quarter q, column 4 * q + j of
-            // the rows 4 * h to 4 * h + 3.
-            let mut fours = [_mm512_setzero_si512(); 16];
-            for h in 0..4 {
-                let row = |r: usize| _mm512_loadu_si512(rows.add((4 * h + r) * 16).cast());
-                let (low01, high01) =
-                    (_mm512_unpacklo_epi32(row(0), row(1)), _mm512_unpackhi_epi32(row(0), row(1)));
-                let (low23, high23) =
-                    (_mm512_unpacklo_epi32(row(2), row(3)), _mm512_unpackhi_epi32(row(2), row(3)));
-                fours[4 * h] = _mm512_unpacklo_epi64(low01, low23);
-                fours[4 * h + 1] = _mm512_unpackhi_epi64(low01, low23);
-                fours[4 * h + 2] = _mm512_unpacklo_epi64(high01, high23);
-                fours[4 * h + 3] = _mm512_unpackhi_epi64(high01, high23);
-            }
-            for j in 0..4 {
-                let (a, b, c, d) = (fours[j], fours[4 + j], fours[8 + j], fours[12 + j]);
-                let (ab01, ab23) = (_mm512_shuffle_i32x4::<0x44>(a, b), _mm512_shuffle_i32x4::<0xee>(a, b));
-                let (cd01, cd23) = (_mm512_shuffle_i32x4::<0x44>(c, d), _mm512_shuffle_i32x4::<0xee>(c, d));
+            // Blocks of 4 x 4 change places while they are loaded, into the quarters of a register, and are then turned where they are:
+            // half the shuffles, for which there is one port.
+            let block = |row: usize, four: usize| _mm_loadu_si128(rows.add(row * 16 + 4 * four).cast());
+            for four in 0..4 {
+                // Row r of each quarter q is columns 4 * four.. of row 4 * q + r.
+                let row = |r: usize| {
+                    let quarters = _mm512_castsi128_si512(block(r, four));
+                    let quarters = _mm512_inserti32x4::<1>(quarters, block(4 + r, four));
+                    let quarters = _mm512_inserti32x4::<2>(quarters, block(8 + r, four));
+                    _mm512_inserti32x4::<3>(quarters, block(12 + r, four))
+                };
+                let (row0, row1, row2, row3) = (row(0), row(1), row(2), row(3));
+                let (low01, high01) = (_mm512_unpacklo_epi32(row0, row1), _mm512_unpackhi_epi32(row0, row1));
+                let (low23, high23) = (_mm512_unpacklo_epi32(row2, row3), _mm512_unpackhi_epi32(row2, row3));
                 let columns = [
-                    _mm512_shuffle_i32x4::<0x88>(ab01, cd01),
-                    _mm512_shuffle_i32x4::<0xdd>(ab01, cd01),
-                    _mm512_shuffle_i32x4::<0x88>(ab23, cd23),
-                    _mm512_shuffle_i32x4::<0xdd>(ab23, cd23),
+                    _mm512_unpacklo_epi64(low01, low23),
+                    _mm512_unpackhi_epi64(low01, low23),
+                    _mm512_unpacklo_epi64(high01, high23),
+                    _mm512_unpackhi_epi64(high01, high23),
                 ];
-                for (q, column) in columns.into_iter().enumerate() {
-                    let lane = 4 * q + j;
+                for (j, column) in columns.into_iter().enumerate() {
+                    let lane = 4 * four + j;
                     let first = _bzhi_u32(0xffff, *counts.add(lane)) as __mmask16;
                     _mm512_mask_storeu_epi32((*to.add(lane)).cast(), first, column);
                 }
