@@ -4,6 +4,7 @@
 use iai_callgrind::{Callgrind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main};
 use watershed_perf::instructions::FIXED_ENVIRONMENT;
 use watershed_perf::instructions::counted::{Cloning, Copying, Patching, Reading, Writing};
+use watershed_perf::suites::simd::counted::Counted;
 
 #[library_benchmark]
 #[bench::one_writer(Writing::one_writer())]
@@ -47,10 +48,67 @@ fn clone(ready: Cloning) -> Cloning {
     ready.run()
 }
 
+// The plain loop is counted beside each kernel: a count is no time, a mispredicted branch and a chain of loads cost nothing in it.
+
+#[library_benchmark]
+#[bench::real(Counted::walk("real", false, false))]
+#[bench::real_plain(Counted::walk("real", false, true))]
+#[bench::dense(Counted::walk("dense", false, false))]
+#[bench::dense_plain(Counted::walk("dense", false, true))]
+#[bench::one_byte(Counted::walk("one_byte", false, false))]
+#[bench::one_byte_plain(Counted::walk("one_byte", false, true))]
+#[bench::two_byte(Counted::walk("two_byte", false, false))]
+#[bench::two_byte_plain(Counted::walk("two_byte", false, true))]
+#[bench::four_byte(Counted::walk("four_byte", false, false))]
+#[bench::four_byte_plain(Counted::walk("four_byte", false, true))]
+#[bench::mixed(Counted::walk("mixed", false, false))]
+#[bench::mixed_plain(Counted::walk("mixed", false, true))]
+fn walk_one(ready: Counted) -> Counted {
+    ready.run()
+}
+
+#[library_benchmark]
+#[bench::real(Counted::walk("real", true, false))]
+#[bench::dense(Counted::walk("dense", true, false))]
+#[bench::one_byte(Counted::walk("one_byte", true, false))]
+#[bench::two_byte(Counted::walk("two_byte", true, false))]
+#[bench::four_byte(Counted::walk("four_byte", true, false))]
+#[bench::mixed(Counted::walk("mixed", true, false))]
+fn walk_many(ready: Counted) -> Counted {
+    ready.run()
+}
+
+#[library_benchmark]
+#[bench::one_byte(Counted::decode("one_byte", false))]
+#[bench::one_byte_plain(Counted::decode("one_byte", true))]
+#[bench::two_byte(Counted::decode("two_byte", false))]
+#[bench::two_byte_plain(Counted::decode("two_byte", true))]
+#[bench::four_byte(Counted::decode("four_byte", false))]
+#[bench::four_byte_plain(Counted::decode("four_byte", true))]
+#[bench::small(Counted::decode("small", false))]
+#[bench::small_plain(Counted::decode("small", true))]
+#[bench::mixed(Counted::decode("mixed", false))]
+#[bench::mixed_plain(Counted::decode("mixed", true))]
+fn decode(ready: Counted) -> Counted {
+    ready.run()
+}
+
+#[library_benchmark]
+#[bench::track_event(Counted::fields("track_event", false))]
+#[bench::track_event_plain(Counted::fields("track_event", true))]
+#[bench::counter(Counted::fields("counter", false))]
+#[bench::counter_plain(Counted::fields("counter", true))]
+#[bench::cut(Counted::fields("cut", false))]
+#[bench::cut_plain(Counted::fields("cut", true))]
+fn fields(ready: Counted) -> Counted {
+    ready.run()
+}
+
 library_benchmark_group!(name = engine; benchmarks = write, write_rival, read, read_to, patch, clone);
+library_benchmark_group!(name = simd; benchmarks = walk_one, walk_many, decode, fields);
 main!(
     config = LibraryBenchmarkConfig::default()
         .envs(FIXED_ENVIRONMENT)
         .tool(Callgrind::with_args(["--cache-sim=no"]));
-    library_benchmark_groups = engine
+    library_benchmark_groups = engine, simd
 );

@@ -3,6 +3,7 @@
 use super::baseline::{Count, Counts, Toolchain};
 use super::callgrind::{self, Profile};
 use super::counted;
+use crate::suites::simd;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -49,8 +50,9 @@ fn file_name(path: &Path) -> &str {
 pub fn counts(folder: &Path) -> Result<Counts, String> {
     let mut benchmarks = BTreeMap::new();
     for (name, profile) in profiles(folder)? {
-        let (unit, units) =
-            counted::units(&name).ok_or_else(|| format!("{name}: what it counts is not known"))?;
+        let (unit, units) = counted::units(&name)
+            .or_else(|| simd::counted::units(&name))
+            .ok_or_else(|| format!("{name}: what it counts is not known"))?;
         benchmarks.insert(name, count(profile, unit, units));
     }
     check_copies(&benchmarks)?;
