@@ -17,8 +17,11 @@ pub(crate) trait Header {
     const BEFORE_BYTES: usize;
     /// Bytes that are read from the header on, and the longest header that is decoded.
     const WIDE_BYTES: usize;
-    /// Whether it is so long a chain that headers of one and two bytes mixed are better told apart by a branch.
-    const TROTS_OVER_ONE: bool;
+    /// Headers after which a walk looks whether they are alike. Fewer are more often alike by chance, and then the branch is
+    /// mispredicted that was chosen for them.
+    const CALM: usize;
+    /// Whether it is so long a chain that one- and two-byte headers mixed, and four-byte ones, are better told by a branch.
+    const SLOW: bool;
 
     /// The value and the length of the varint at `at`. If it is longer than [`Self::WIDE_BYTES`] the two mean nothing, but one of
     /// them is above the bytes of any chunk: who tests where the body ends need not ask.
@@ -32,6 +35,10 @@ pub(crate) trait Header {
     /// # Safety
     /// The bytes `at .. at + BEFORE_BYTES + WIDE_BYTES` are readable, and the processor has the instructions.
     unsafe fn first_header(at: *const u8) -> (u64, usize);
+
+    /// Tells the processor that bytes around `at`, which may be anywhere, are about to be read.
+    #[inline(always)]
+    fn expect(_at: *const u8) {}
 }
 
 /// Four bytes, with shifts and masks. Sixteen operations in a chain, load and address included; eight bytes would be three more, and
@@ -41,7 +48,8 @@ pub(crate) struct Portable;
 impl Header for Portable {
     const BEFORE_BYTES: usize = 0;
     const WIDE_BYTES: usize = 4;
-    const TROTS_OVER_ONE: bool = true;
+    const CALM: usize = 3;
+    const SLOW: bool = true;
 
     #[inline(always)]
     unsafe fn header(at: *const u8) -> (u64, usize) {

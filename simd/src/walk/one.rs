@@ -1,8 +1,8 @@
 //! The walk over one chunk, in four gaits.
 //!
 //! ```text
-//!            4 one-byte headers in a row              8 headers, mean below 40 bytes,
-//!            or the first 5                           and the level has `Pairs`
+//!            a group of one-byte headers              8 headers, mean below 40 bytes,
+//!            (3 or 4)                                 and the level has `Pairs`
 //!   vault  --------------------------->  amble        amble ------------> pairs
 //!          <---------------------------                     <------------
 //!            header >= 0x80, the second               pairs do not fit, or the chunk ends
@@ -12,9 +12,10 @@
 //! - `vault`: any usual header from one wide load, without a branch on its length. Lengths that change at random
 //!   would cost a mispredicted branch, which is longer than the chain.
 //! - `amble`: one-byte headers by a predicted branch. The chain is one load and one addition a fragment, which nothing
-//!   that looks at one fragment at a time can beat.
-//! - `trot`: two-byte headers by a predicted branch, when `vault` has met eight of them in a row, or the chunk began with five;
-//!   on levels whose `vault` is slow one-byte headers too.
+//!   that looks at one fragment at a time can beat; bytes further on are asked for ahead of it, a cache line a fragment. (Between longer
+//!   fragments there are too many lines: asking for all of them takes more time than it saves.)
+//! - `trot`: two-byte headers by a predicted branch, when `vault` has met two groups of them in a row, or the chunk began with one;
+//!   on levels whose `vault` is slow one-byte headers between them too, and redundant four-byte ones.
 //! - `pairs`: for dense chunks, see [`super::pairs`].
 //!
 //! What a fragment costs beside the chain decides how far the processor runs ahead of it, into the next chunk: it holds about a
@@ -38,18 +39,16 @@ pub(crate) struct Place {
     pub(crate) out_end: *mut Span,
 }
 
-/// One-byte headers in a row after which `vault` is left. Looked at once in so many fragments.
-const CALM: usize = 4;
-
-/// The spans of so many.
-const CALM_BYTES: isize = (CALM * size_of::<Span>()) as isize;
-
 /// Fragments after which a longer header is forgiven `amble`.
 const GRACE: usize = 16;
 
 /// Fragments after which the mean size is looked at, and the mean in bytes below which `pairs` is worth it.
 const SAMPLE: usize = 8;
 pub(crate) const DENSE_MEAN_BYTES: usize = 40;
+
+/// How far ahead `amble` asks for bytes: a load from the second-level cache takes as long as two fragments, and a fragment has
+/// about a cache line.
+const AHEAD_BYTES: usize = 384;
 
 /// Same contract as [`super::walk_raw`].
 ///
@@ -128,6 +127,13 @@ unsafe fn long_step(place: &mut Place) -> bool {
     true
 }
 
+/// Whether `next`, which was counted from `at`, is behind `limit`. With 32 bits it may have come around; with 64 it cannot, a body is
+/// below 2^57 and so is an address.
+#[inline(always)]
+fn is_behind(next: *const u8, at: *const u8, limit: *const u8) -> bool {
+    next > limit || usize::BITS < 64 && next < at
+}
+
 /// Walks one fragment without a branch on its header's length. Returns that length and where the next one begins, or
 /// `None` if that is behind `limit`, as it is when the header is longer than a word.
 ///
@@ -156,14 +162,51 @@ unsafe fn fit<H: Header>(
 ) -> Option<(usize, *const u8)> {
     // Of the drop marker: no chunk has that many bytes.
     let next = at.wrapping_add(header).wrapping_add(body as usize);
-    // With 64 bits nothing can wrap: a body is below 2^57, and so is an address.
-    let wraps = usize::BITS < 64 && at as usize as u64 + header as u64 + body > usize::MAX as u64;
-    if next > limit || wraps {
+    if is_behind(next, at, limit) {
         return None;
     }
     // SAFETY: the caller's promise.
     unsafe { *out = Span::pack(header as u32, (next as usize - at as usize) as u32) };
     Some((header, next))
+}
+
+/// Walks on while headers have `BYTES` bytes, or one if `OR_ONE`. The second answer is false if the fragment in front does not end
+/// before `place.end`.
+///
+/// # Safety
+/// `place` holds its invariants, and four bytes are readable at `place.end`.
+#[inline(always)]
+unsafe fn trot<const BYTES: usize, const OR_ONE: bool>(place: Place) -> (Place, bool) {
+    let Place { mut at, end, mut out, out_end } = place;
+    while out != out_end {
+        // SAFETY: at <= end, so the bytes are there.
+        let bytes = unsafe { at.cast::<[u8; BYTES]>().read() }.map(|byte| opaque(byte.into()));
+        let one = OR_ONE && bytes[0] < 0x80;
+        let (header, next) = if one {
+            (1, at.wrapping_add(1).wrapping_add(bytes[0]))
+        } else {
+            let (last, more) = bytes.split_last().expect("BYTES is above 0");
+            if *last >= 0x80 || more.iter().any(|byte| *byte < 0x80) {
+                break;
+            }
+            // The continuation bits are taken off beforehand: one operation for each byte is left when it comes.
+            let continuations: usize = (1..BYTES).map(|i| 1 << (7 * i)).sum();
+            let behind = at.wrapping_sub(opaque(continuations - BYTES));
+            let next =
+                bytes.iter().enumerate().fold(behind, |next, (i, byte)| next.wrapping_add(byte << (7 * i)));
+            (BYTES as u32, next)
+        };
+        if is_behind(next, at, end) {
+            return (Place { at, out, ..place }, false);
+        }
+        // SAFETY: out < out_end.
+        unsafe {
+            *out = Span::pack(header, (next as usize - at as usize) as u32);
+            out = out.add(1);
+        }
+        at = next;
+    }
+    (Place { at, out, ..place }, true)
 }
 
 /// Walks as far as the gaits can. `headers` is the length of the first header.
@@ -190,10 +233,10 @@ unsafe fn stride<H: Header, P: Pairs>(place: Place, mut headers: usize) -> Place
         // at <= last_wide.
         loop {
             let headers_before = std::mem::take(&mut headers);
-            if room(out) < CALM_BYTES {
+            if room(out) < (H::CALM * size_of::<Span>()) as isize {
                 break 'walk;
             }
-            for _ in 0..CALM {
+            for _ in 0..H::CALM {
                 // SAFETY: at <= last_wide, a fragment is in front of it, out < out_end.
                 if let Some((header, next)) = unsafe { leap::<H>(at, last_wide, out) } {
                     headers |= header;
@@ -215,59 +258,40 @@ unsafe fn stride<H: Header, P: Pairs>(place: Place, mut headers: usize) -> Place
                 break;
             }
             let lately = headers | headers_before;
-            if lately == 2 || H::TROTS_OVER_ONE && lately <= 3 {
-                // Trot: eight such headers, or the first five, so more are likely.
-                while out != last_out {
-                    // SAFETY: at <= last_wide, so two bytes are there.
-                    let [low, high] = unsafe { at.cast::<[u8; 2]>().read() }.map(|byte| opaque(byte.into()));
-                    if H::TROTS_OVER_ONE && low < 0x80 {
-                        let next = at.wrapping_add(1).wrapping_add(low);
-                        if next > last_wide {
-                            break 'walk;
-                        }
-                        // SAFETY: out < out_end.
-                        unsafe {
-                            *out = Span::pack(1, low as u32 + 1);
-                            out = out.add(1);
-                        }
-                        at = next;
-                        continue;
-                    }
-                    if low < 0x80 || high >= 0x80 {
-                        break;
-                    }
-                    let behind = at.wrapping_sub(opaque(0x80 - 2));
-                    let next = behind.wrapping_add(low).wrapping_add(high << 7);
-                    if next > last_wide {
-                        break 'walk;
-                    }
-                    // SAFETY: out < out_end. `next` is in the chunk.
-                    unsafe {
-                        *out = Span::pack(2, (next as usize - at as usize) as u32);
-                        out = out.add(1);
-                    }
-                    at = next;
+            let place = Place { at, end: last_wide, out, out_end: last_out };
+            // SAFETY: the invariants hold; WIDE_BYTES, which are at least four, are readable at `last_wide`.
+            let (trotted, went) = unsafe {
+                match lately {
+                    2 | 3 if H::SLOW => trot::<2, true>(place),
+                    2 => trot::<2, false>(place),
+                    4 if H::SLOW => trot::<4, false>(place),
+                    _ => (place, true),
                 }
+            };
+            Place { at, out, .. } = trotted;
+            if !went {
+                break 'walk;
             }
         }
         if room(out) <= 0 {
             break;
         }
-        if pause != last_out {
-            // `amble` has not yet come to its pause, or has been carried past it: a new sample.
+        if pause != last_out && pause <= out {
+            // Carried past the pause: a new sample.
             sampled_from = at;
             pause = out.wrapping_add(SAMPLE).min(last_out);
         }
         let mut forgiven_from = out.wrapping_add(GRACE);
         // Amble. Here out < last_out.
         loop {
+            H::expect(at.wrapping_add(AHEAD_BYTES));
             let behind = at.wrapping_add(opaque(1));
             // SAFETY: at <= last_wide < end.
             let body = opaque(usize::from(unsafe { *at }));
             if body < 0x80 {
                 // The place is moved before it is tested: a second copy of it would cost the chain a cycle.
                 at = behind.wrapping_add(body);
-                if at > last_wide {
+                if is_behind(at, at.wrapping_sub(body + 1), last_wide) {
                     at = at.wrapping_sub(body + 1);
                     break 'walk;
                 }

@@ -1,6 +1,6 @@
 //! AVX2 with BMI1 and BMI2.
 //!
-//! - `walk`, one chunk: no vectors. `andn`, `tzcnt` and `pext` decode any header of up to eight bytes in a chain of 13 cycles, load
+//! - `walk`, one chunk: no vectors. `andn`, `tzcnt` and `pext` decode any header of up to seven bytes in a chain of 12 cycles, load
 //!   and next address included. AVX2 has no byte permute over more than 16 bytes, so no pointer doubling.
 //! - `walk`, many chunks: a gather reads eight headers in about 5 cycles; two groups, 16 chunks, hide part of its
 //!   latency. The length comes out of the exponent of a conversion to float, since there is no vector popcount.

@@ -50,7 +50,8 @@ pub(crate) struct Bmi2;
 impl Header for Bmi2 {
     const BEFORE_BYTES: usize = 1;
     const WIDE_BYTES: usize = 7;
-    const TROTS_OVER_ONE: bool = false;
+    const CALM: usize = 4;
+    const SLOW: bool = false;
 
     #[inline(always)]
     unsafe fn header(at: *const u8) -> (u64, usize) {
@@ -74,5 +75,12 @@ impl Header for Bmi2 {
             let value = std::arch::x86_64::_pext_u64(word, stops.wrapping_sub(1) & (word::LOW | 1 << 63));
             (value, (stops.trailing_zeros() as usize >> 3) + 1)
         }
+    }
+
+    #[inline(always)]
+    fn expect(at: *const u8) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: every x86-64 has the instruction, and it never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
     }
 }
