@@ -56,6 +56,7 @@ fn filled() -> (Service, ConsumerId, u64) {
         version: "Perfetto v58.0-bench".to_owned(),
         system: SystemInfo::default(),
         scraping_by_default: false,
+        num_shards: 1,
         memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
     });
     let now = ClockReadings::default();

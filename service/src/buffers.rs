@@ -1,13 +1,91 @@
 //! The trace buffers of all sessions, by their global number.
 
-use watershed_engine::TraceBuffer;
+use std::collections::HashSet;
+
+use rustc_hash::FxBuildHasher;
+use watershed_engine::{BufferConfig, ClientIdentity, CreateError, ProducerId, WriterId};
+use watershed_shards::{Batch, Committer, Homes, ShardedBuffer, ShardedConfig, Source, Topology};
 
 use crate::ids::BufferId;
 use crate::limits::BUFFERS_MAX;
 
+/// Batches that could wait in the queue of one shard. The service is the only thread that commits and reads: nothing ever waits.
+const QUEUE_CAPACITY: usize = 16;
+
 #[derive(Debug)]
 pub(crate) struct Buffer {
-    pub(crate) trace: TraceBuffer,
+    pub(crate) trace: ShardedBuffer,
+    committer: Committer,
+    newcomers: Newcomers,
+}
+
+impl Buffer {
+    /// A buffer whose shards are filled and read by the calling thread alone, so that the same calls give the same bytes.
+    pub(crate) fn create(
+        buffer: BufferConfig,
+        num_shards: usize,
+        page_bytes: usize,
+    ) -> Result<Buffer, CreateError> {
+        let trace = ShardedBuffer::create(ShardedConfig {
+            buffer,
+            num_shards: Some(num_shards),
+            page_bytes,
+            // Homes in turn and no workers: nobody asks for a CPU.
+            topology: Topology::new(Vec::new(), 1),
+            has_workers: false,
+            queue_capacity: QUEUE_CAPACITY,
+            homes: Homes::InTurn,
+        })?;
+        let committer = trace.committer().expect("a new buffer is no clone");
+        Ok(Buffer { trace, committer, newcomers: Newcomers::default() })
+    }
+
+    /// Commits everything in the batch, which is empty afterwards. Returns how many chunks the buffer did not take.
+    pub(crate) fn commit(&mut self, batch: &mut Batch<'_>) -> u64 {
+        for (info, _) in &batch.chunks {
+            self.newcomers.note(info.producer_id_trusted, info.writer_id, info.identity_trusted);
+        }
+        let num_chunks = batch.chunks.len() as u64;
+        let committed = self.committer.commit(batch);
+        debug_assert_eq!(committed, Ok(()), "chunks have been checked, and nobody else has the shards");
+        if committed.is_ok() {
+            return 0;
+        }
+        for (_, source) in std::mem::take(batch).chunks {
+            if let Source::Shared(smb, token) = source {
+                drop(smb.attach(token));
+            }
+        }
+        num_chunks
+    }
+
+    /// Sequences of which a chunk came for the first time since the last call, in the order of their first chunks.
+    pub(crate) fn take_newcomers(&mut self) -> std::vec::Drain<'_, (ProducerId, WriterId, ClientIdentity)> {
+        self.newcomers.fresh.drain(..)
+    }
+}
+
+/// Which sequences have ever had a chunk. They get their numbers in the order of commits: shards are read one after the
+/// other, and in their order numbers would depend on how many there are.
+#[derive(Debug, Default)]
+struct Newcomers {
+    known: HashSet<u32, FxBuildHasher>,
+    /// The last one: chunks of one sequence often come in rows. Key 0 is nobody's.
+    last_key: u32,
+    fresh: Vec<(ProducerId, WriterId, ClientIdentity)>,
+}
+
+impl Newcomers {
+    #[inline]
+    fn note(&mut self, producer_id: ProducerId, writer_id: WriterId, identity: ClientIdentity) {
+        let key = u32::from(producer_id.0) << 16 | u32::from(writer_id.0);
+        if key != self.last_key {
+            self.last_key = key;
+            if self.known.insert(key) {
+                self.fresh.push((producer_id, writer_id, identity));
+            }
+        }
+    }
 }
 
 /// Slots by id. An id is used again only after it was given back; ids are handed out in a circle, so that a
@@ -21,14 +99,14 @@ pub(crate) struct BufferTable {
 
 impl BufferTable {
     /// `None` if all ids are in use.
-    pub(crate) fn insert(&mut self, trace: TraceBuffer) -> Option<BufferId> {
+    pub(crate) fn insert(&mut self, buffer: Buffer) -> Option<BufferId> {
         let candidate = |offset: usize| (usize::from(self.last_id) + offset) % BUFFERS_MAX;
         let slot =
             (0..BUFFERS_MAX).map(candidate).find(|slot| self.slots.get(*slot).is_none_or(Option::is_none))?;
         if slot >= self.slots.len() {
             self.slots.resize_with(slot + 1, || None);
         }
-        self.slots[slot] = Some(Buffer { trace });
+        self.slots[slot] = Some(buffer);
         self.live += 1;
         self.last_id = u16::try_from(slot + 1).expect("slots are below the largest u16");
         Some(BufferId(self.last_id))

@@ -46,6 +46,7 @@
 //!     version: "Perfetto v58.0-example".to_owned(),
 //!     system: SystemInfo::default(),
 //!     scraping_by_default: false,
+//!     num_shards: 2,
 //!     memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
 //! });
 //! let now = ClockReadings::default(); // A shell reads its clocks here.
@@ -133,3 +134,4 @@ pub use service::Service;
 pub use session::SessionState;
 pub use timer::Deadlines;
 pub use watershed_engine::ProducerId;
+pub use watershed_shards::{MAX_SHARDS, Reduced};

@@ -24,6 +24,10 @@ pub struct ServiceOptions {
     pub system: SystemInfo,
     /// Whether the memory of a producer that does not say is scraped. Upstream's daemon: no.
     pub scraping_by_default: bool,
+    /// How many shards a buffer gets, at least 1 and at most [`MAX_SHARDS`](crate::MAX_SHARDS), if it is large enough for them
+    /// and no DISCARD buffer: [`Warning::FewerShards`](crate::Warning::FewerShards) tells. What is read does not depend on it as
+    /// long as nothing is overwritten.
+    pub num_shards: usize,
     /// Makes the memory shared with a producer that brings none.
     pub memory: MemoryFactory,
 }
@@ -36,6 +40,7 @@ impl fmt::Debug for ServiceOptions {
             .field("version", &self.version)
             .field("system", &self.system)
             .field("scraping_by_default", &self.scraping_by_default)
+            .field("num_shards", &self.num_shards)
             .finish_non_exhaustive()
     }
 }

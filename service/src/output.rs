@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use watershed_engine::ProducerId;
+use watershed_shards::Reduced;
 use watershed_smb::SharedMemory;
 
 use crate::ids::{ConsumerId, FlushId, InstanceId, SessionId};
@@ -199,6 +200,20 @@ pub enum Warning {
         /// What is done instead.
         instead: &'static str,
     },
+    /// A buffer has fewer shards than [`ServiceOptions::num_shards`](crate::ServiceOptions::num_shards) asks for.
+    #[error("session {session_id}: buffer {index} has {num_shards} of {wanted} shards: {}", because(*reason))]
+    FewerShards {
+        /// Whose buffer.
+        session_id: SessionId,
+        /// Which of its buffers.
+        index: usize,
+        /// What was asked for.
+        wanted: usize,
+        /// What it has.
+        num_shards: usize,
+        /// Why.
+        reason: Reduced,
+    },
     /// A session's file could not be written, the session ends.
     #[error("session {session_id}: writing the trace file failed: {reason}")]
     FileFailed {
@@ -207,4 +222,12 @@ pub enum Warning {
         /// What the system said.
         reason: String,
     },
+}
+
+fn because(reason: Reduced) -> &'static str {
+    match reason {
+        Reduced::Discard => "a DISCARD buffer has one, so that it ends where it is full",
+        Reduced::Sink => "overwritten packets are kept, which takes the order of one ring",
+        Reduced::TooSmall => "it is too small for more",
+    }
 }

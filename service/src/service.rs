@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use watershed_engine::{Patch, ProducerId};
+use watershed_engine::ProducerId;
 
 use crate::buffers::BufferTable;
 use crate::clock::ClockReadings;
@@ -32,8 +32,6 @@ pub struct Service {
     pub(crate) last_start_ns_by_name: BTreeMap<String, u64>,
     pub(crate) counters: Counters,
     pub(crate) outputs: VecDeque<Output>,
-    /// Kept between requests for its memory only.
-    pub(crate) patch_scratch: Vec<Patch>,
 }
 
 /// Numbers given out and things counted since the service began.
@@ -75,7 +73,6 @@ impl Service {
                 patches_discarded: 0,
             },
             outputs: VecDeque::new(),
-            patch_scratch: Vec::new(),
         }
     }
 

@@ -38,6 +38,11 @@ pub(crate) struct Args {
     #[arg(conflicts_with = "config")]
     buffer_kb: Option<u32>,
 
+    /// Over how many shards a buffer is spread, from 1 to 1024, if it is large enough: each takes at least 1 MB [default: one for each CPU
+    /// that this process may use]
+    #[arg(long, value_name = "N", value_parser = units::parse_shards, allow_hyphen_values = true)]
+    shards: Option<usize>,
+
     /// Read a config in Perfetto's text or binary format, from standard input if it is `-`
     #[arg(short, long, value_name = "CONFIG")]
     config: Option<PathBuf>,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use watershed_client::in_process::MAX_SHARDS;
 
 /// Shortest recording.
 pub(super) const TIME_MIN: Duration = Duration::from_millis(1);
@@ -47,9 +48,26 @@ pub(super) fn parse_size_kb(text: &str) -> Result<u32, String> {
     }
 }
 
+/// Reads a number of shards.
+pub(super) fn parse_shards(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=MAX_SHARDS).contains(number));
+    number.ok_or_else(|| format!("the number of shards must be from 1 to {MAX_SHARDS}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shards() {
+        for (text, number) in [("1", 1), ("8", 8), ("1024", 1024)] {
+            assert_eq!(parse_shards(text), Ok(number));
+        }
+        for text in ["", "0", "-1", "1025", "99999999999999999999", "2.5", "two", "4 "] {
+            let error = parse_shards(text).unwrap_err();
+            assert!(error.contains("from 1 to 1024"), "{text}: {error}");
+        }
+    }
 
     #[test]
     fn times() {

@@ -47,7 +47,7 @@ use prost::Message as _;
 use thiserror::Error;
 use watershed_service::{
     ConnectError, ProducerHello, ProducerId, ProducerMemory, ScrapingMode, Service, ServiceOptions,
-    SystemInfo, Warning,
+    SystemInfo,
 };
 use watershed_smb::{SharedMemory, SmbSize};
 use watershed_wire::protos::TraceConfig;
@@ -57,10 +57,11 @@ use crate::data_source::DataSourceFactory;
 use crate::producer::{Producer, ProducerEvent, ProducerOptions};
 use crate::sync::{Arc, Mutex, lock};
 use endpoint::QueueEndpoint;
-pub use machine::system_info;
+pub use machine::{default_num_shards, system_info};
 pub use session::{Session, SessionEnd, StartError};
 use shell::{Request, Shell};
 pub use sink::{Sink, WriteSend};
+pub use watershed_service::{MAX_SHARDS, Warning};
 
 /// How long full chunks wait for others. Waking the producer's thread for each one costs a writer more than all else: an
 /// instant event takes two thirds of the time when chunks wait, and fewer are dropped.
@@ -89,6 +90,9 @@ pub struct InProcessOptions {
     pub producer: ProducerOptions,
     /// What traces say about the machine.
     pub system: SystemInfo,
+    /// How many shards a buffer gets if it is large enough for them and no DISCARD buffer, from 1 to [`MAX_SHARDS`]:
+    /// [`default_num_shards`] by default. [`Warning::FewerShards`] tells of those that have fewer.
+    pub num_shards: usize,
 }
 
 impl Default for InProcessOptions {
@@ -106,6 +110,7 @@ impl Default for InProcessOptions {
             smb_size: SmbSize::negotiate(4096, 1 << 20),
             producer,
             system: system_info(),
+            num_shards: default_num_shards(),
         }
     }
 }
@@ -157,7 +162,7 @@ impl InProcess {
     ) -> Result<Self, InProcessError> {
         let on_event: EventHandler = Arc::new(Mutex::new(on_event));
         let (requests, queue) = mpsc::channel();
-        let service = Service::new(service_options(options.system));
+        let service = Service::new(service_options(options.system, options.num_shards));
         let tell = on_event.clone();
         let shell = Shell::new(service, Box::new(move |event| lock(&tell)(event)));
         let thread =
@@ -262,13 +267,14 @@ fn config_of(config: &[u8]) -> Option<TraceConfig> {
     TraceConfig::decode(config).ok()
 }
 
-fn service_options(system: SystemInfo) -> ServiceOptions {
+fn service_options(system: SystemInfo, num_shards: usize) -> ServiceOptions {
     ServiceOptions {
         seed: machine::seed(),
         uid: machine::identity().uid,
         version: format!("Perfetto v58.0-watershed-{}", env!("CARGO_PKG_VERSION")),
         system,
         scraping_by_default: true,
+        num_shards,
         memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
     }
 }

@@ -118,7 +118,7 @@ fn provenance(session: &mut Session, buffers: &BufferTable) -> protos::TraceProv
     let mut listed = Vec::with_capacity(session.buffers.len());
     for buffer_id in &session.buffers {
         let Some(buffer) = buffers.get(*buffer_id) else { continue };
-        let sequences = buffer.trace.writer_stats().map(|writer| {
+        let sequences = buffer.trace.writer_stats().into_iter().map(|writer| {
             let sequence =
                 session.sequences.get_or_add(writer.producer_id, writer.writer_id, writer.identity);
             protos::trace_provenance::Sequence {

@@ -25,7 +25,7 @@ impl Service {
         let mut writer_stats = Vec::new();
         for (index, buffer_id) in session.buffers.iter().enumerate() {
             let Some(buffer) = self.buffers.get(*buffer_id) else { continue };
-            buffer_stats.push(of_buffer(buffer.trace.stats()));
+            buffer_stats.push(of_buffer(&buffer.trace.stats()));
             if !histograms {
                 continue;
             }

@@ -5,14 +5,16 @@
 //!     chunks_to_move  --> page, chunk ------> SMB: Complete -> BeingRead, header read once --+
 //!                     or  bytes in the message, header in front -----------------------------+
 //!                                                                                            v
-//!                        target_buffer ----> alive? allowed? not another than the writer's? --> TraceBuffer
+//!                        target_buffer ----> alive? allowed? not another than the writer's? --> batch
 //!                                                     no: chunks_discarded + 1, chunk freed all the same
-//!     chunks_to_patch --> writer, chunk ---> TraceBuffer, among this producer's own chunks only
+//!     chunks_to_patch --> writer, chunk ---> the same batch, behind its chunks; this producer's own chunks only
+//!                                                        each buffer's batch --> ShardedBuffer, as a whole
 //!     flush_request_id ----------------------> every pending flush up to it
 //! ```
 
-use watershed_engine::{ByteSource, ChunkFlags, ChunkId, ChunkInfo, Patch, ProducerId, WriterId};
-use watershed_smb::{self as smb, CHUNK_HEADER_BYTES, ChunkHeader, MAX_FRAGMENTS_PER_CHUNK, Payload, Smb};
+use watershed_engine::{ChunkFlags, ChunkId, ChunkInfo, Patch, ProducerId, WriterId};
+use watershed_shards::{Batch, PatchSet, Source};
+use watershed_smb::{self as smb, CHUNK_HEADER_BYTES, ChunkHeader, MAX_FRAGMENTS_PER_CHUNK, Smb};
 use watershed_wire::protos;
 use watershed_wire::protos::commit_data_request::{ChunkToPatch, ChunksToMove};
 
@@ -24,19 +26,6 @@ use crate::service::{Counters, Service};
 
 /// Bits of the fragment count below the flags.
 const FRAGMENTS_BITS: u32 = MAX_FRAGMENTS_PER_CHUNK.count_ones();
-
-/// A chunk in shared memory as the trace buffer wants to read it.
-pub(super) struct SharedPayload<'a>(pub(super) Payload<'a>);
-
-impl ByteSource for SharedPayload<'_> {
-    fn size_bytes(&self) -> usize {
-        self.0.size_bytes()
-    }
-
-    fn copy_range(&self, offset_bytes: usize, dst: &mut [u8]) {
-        self.0.copy_range(offset_bytes, dst);
-    }
-}
 
 /// The header in front of a chunk that came by message: the same eight bytes as in shared memory.
 fn header_of_message(bytes: [u8; CHUNK_HEADER_BYTES]) -> ChunkHeader {
@@ -51,43 +40,55 @@ fn header_of_message(bytes: [u8; CHUNK_HEADER_BYTES]) -> ChunkHeader {
 }
 
 /// The buffer stage: everything that a chunk must pass before its bytes are looked at. One failure is one
-/// discarded chunk.
+/// discarded chunk. What passes is collected, one batch for each buffer, and committed as a whole.
 pub(super) struct BufferStage<'a> {
-    pub(super) producer_id: ProducerId,
-    pub(super) producer: &'a Producer,
-    pub(super) buffers: &'a mut BufferTable,
-    pub(super) counters: &'a mut Counters,
+    producer_id: ProducerId,
+    producer: &'a Producer,
+    buffers: &'a mut BufferTable,
+    counters: &'a mut Counters,
+    batches: Vec<(BufferId, Batch<'a>)>,
 }
 
-impl BufferStage<'_> {
-    pub(super) fn deliver(
-        &mut self,
-        target_buffer: BufferId,
-        header: ChunkHeader,
-        complete: bool,
-        payload: &impl ByteSource,
-    ) {
-        if self.try_deliver(target_buffer, header, complete, payload).is_none() {
-            self.counters.chunks_discarded += 1;
-        }
+impl<'a> BufferStage<'a> {
+    pub(super) fn new(
+        producer_id: ProducerId,
+        producer: &'a Producer,
+        buffers: &'a mut BufferTable,
+        counters: &'a mut Counters,
+    ) -> BufferStage<'a> {
+        BufferStage { producer_id, producer, buffers, counters, batches: Vec::new() }
     }
 
-    fn try_deliver(
+    /// The batch for a buffer, which must be there.
+    fn batch(&mut self, buffer_id: BufferId) -> &mut Batch<'a> {
+        let at = self.batches.iter().position(|(id, _)| *id == buffer_id).unwrap_or_else(|| {
+            self.batches.push((buffer_id, Batch::default()));
+            self.batches.len() - 1
+        });
+        &mut self.batches[at].1
+    }
+
+    /// Whether a chunk of this writer may go there.
+    fn is_allowed(&self, target_buffer: BufferId, writer_id: u16) -> bool {
+        // Writers register asynchronously, maybe after their first commit: one that is not known may write
+        // anywhere it is allowed to.
+        let registered = self.producer.writers.get(&writer_id);
+        self.buffers.get(target_buffer).is_some()
+            && self.producer.allowed_buffers.contains(&target_buffer)
+            && registered.is_none_or(|buffer| *buffer == target_buffer.0)
+    }
+
+    /// `source` is made only of a chunk that may go there.
+    pub(super) fn add_chunk(
         &mut self,
         target_buffer: BufferId,
         header: ChunkHeader,
         complete: bool,
-        payload: &impl ByteSource,
-    ) -> Option<()> {
-        let buffer = self.buffers.get_mut(target_buffer)?;
-        if !self.producer.allowed_buffers.contains(&target_buffer) {
-            return None;
-        }
-        // Writers register asynchronously, maybe after their first commit: one that is not known may write
-        // anywhere it is allowed to.
-        let registered = self.producer.writers.get(&header.writer_id);
-        if registered.is_some_and(|buffer| *buffer != target_buffer.0) {
-            return None;
+        source: impl FnOnce() -> Source<'a>,
+    ) {
+        if !self.is_allowed(target_buffer, header.writer_id) {
+            self.counters.chunks_discarded += 1;
+            return;
         }
         let info = ChunkInfo {
             producer_id_trusted: self.producer_id,
@@ -98,7 +99,7 @@ impl BufferStage<'_> {
             flags: ChunkFlags(header.flags.bits()),
             complete,
         };
-        buffer.trace.copy_chunk_untrusted(&info, payload).ok()
+        self.batch(target_buffer).chunks.push((info, source()));
     }
 
     fn move_shared(&mut self, smb: &Smb, entry: &ChunksToMove) {
@@ -106,13 +107,12 @@ impl BufferStage<'_> {
             return; // No such chunk, or not complete: nothing to move, nothing to free.
         };
         let target_buffer = BufferId(entry.target_buffer() as u16);
-        self.deliver(target_buffer, chunk.header(), true, &SharedPayload(chunk.payload()));
-        // A producer that changed the bitmap meanwhile has lost its own chunk, nothing of ours.
-        let _ = chunk.release();
+        // Whoever copies the bytes frees the chunk; one that is not wanted is freed here.
+        self.add_chunk(target_buffer, chunk.header(), true, || Source::Shared(smb.clone(), chunk.detach()));
     }
 
     /// The bytes in the message are the whole chunk; `page` and `chunk` mean nothing here.
-    fn move_message(&mut self, entry: &ChunksToMove) {
+    fn move_message(&mut self, entry: &'a ChunksToMove) {
         let bytes = entry.data();
         if bytes.len() > EMULATED_CHUNK_BYTES_MAX {
             return;
@@ -122,29 +122,48 @@ impl BufferStage<'_> {
         };
         let header = header_of_message(*header);
         let target_buffer = BufferId(entry.target_buffer() as u16);
-        self.deliver(target_buffer, header, !entry.chunk_incomplete(), &payload);
+        self.add_chunk(target_buffer, header, !entry.chunk_incomplete(), || Source::Borrowed(payload));
     }
 
-    fn patch(&mut self, entry: &ChunkToPatch, scratch: &mut Vec<Patch>) {
-        let buffer = self.buffers.get_mut(BufferId(entry.target_buffer() as u16));
+    fn patch(&mut self, entry: &ChunkToPatch) {
+        let target_buffer = BufferId(entry.target_buffer() as u16);
         let writer_id = Some(entry.writer_id()).filter(|id| (1..=WRITER_ID_MAX).contains(id));
-        let (Some(buffer), Some(writer_id), true) =
-            (buffer, writer_id, entry.patches.len() <= PATCHES_PER_ENTRY_MAX)
-        else {
+        let (Some(writer_id), true, true) = (
+            writer_id,
+            self.buffers.get(target_buffer).is_some(),
+            entry.patches.len() <= PATCHES_PER_ENTRY_MAX,
+        ) else {
             self.counters.patches_discarded += entry.patches.len() as u64;
             return;
         };
-        scratch.clear();
-        scratch.extend(entry.patches.iter().filter_map(|patch| {
-            let data: [u8; PATCH_BYTES] = patch.data().try_into().ok()?;
-            Some(Patch { offset_untrusted: patch.offset(), data })
-        }));
-        self.counters.patches_discarded += (entry.patches.len() - scratch.len()) as u64;
+        let patches: Vec<Patch> = entry
+            .patches
+            .iter()
+            .filter_map(|patch| {
+                let data: [u8; PATCH_BYTES] = patch.data().try_into().ok()?;
+                Some(Patch { offset_untrusted: patch.offset(), data })
+            })
+            .collect();
+        self.counters.patches_discarded += (entry.patches.len() - patches.len()) as u64;
         // The key holds the trusted producer id: a producer reaches its own chunks only. Failures are in the
         // buffer's statistics.
-        let writer_id = WriterId(u16::try_from(writer_id).expect("checked above"));
-        let chunk_id = ChunkId(entry.chunk_id());
-        buffer.trace.try_patch(self.producer_id, writer_id, chunk_id, scratch, entry.has_more_patches());
+        let set = PatchSet {
+            producer_id_trusted: self.producer_id,
+            writer_id: WriterId(u16::try_from(writer_id).expect("checked above")),
+            chunk_id: ChunkId(entry.chunk_id()),
+            patches,
+            other_patches_pending: entry.has_more_patches(),
+        };
+        self.batch(target_buffer).patches.push(set);
+    }
+
+    /// Commits what was collected: of each buffer all chunks in order, then all patches in order.
+    pub(super) fn commit(self) {
+        for (buffer_id, mut batch) in self.batches {
+            if let Some(buffer) = self.buffers.get_mut(buffer_id) {
+                self.counters.chunks_discarded += buffer.commit(&mut batch);
+            }
+        }
     }
 }
 
@@ -162,8 +181,7 @@ impl Service {
         request: &protos::CommitDataRequest,
     ) -> bool {
         let Some(producer) = self.producers.get(&producer_id) else { return false };
-        let mut stage =
-            BufferStage { producer_id, producer, buffers: &mut self.buffers, counters: &mut self.counters };
+        let mut stage = BufferStage::new(producer_id, producer, &mut self.buffers, &mut self.counters);
         match &producer.chunks {
             ChunkSource::None => return false,
             ChunkSource::Shared(smb) => {
@@ -181,8 +199,9 @@ impl Service {
             }
         }
         for entry in &request.chunks_to_patch {
-            stage.patch(entry, &mut self.patch_scratch);
+            stage.patch(entry);
         }
+        stage.commit();
         if let Some(flush_id) = request.flush_request_id.filter(|id| *id != 0) {
             self.acknowledge_flushes(producer_id, FlushId(flush_id));
         }

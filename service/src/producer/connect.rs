@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use watershed_engine::ProducerId;
+use watershed_engine::{ProducerId, WriterId};
+use watershed_shards::Batch;
 use watershed_smb::{Smb, SmbSize};
 
 use crate::clock::ClockReadings;
@@ -159,7 +160,7 @@ impl Service {
         if let Some(producer) = self.producers.remove(&producer_id) {
             for buffer_id in producer.allowed_buffers {
                 if let Some(buffer) = self.buffers.get_mut(buffer_id) {
-                    buffer.trace.end_producer(producer_id);
+                    buffer.commit(&mut Batch { ended_producers: vec![producer_id], ..Batch::default() });
                 }
             }
         }
@@ -187,7 +188,8 @@ impl Service {
         // could reach is told.
         for buffer_id in &producer.allowed_buffers {
             if let Some(buffer) = self.buffers.get_mut(*buffer_id) {
-                buffer.trace.end_writer(producer_id, watershed_engine::WriterId(writer_id));
+                let ended_writers = vec![(producer_id, WriterId(writer_id))];
+                buffer.commit(&mut Batch { ended_writers, ..Batch::default() });
             }
         }
     }

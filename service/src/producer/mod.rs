@@ -142,3 +142,13 @@ pub(crate) struct Producer {
     /// The buffers that it may write to: those on which something was set up, until they are freed.
     pub(crate) allowed_buffers: BTreeSet<BufferId>,
 }
+
+impl Producer {
+    /// Of its shared memory, or what it would like; 0 if nothing is known.
+    pub(crate) fn page_size_bytes(&self) -> usize {
+        match &self.chunks {
+            ChunkSource::Shared(smb) => smb.page_size_bytes(),
+            ChunkSource::None | ChunkSource::Messages => self.page_size_hint_bytes,
+        }
+    }
+}

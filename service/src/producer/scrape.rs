@@ -3,10 +3,11 @@
 //! follows later, if it does.
 
 use watershed_engine::ProducerId;
+use watershed_shards::Source;
 
 use crate::ids::{BufferId, SessionId};
 use crate::producer::ChunkSource;
-use crate::producer::commit::{BufferStage, SharedPayload};
+use crate::producer::commit::BufferStage;
 use crate::service::Service;
 
 impl Service {
@@ -22,8 +23,7 @@ impl Service {
         if !producer.scraped || !session.buffers.iter().any(|id| producer.allowed_buffers.contains(id)) {
             return;
         }
-        let mut stage =
-            BufferStage { producer_id, producer, buffers: &mut self.buffers, counters: &mut self.counters };
+        let mut stage = BufferStage::new(producer_id, producer, &mut self.buffers, &mut self.counters);
         for chunk in smb.scrape() {
             let header = chunk.header();
             // Only a registered writer's buffer is known: nothing else says where a chunk that was not
@@ -32,9 +32,10 @@ impl Service {
                 continue;
             };
             if session.buffers.contains(&buffer_id) {
-                stage.deliver(buffer_id, header, chunk.is_complete(), &SharedPayload(chunk.payload()));
+                stage.add_chunk(buffer_id, header, chunk.is_complete(), || Source::Scraped(chunk.payload()));
             }
         }
+        stage.commit();
     }
 
     /// [`Service::scrape`] for every producer.

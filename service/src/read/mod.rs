@@ -4,14 +4,16 @@
 //!   one pass                         threshold: 32 KiB for a consumer, 1 MiB for a file
 //!   +---------------------------+    +-----------------------------------------------+------------------------+
 //!   | what the service has to   |    | producers' packets, buffer by buffer          | if all was read:       |
-//!   | say (crate::emit)         | -> | engine -> fields ok? -> slices + stamp + loss | read completed, stats  |
+//!   | say (crate::emit)         | -> | shards -> fields ok? -> slices + stamp + loss | read completed, stats  |
 //!   +---------------------------+    +-----------------------------------------------+------------------------+
 //! ```
 //!
 //! Every pass begins each buffer's walk anew; that is sound, because what was read is gone. A packet that
 //! fails validation is dropped and counted; the loss that was reported with it goes to the next good packet
-//! of its sequence.
+//! of its sequence. Packets are validated, stamped and framed on their way out of a shard; what comes out of the merge
+//! of the shards is bytes as they lie in a file, and what a pass does not take stays for the next.
 
+mod framer;
 mod pass;
 mod sequences;
 mod sink;
@@ -21,6 +23,7 @@ use std::sync::LazyLock;
 
 use watershed_simd::fields::Rules;
 
+use framer::Framer;
 pub(crate) use pass::PassEnd;
 pub(crate) use sequences::SequenceTable;
 pub use sink::PacketBatch;

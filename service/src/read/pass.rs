@@ -1,13 +1,13 @@
 //! One pass over what a session has, and the consumer's calls that make one.
 
-use watershed_simd::fields;
+use watershed_engine::Packet;
 
 use crate::buffers::BufferTable;
 use crate::clock::ClockReadings;
 use crate::ids::{ConsumerId, SessionId};
 use crate::limits::{READ_FRAMED_BYTES, READ_PACKETS_BYTES};
 use crate::output::ReadProgress;
-use crate::read::{FramedSink, PacketBatch, RULES, Sink, Stamp};
+use crate::read::{FramedSink, Framer, PacketBatch, Sink};
 use crate::service::Service;
 use crate::session::Session;
 
@@ -18,7 +18,7 @@ pub(crate) enum PassEnd {
     Threshold,
     /// Everything that can be read was.
     Drained,
-    /// The sink had no room for the next packet, which is lost.
+    /// The sink had no room for the next packet: it stays in its buffer, one of the service's own is lost.
     NoRoom,
 }
 
@@ -76,11 +76,12 @@ impl Service {
             return PassEnd::NoRoom;
         }
         let Some(session) = self.sessions.get_mut(&session_id) else { return PassEnd::Drained };
+        number_newcomers(&mut self.buffers, session);
         for buffer_index in 0..session.buffers.len() {
             if sink.bytes() >= threshold_bytes {
                 return PassEnd::Threshold;
             }
-            let end = read_buffer(&mut self.buffers, session, buffer_index, sink, threshold_bytes);
+            let end = read_buffer(&self.buffers, session, buffer_index, sink, threshold_bytes);
             if end != PassEnd::Drained {
                 return end;
             }
@@ -92,32 +93,48 @@ impl Service {
     }
 }
 
+/// Gives numbers to the sequences that have come since the last pass.
+fn number_newcomers(buffers: &mut BufferTable, session: &mut Session) {
+    for buffer_id in &session.buffers {
+        let Some(buffer) = buffers.get_mut(*buffer_id) else { continue };
+        for (producer_id, writer_id, identity) in buffer.take_newcomers() {
+            session.sequences.get_or_add(producer_id, writer_id, identity);
+        }
+    }
+}
+
 fn read_buffer(
-    buffers: &mut BufferTable,
+    buffers: &BufferTable,
     session: &mut Session,
     buffer_index: usize,
     sink: &mut impl Sink,
     threshold_bytes: usize,
 ) -> PassEnd {
-    let Some(buffer) = session.buffers.get(buffer_index).and_then(|id| buffers.get_mut(*id)) else {
+    let Some(buffer) = session.buffers.get(buffer_index).and_then(|id| buffers.get(*id)) else {
         return PassEnd::Drained;
     };
-    let mut with_loss = Stamp::EMPTY;
-    buffer.trace.begin_read();
-    while let Some(packet) = buffer.trace.read_next() {
-        let sequence = session.sequences.get_or_add(packet.producer_id, packet.writer_id, packet.identity);
-        let slices = packet.slices();
-        if fields::scan(slices, &RULES).is_err() {
-            session.counters.invalid_packets += 1;
-            sequence.keep_loss(packet.loss);
-            continue;
+    let framer = Framer::new(&session.sequences);
+    let mut pass = buffer.trace.read_pass(|packet: &Packet<'_>, out: &mut Vec<u8>| framer.write(packet, out));
+    let end = loop {
+        let wanted_bytes = threshold_bytes.saturating_sub(sink.bytes());
+        if wanted_bytes == 0 {
+            break PassEnd::Threshold;
         }
-        if !sink.packet(slices, sequence.stamp(packet.loss, &mut with_loss)) {
-            return PassEnd::NoRoom;
+        let Some(pieces) = pass.next_pieces(wanted_bytes) else { break PassEnd::Drained };
+        let mut left_bytes = pieces.size_bytes();
+        for piece in pieces.iter() {
+            let fitting_bytes = sink.framed(piece);
+            left_bytes -= fitting_bytes;
+            if fitting_bytes < piece.len() {
+                break;
+            }
         }
-        if sink.bytes() >= threshold_bytes {
-            return PassEnd::Threshold;
+        if left_bytes > 0 {
+            pass.take_back(left_bytes);
+            break PassEnd::NoRoom;
         }
-    }
-    PassEnd::Drained
+    };
+    drop(pass);
+    session.counters.invalid_packets += framer.num_invalid();
+    end
 }

@@ -1,6 +1,7 @@
 //! The sequences of a session: a number for each writer, and the bytes with which its packets are stamped.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::FxBuildHasher;
 use watershed_engine::{ClientIdentity, LossReasons, ProducerId, WriterId};
@@ -24,8 +25,6 @@ pub(crate) struct Sequence {
     pub(crate) id: u32,
     /// What every packet of it is stamped with.
     stamp: Stamp,
-    /// Loss that was reported with packets that were then dropped.
-    pending_loss: u32,
 }
 
 impl Sequence {
@@ -39,18 +38,13 @@ impl Sequence {
         if identity.machine_id != 0 {
             put_uint64(&mut fields, field::MACHINE_ID, u64::from(identity.machine_id));
         }
-        Sequence { id, stamp: Stamp::of(&fields), pending_loss: 0 }
-    }
-
-    /// A packet was dropped: what was lost before it still is.
-    pub(super) fn keep_loss(&mut self, loss: LossReasons) {
-        self.pending_loss |= loss.0;
+        Sequence { id, stamp: Stamp::of(&fields) }
     }
 
     /// What to append to a packet before which `loss` was reported. `scratch` is used only where there was some.
     #[inline]
-    pub(super) fn stamp<'a>(&'a mut self, loss: LossReasons, scratch: &'a mut Stamp) -> &'a Stamp {
-        if self.pending_loss | loss.0 == 0 {
+    pub(super) fn stamp<'a>(&'a self, loss: LossReasons, scratch: &'a mut Stamp) -> &'a Stamp {
+        if loss.is_empty() {
             return &self.stamp;
         }
         *scratch = self.stamp_with_loss(loss);
@@ -58,54 +52,71 @@ impl Sequence {
     }
 
     #[cold]
-    fn stamp_with_loss(&mut self, loss: LossReasons) -> Stamp {
-        let loss = std::mem::take(&mut self.pending_loss) | loss.0;
+    fn stamp_with_loss(&self, loss: LossReasons) -> Stamp {
         // Last of all: it replaces what the writer itself may have said.
         let mut fields = self.stamp.as_bytes().to_vec();
-        put_uint64(&mut fields, field::PREVIOUS_PACKET_DROPPED, u64::from(loss));
+        put_uint64(&mut fields, field::PREVIOUS_PACKET_DROPPED, u64::from(loss.0));
         Stamp::of(&fields)
     }
 }
 
-/// Numbers are given out at first use, from 2 upwards; 1 is the service's own.
+/// Numbers are given out from 2 upwards, before the first packet of a sequence is read; 1 is the service's own.
 ///
 /// The key is producer and writer. A producer id does not come back while a session has data of it, so one
 /// key is one connection.
 #[derive(Debug, Default)]
 pub(crate) struct SequenceTable {
-    index_by_key: HashMap<u32, usize, FxBuildHasher>,
+    index_by_key: HashMap<u32, u32, FxBuildHasher>,
     sequences: Vec<Sequence>,
-    /// The last one that was asked for: packets of one sequence come in rows. Key 0 is nobody's.
-    last_key: u32,
-    last_index: usize,
+}
+
+fn key_of(producer_id: ProducerId, writer_id: WriterId) -> u32 {
+    u32::from(producer_id.0) << 16 | u32::from(writer_id.0)
 }
 
 impl SequenceTable {
     /// `machine_id` is part of `identity`, and so of what is stamped; the producer's number alone tells machines
     /// apart.
-    #[inline]
     pub(crate) fn get_or_add(
         &mut self,
         producer_id: ProducerId,
         writer_id: WriterId,
         identity: ClientIdentity,
-    ) -> &mut Sequence {
-        let key = u32::from(producer_id.0) << 16 | u32::from(writer_id.0);
-        if key != self.last_key || self.sequences.is_empty() {
-            self.last_index = self.find_or_add(key, identity);
-            self.last_key = key;
-        }
-        &mut self.sequences[self.last_index]
-    }
-
-    #[inline(never)]
-    fn find_or_add(&mut self, key: u32, identity: ClientIdentity) -> usize {
-        let next = self.sequences.len();
-        let index = *self.index_by_key.entry(key).or_insert(next);
+    ) -> &Sequence {
+        let next = self.sequences.len() as u32;
+        let index = *self.index_by_key.entry(key_of(producer_id, writer_id)).or_insert(next);
         if index == next {
-            let id = FIRST_PRODUCER_SEQUENCE_ID.saturating_add(u32::try_from(next).unwrap_or(u32::MAX));
+            let id = FIRST_PRODUCER_SEQUENCE_ID.saturating_add(next);
             self.sequences.push(Sequence::new(id, identity));
         }
-        index
+        &self.sequences[index as usize]
     }
+
+    /// `None` for a sequence that has no number.
+    #[inline]
+    pub(super) fn find(
+        &self,
+        producer_id: ProducerId,
+        writer_id: WriterId,
+        last: &LastFound,
+    ) -> Option<&Sequence> {
+        let key = key_of(producer_id, writer_id);
+        // Relaxed: key and index are one value, and the table does not change while it is borrowed.
+        let (last_key, last_index) = halves(last.0.load(Ordering::Relaxed));
+        if key == last_key {
+            return self.sequences.get(last_index as usize);
+        }
+        let index = *self.index_by_key.get(&key)?;
+        last.0.store(u64::from(key) << 32 | u64::from(index), Ordering::Relaxed);
+        self.sequences.get(index as usize)
+    }
+}
+
+/// What was found last in a table, in one word, so that threads that read one table may share it: packets of one
+/// sequence come in rows. Key 0 is nobody's.
+#[derive(Debug, Default)]
+pub(super) struct LastFound(AtomicU64);
+
+fn halves(word: u64) -> (u32, u32) {
+    ((word >> 32) as u32, word as u32)
 }

@@ -1,6 +1,6 @@
 //! Where packets go: into blocks as they lie in a trace file, or into a batch for a consumer.
 
-use prost::encoding::{encode_varint, encoded_len_varint};
+use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
 
 use crate::read::Stamp;
 
@@ -11,6 +11,10 @@ pub(crate) trait Sink {
     /// Appends one packet: its slices, then the stamp. False if there is no room for it; then nothing is
     /// appended, and nothing may be afterwards.
     fn packet(&mut self, slices: &[&[u8]], stamp: &Stamp) -> bool;
+
+    /// Appends packets that [`put_packet`] has made. Returns how many bytes of them there is room for: those of whole
+    /// packets from the first on. Less than all of them, and nothing may be appended afterwards.
+    fn framed(&mut self, packets: &[u8]) -> usize;
 
     /// How many bytes came in, as far as thresholds are concerned.
     fn bytes(&self) -> usize;
@@ -37,6 +41,26 @@ fn put_preamble(block: &mut Vec<u8>, body_bytes: usize) {
     }
 }
 
+/// Appends a packet as it lies in a file: its slices, then the stamp.
+#[inline]
+pub(super) fn put_packet(block: &mut Vec<u8>, slices: &[&[u8]], stamp: &Stamp) {
+    let body_bytes = slices.iter().map(|slice| slice.len()).sum::<usize>() + stamp.size_bytes();
+    block.reserve(PREAMBLE_BYTES_MAX + body_bytes + Stamp::BYTES_MAX);
+    put_preamble(block, body_bytes);
+    for slice in slices {
+        block.extend_from_slice(slice);
+    }
+    stamp.append_to(block);
+}
+
+/// Takes the first of packets that [`put_packet`] has made: how long it is with its preamble, and its body.
+fn first_packet(packets: &[u8]) -> Option<(usize, &[u8])> {
+    let (_tag, mut rest) = packets.split_first()?;
+    let body_bytes = usize::try_from(decode_varint(&mut rest).ok()?).ok()?;
+    let body = rest.get(..body_bytes)?;
+    Some((packets.len() - rest.len() + body_bytes, body))
+}
+
 /// Appends to a block, with everything that makes a sequence of packets a `Trace` message.
 #[derive(Debug)]
 pub(crate) struct FramedSink<'a> {
@@ -60,13 +84,23 @@ impl Sink for FramedSink<'_> {
         if self.room_bytes.is_some_and(|room| (self.bytes() + framed_bytes(body_bytes)) as u64 >= room) {
             return false;
         }
-        self.block.reserve(PREAMBLE_BYTES_MAX + body_bytes + Stamp::BYTES_MAX);
-        put_preamble(self.block, body_bytes);
-        for slice in slices {
-            self.block.extend_from_slice(slice);
-        }
-        stamp.append_to(self.block);
+        put_packet(self.block, slices, stamp);
         true
+    }
+
+    fn framed(&mut self, packets: &[u8]) -> usize {
+        let room = self.room_bytes.map(|room| room.saturating_sub(self.bytes() as u64));
+        let mut fitting = packets.len();
+        if let Some(room) = room.filter(|room| packets.len() as u64 >= *room) {
+            fitting = 0;
+            while let Some((size_bytes, _)) = first_packet(&packets[fitting..])
+                && ((fitting + size_bytes) as u64) < room
+            {
+                fitting += size_bytes;
+            }
+        }
+        self.block.extend_from_slice(&packets[..fitting]);
+        fitting
     }
 
     #[inline]
@@ -122,6 +156,16 @@ impl Sink for PacketBatch {
         true
     }
 
+    fn framed(&mut self, packets: &[u8]) -> usize {
+        let mut rest = packets;
+        while let Some((size_bytes, body)) = first_packet(rest) {
+            self.bytes.extend_from_slice(body);
+            self.ends.push(self.bytes.len());
+            rest = &rest[size_bytes..];
+        }
+        packets.len() - rest.len()
+    }
+
     fn bytes(&self) -> usize {
         self.bytes.len()
     }
@@ -141,6 +185,26 @@ mod tests {
             assert_eq!(block, expected, "{body_bytes}");
             assert_eq!(framed_bytes(body_bytes), expected.len() + body_bytes);
         }
+    }
+
+    #[test]
+    fn of_framed_packets_as_many_fit_as_are_below_the_limit() {
+        let mut packets = Vec::new();
+        for body in [&[1; 3][..], &[2; 200], &[], &[3; 20_000]] {
+            put_packet(&mut packets, &[body], &Stamp::EMPTY);
+        }
+        let ends = [0, 5, 208, 210, 20_214];
+        assert_eq!(packets.len(), ends[4]);
+        for room in (0..300).chain(20_200..20_220) {
+            let mut block = vec![7];
+            let fitting = FramedSink::new(&mut block, Some(room as u64)).framed(&packets);
+            let expected =
+                ends.into_iter().rev().find(|end| *end < room.max(1)).expect("nothing always fits");
+            assert_eq!((fitting, block.len()), (expected, expected + 1), "room for {room}");
+        }
+        let mut batch = PacketBatch::new();
+        assert_eq!(batch.framed(&packets), packets.len());
+        assert_eq!(batch.packets().map(<[u8]>::len).collect::<Vec<_>>(), [3, 200, 0, 20_000]);
     }
 
     #[test]

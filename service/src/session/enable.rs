@@ -2,15 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use watershed_engine::{BufferConfig, FillPolicy, HugePages, TraceBuffer};
+use watershed_engine::{BufferConfig, FillPolicy, HugePages};
+use watershed_smb::SmbSize;
 use watershed_wire::protos;
 
+use crate::buffers::Buffer;
 use crate::clock::ClockReadings;
 use crate::consumer::OutputFile;
 use crate::error::EnableError;
 use crate::ids::{BufferId, ConsumerId, SessionId};
 use crate::limits;
 use crate::output::Warning;
+use crate::producer::Producer;
 use crate::read::SequenceTable;
 use crate::service::Service;
 use crate::session::validate::open_file;
@@ -56,6 +59,7 @@ impl Service {
         self.counters.last_session_id += 1;
         let session_id = SessionId(self.counters.last_session_id);
         self.warn_about_ignored(session_id, config.message());
+        self.warn_about_fewer_shards(session_id, &buffers);
         let deferred = config.message().deferred_start();
         let session = Session {
             consumer_id: Some(consumer_id),
@@ -108,8 +112,9 @@ impl Service {
     /// All buffers or none.
     fn make_buffers(&mut self, message: &protos::TraceConfig) -> Result<Vec<BufferId>, EnableError> {
         let mut made = Vec::with_capacity(message.buffers.len());
+        let page_bytes = self.largest_page_bytes(message);
         for (index, buffer) in message.buffers.iter().enumerate() {
-            match self.make_buffer(index, buffer) {
+            match self.make_buffer(index, buffer, page_bytes) {
                 Ok(buffer_id) => made.push(buffer_id),
                 Err(error) => {
                     self.remove_buffers(&made);
@@ -124,6 +129,7 @@ impl Service {
         &mut self,
         index: usize,
         buffer: &protos::trace_config::BufferConfig,
+        page_bytes: usize,
     ) -> Result<BufferId, EnableError> {
         use protos::trace_config::buffer_config::FillPolicy as Wanted;
         let size_kb = buffer.size_kb();
@@ -138,12 +144,30 @@ impl Service {
             },
             huge_pages: HugePages::Advise,
         };
-        let trace = TraceBuffer::create(&config).map_err(|error| EnableError::NoMemory {
-            index,
-            size_kb,
-            reason: error.to_string(),
-        })?;
-        self.buffers.insert(trace).ok_or(EnableError::NoBufferIds)
+        let buffer = Buffer::create(config, self.options.num_shards, page_bytes)
+            .map_err(|error| EnableError::NoMemory { index, size_kb, reason: error.to_string() })?;
+        self.buffers.insert(buffer).ok_or(EnableError::NoBufferIds)
+    }
+
+    /// The largest page of shared memory in use, as far as it is known: whoever comes later may have larger ones, which
+    /// costs room in the buffer and nothing else.
+    fn largest_page_bytes(&self, message: &protos::TraceConfig) -> usize {
+        let wished = message.producers.iter().map(|wish| wish.page_size_kb() as usize * 1024);
+        let in_use = self.producers.values().map(Producer::page_size_bytes);
+        let negotiated = wished.chain(in_use).map(|bytes| SmbSize::negotiate(bytes, 0).page_size_bytes());
+        negotiated.max().unwrap_or(SmbSize::DEFAULT.page_size_bytes())
+    }
+
+    fn warn_about_fewer_shards(&mut self, session_id: SessionId, buffer_ids: &[BufferId]) {
+        for (index, buffer_id) in buffer_ids.iter().enumerate() {
+            let Some(report) = self.buffers.get(*buffer_id).map(|buffer| buffer.trace.report()) else {
+                continue;
+            };
+            if let Some(reason) = report.reduced {
+                let (wanted, num_shards) = (report.num_shards_wanted, report.cutting.num_shards);
+                self.warn(Warning::FewerShards { session_id, index, wanted, num_shards, reason });
+            }
+        }
     }
 
     pub(super) fn remove_buffers(&mut self, buffer_ids: &[BufferId]) {

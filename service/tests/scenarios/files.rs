@@ -136,6 +136,12 @@ fn a_size_limit_is_never_reached() {
     // The session ends, too.
     assert_eq!(world.service.session_state(session), Some(SessionState::Disabled));
     assert_eq!(world.events_of(consumer), [over(session, None)]);
+    // What had no room is still there for who asks.
+    let in_file = numbers.len();
+    let rest = world.read(consumer);
+    let texts = rest.texts().into_iter();
+    let numbers = texts.map(|text| text.split(' ').next().expect("a number").to_owned());
+    assert_eq!(numbers.collect::<Vec<_>>(), (in_file..20).map(|i| i.to_string()).collect::<Vec<_>>());
 }
 
 #[test]

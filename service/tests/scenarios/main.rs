@@ -6,6 +6,7 @@ mod files;
 mod flushes;
 mod lifecycle;
 mod packets;
+mod shards;
 mod simulation;
 mod support;
 mod validation;

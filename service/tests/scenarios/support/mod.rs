@@ -51,6 +51,15 @@ impl World {
     }
 
     pub fn with_seed(seed: u64) -> World {
+        World::with(seed, 1)
+    }
+
+    /// Buffers of so many shards, where they are large enough.
+    pub fn with_shards(num_shards: usize) -> World {
+        World::with(1, num_shards)
+    }
+
+    fn with(seed: u64, num_shards: usize) -> World {
         let memory = |size_bytes: usize| SharedMemory::anonymous(size_bytes).map(Arc::new);
         let system = SystemInfo {
             sysname: "Linux".to_owned(),
@@ -66,6 +75,7 @@ impl World {
             version: "Perfetto v58.0-test".to_owned(),
             system,
             scraping_by_default: false,
+            num_shards,
             memory: Box::new(memory),
         });
         // Clocks that differ, so that a mix-up shows.
@@ -269,9 +279,13 @@ impl World {
 
     /// Everything that can be read now, as a trace file.
     pub fn read(&mut self, consumer_id: ConsumerId) -> Trace {
+        Trace::parse(&self.read_bytes(consumer_id))
+    }
+
+    pub fn read_bytes(&mut self, consumer_id: ConsumerId) -> Vec<u8> {
         let mut bytes = Vec::new();
         while self.service.read_framed(consumer_id, &mut bytes, &self.now) == ReadProgress::More {}
-        Trace::parse(&bytes)
+        bytes
     }
 
     /// The same by way of batches. Each but the last is full.

@@ -111,6 +111,10 @@ impl FakeChunk {
         self
     }
 
+    pub fn chunk_id(&self) -> u32 {
+        self.header.chunk_id
+    }
+
     pub fn place(&self) -> (u32, u32) {
         (self.chunk.page() as u32, self.chunk.index() as u32)
     }
