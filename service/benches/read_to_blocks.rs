@@ -9,7 +9,7 @@ use std::time::Instant;
 use prost::Message;
 use watershed_service::{
     ClockReadings, ConsumerId, OutputFile, PeerIdentity, ProducerHello, ProducerMemory, ReadProgress,
-    Service, ServiceOptions, SystemInfo,
+    Service, ServiceOptions, Shards, SystemInfo,
 };
 use watershed_smb::SharedMemory;
 use watershed_wire::protos;
@@ -56,7 +56,7 @@ fn filled() -> (Service, ConsumerId, u64) {
         version: "Perfetto v58.0-bench".to_owned(),
         system: SystemInfo::default(),
         scraping_by_default: false,
-        num_shards: 1,
+        shards: Shards::Wanted(1),
         memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
     });
     let now = ClockReadings::default();

@@ -46,7 +46,7 @@
 //!     version: "Perfetto v58.0-example".to_owned(),
 //!     system: SystemInfo::default(),
 //!     scraping_by_default: false,
-//!     num_shards: 2,
+//!     shards: Shards::UpTo(2),
 //!     memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
 //! });
 //! let now = ClockReadings::default(); // A shell reads its clocks here.
@@ -121,7 +121,7 @@ pub use consumer::OutputFile;
 pub use emit::SYNC_MARKER;
 pub use error::{ConnectError, EnableError, FlushRefused};
 pub use ids::{BufferId, ConsumerId, FlushId, InstanceId, SessionId};
-pub use options::{MemoryFactory, ServiceOptions, SystemInfo};
+pub use options::{MemoryFactory, ServiceOptions, Shards, SystemInfo};
 pub use output::{
     ConsumerEvent, FileAction, FlushFlags, ObservedEvents, Output, ProducerCommand, ReadProgress, Warning,
 };

@@ -69,6 +69,10 @@ pub const PATCH_BYTES: usize = 4;
 /// A chunk sent by message, header included. What a record of the trace buffer can hold is one byte less.
 pub const EMULATED_CHUNK_BYTES_MAX: usize = 64 * 1024;
 
+/// Memory for each shard of a buffer whose number of shards nobody asked for. A shard has an extent open and seals it half
+/// full at worst: with extents of 128 to 256 KiB that is a few percent of what it has.
+pub const SHARD_SIZE_BYTES_MIN: usize = 4 << 20;
+
 /// Sequence id of the packets that the service writes itself.
 pub const SERVICE_SEQUENCE_ID: u32 = 1;
 /// Producers' sequence ids start here.

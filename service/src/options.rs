@@ -3,8 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use watershed_shards::MAX_SHARDS;
 use watershed_smb::{MapError, SharedMemory};
 use watershed_wire::protos;
+
+use crate::limits::SHARD_SIZE_BYTES_MIN;
 
 /// Makes the memory that the service shares with one producer; the argument is its size in bytes, a multiple
 /// of 4096.
@@ -24,12 +27,33 @@ pub struct ServiceOptions {
     pub system: SystemInfo,
     /// Whether the memory of a producer that does not say is scraped. Upstream's daemon: no.
     pub scraping_by_default: bool,
-    /// How many shards a buffer gets, at least 1 and at most [`MAX_SHARDS`](crate::MAX_SHARDS), if it is large enough for them
-    /// and no DISCARD buffer: [`Warning::FewerShards`](crate::Warning::FewerShards) tells. What is read does not depend on it as
-    /// long as nothing is overwritten.
-    pub num_shards: usize,
+    /// How many shards the buffers get.
+    pub shards: Shards,
     /// Makes the memory shared with a producer that brings none.
     pub memory: MemoryFactory,
+}
+
+/// Over how many shards buffers are spread: 1 to [`MAX_SHARDS`](crate::MAX_SHARDS), other values are taken to the nearest. A DISCARD
+/// buffer has one whatever is said here. What is read does not depend on it as long as nothing is overwritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shards {
+    /// So many, for somebody who asked for them. Of a buffer that is too small for them
+    /// [`Warning::FewerShards`](crate::Warning::FewerShards) tells.
+    Wanted(usize),
+    /// So many at most, and no more than keep a ring about as full as one shard would: one for each
+    /// [`SHARD_SIZE_BYTES_MIN`](crate::limits::SHARD_SIZE_BYTES_MIN).
+    UpTo(usize),
+}
+
+impl Shards {
+    /// How many a buffer of this size asks for.
+    pub(crate) fn for_buffer(self, size_bytes: usize) -> usize {
+        match self {
+            Shards::Wanted(num_shards) => num_shards,
+            Shards::UpTo(num_shards) => num_shards.min(size_bytes / SHARD_SIZE_BYTES_MIN),
+        }
+        .clamp(1, MAX_SHARDS)
+    }
 }
 
 impl fmt::Debug for ServiceOptions {
@@ -40,7 +64,7 @@ impl fmt::Debug for ServiceOptions {
             .field("version", &self.version)
             .field("system", &self.system)
             .field("scraping_by_default", &self.scraping_by_default)
-            .field("num_shards", &self.num_shards)
+            .field("shards", &self.shards)
             .finish_non_exhaustive()
     }
 }
@@ -82,6 +106,27 @@ impl SystemInfo {
             num_cpus: self.num_cpus,
             system_ram_bytes: self.system_ram_bytes,
             ..Default::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_did_not_ask_for_shards_gets_as_many_as_the_buffer_has_room_for() {
+        const MB: usize = 1 << 20;
+        for (shards, size_bytes, expected) in [
+            (Shards::UpTo(8), 64 * MB, 8),
+            (Shards::UpTo(64), 64 * MB, 16),
+            (Shards::UpTo(64), 64 << 10, 1),
+            (Shards::UpTo(0), 64 * MB, 1),
+            (Shards::Wanted(64), 64 * MB, 64),
+            (Shards::Wanted(64), 64 << 10, 64),
+            (Shards::Wanted(usize::MAX), 64 * MB, MAX_SHARDS),
+        ] {
+            assert_eq!(shards.for_buffer(size_bytes), expected, "{shards:?} of {size_bytes} bytes");
         }
     }
 }

@@ -200,7 +200,7 @@ pub enum Warning {
         /// What is done instead.
         instead: &'static str,
     },
-    /// A buffer has fewer shards than [`ServiceOptions::num_shards`](crate::ServiceOptions::num_shards) asks for.
+    /// A buffer has fewer shards than [`Shards::Wanted`](crate::Shards::Wanted) asks for.
     #[error("session {session_id}: buffer {index} has {num_shards} of {wanted} shards: {}", because(*reason))]
     FewerShards {
         /// Whose buffer.

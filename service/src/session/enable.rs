@@ -12,6 +12,7 @@ use crate::consumer::OutputFile;
 use crate::error::EnableError;
 use crate::ids::{BufferId, ConsumerId, SessionId};
 use crate::limits;
+use crate::options::Shards;
 use crate::output::Warning;
 use crate::producer::Producer;
 use crate::read::SequenceTable;
@@ -144,7 +145,8 @@ impl Service {
             },
             huge_pages: HugePages::Advise,
         };
-        let buffer = Buffer::create(config, self.options.num_shards, page_bytes)
+        let num_shards = self.options.shards.for_buffer(config.size_bytes);
+        let buffer = Buffer::create(config, num_shards, page_bytes)
             .map_err(|error| EnableError::NoMemory { index, size_kb, reason: error.to_string() })?;
         self.buffers.insert(buffer).ok_or(EnableError::NoBufferIds)
     }
@@ -163,7 +165,7 @@ impl Service {
             let Some(report) = self.buffers.get(*buffer_id).map(|buffer| buffer.trace.report()) else {
                 continue;
             };
-            if let Some(reason) = report.reduced {
+            if let (Shards::Wanted(_), Some(reason)) = (self.options.shards, report.reduced) {
                 let (wanted, num_shards) = (report.num_shards_wanted, report.cutting.num_shards);
                 self.warn(Warning::FewerShards { session_id, index, wanted, num_shards, reason });
             }

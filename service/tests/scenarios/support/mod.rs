@@ -12,7 +12,7 @@ use std::sync::Arc;
 use watershed_service::{
     ClockReadings, ConsumerEvent, ConsumerId, EnableError, FileAction, Output, OutputFile, PacketBatch,
     PeerIdentity, ProducerCommand, ProducerHello, ProducerId, ReadProgress, Service, ServiceOptions,
-    SessionId, SystemInfo, Warning,
+    SessionId, Shards, SystemInfo, Warning,
 };
 use watershed_smb::SharedMemory;
 use watershed_wire::protos;
@@ -75,7 +75,7 @@ impl World {
             version: "Perfetto v58.0-test".to_owned(),
             system,
             scraping_by_default: false,
-            num_shards,
+            shards: Shards::Wanted(num_shards),
             memory: Box::new(memory),
         });
         // Clocks that differ, so that a mix-up shows.
