@@ -117,6 +117,10 @@ fn bad_arguments() {
         (&["-b", "-1MB"], "from 64KB to 4194303KB"),
         (&["-b", "64"], "needs a unit"),
         (&["-b", "5GB"], "from 64KB to 4194303KB"),
+        (&["--shards", "0"], "from 1 to 1024"),
+        (&["--shards", "1025"], "from 1 to 1024"),
+        (&["--shards", "-1"], "from 1 to 1024"),
+        (&["--shards", "many"], "from 1 to 1024"),
         (&["-b", "1MB", "-c", "c.pbtxt"], "cannot be used with"),
         (&["-c", "none.pbtxt"], "none.pbtxt"),
         (&["--frobnicate"], "--frobnicate"),
@@ -131,6 +135,34 @@ fn bad_arguments() {
         assert!(started.elapsed() < Duration::from_secs(1), "{args:?}: nothing is recorded");
         assert_eq!(dir.files(), ["c.pbtxt"], "{args:?}");
     }
+}
+
+/// Shards change nothing about a trace. Who asks for more than a buffer has room for is told.
+#[test]
+fn any_number_of_shards() {
+    let dir = Dir::new();
+    for shards in ["1", "2", "8", "64"] {
+        let run = dir.record(&["-t", "400ms", "--shards", shards, "-o", "t.pftrace"]);
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        assert!(
+            run.stderr.starts_with("t.pftrace: ") && run.stderr.contains("no data lost"),
+            "{}",
+            run.stderr
+        );
+        let packets = packets(&dir.read("t.pftrace"));
+        assert!(sys_stats(&packets).len() >= 2 && process_names(&packets).contains_key(&1));
+        let inspected = dir.shell("exec \"$0\" inspect t.pftrace");
+        assert!(inspected.stdout.contains("complete, no data lost"), "{}", inspected.stdout);
+    }
+    let run = dir.record(&["-t", "100ms", "-b", "1MB", "--shards", "8", "-o", "t.pftrace"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert!(run.stderr.contains("1 of 8 shards: it is too small"), "{}", run.stderr);
+    let run = dir.record(&["-t", "100ms", "-b", "1MB", "-o", "t.pftrace"]);
+    assert!(!run.stderr.contains("shards"), "nobody asked: {}", run.stderr);
+    let args = ["-c", "-", "-t", "100ms", "--shards", "2", "-o", "t.pftrace"];
+    let run = dir.record_with_input(&args, TWO_BUFFERS.replace("512", "8192").as_bytes());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert!(run.stderr.contains("buffer 1 has 1 of 2 shards: a DISCARD buffer"), "{}", run.stderr);
 }
 
 #[test]

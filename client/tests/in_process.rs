@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use prost::Message;
 use watershed_client::in_process::{
-    Event, InProcess, InProcessOptions, Session, SessionEnd, Sink, StartError,
+    Event, InProcess, InProcessOptions, Session, SessionEnd, Shards, Sink, StartError,
 };
 use watershed_client::producer::ProducerEvent;
 use watershed_client::{Context, DataSource, DataSourceFactory, Stop, TraceWriter, Wake};
@@ -139,10 +139,14 @@ fn backend() -> Setup {
 }
 
 fn backend_that_stops(stop: Stop) -> Setup {
+    backend_with(InProcessOptions::default(), stop)
+}
+
+fn backend_with(options: InProcessOptions, stop: Stop) -> Setup {
     let events: Arc<Mutex<Vec<Event>>> = Arc::default();
     let told = events.clone();
     let on_event = move |event| told.lock().unwrap().push(event);
-    let backend = InProcess::with_events(InProcessOptions::default(), on_event).unwrap();
+    let backend = InProcess::with_events(options, on_event).unwrap();
     let (sender, writers) = mpsc::channel();
     let log = Log::new();
     backend.register(Box::new(Factory { log: log.clone(), writers: sender, stop }));
@@ -239,9 +243,14 @@ fn a_session_from_config_to_file() {
 
 #[test]
 fn packets_of_threads_arrive_in_order_with_every_nested_size() {
+    [1, 2, 8].into_iter().for_each(threads_write_into);
+}
+
+fn threads_write_into(num_shards: usize) {
     const PACKETS: u64 = 3000;
     let mut file = tempfile::tempfile().unwrap();
-    let Setup { backend, writers, .. } = backend();
+    let options = InProcessOptions { shards: Shards::Wanted(num_shards), ..InProcessOptions::default() };
+    let Setup { backend, writers, events, .. } = backend_with(options, Stop::Done);
     let mut config = config(NAME, "quiet");
     // All waits, no drops.
     config.data_sources[0].config.as_mut().unwrap().buffer_exhausted_policy = Some(3);
@@ -281,7 +290,9 @@ fn packets_of_threads_arrive_in_order_with_every_nested_size() {
         assert_eq!(packet.previous_packet_dropped.unwrap_or(0), 0);
         *next += 1;
     }
-    assert_eq!(seen.into_values().collect::<Vec<_>>(), [PACKETS; 4]);
+    assert_eq!(seen.into_values().collect::<Vec<_>>(), [PACKETS; 4], "{num_shards} shards");
+    let events = events.lock().unwrap();
+    assert!(events.is_empty(), "the buffer has all its shards: {events:?}");
     assert_eq!(backend.arbiter_stats().violations, 0);
 }
 

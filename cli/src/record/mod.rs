@@ -38,8 +38,8 @@ pub(crate) struct Args {
     #[arg(conflicts_with = "config")]
     buffer_kb: Option<u32>,
 
-    /// Over how many shards a buffer is spread, from 1 to 1024, if it is large enough: each takes at least 1 MB [default: one for each CPU
-    /// that this process may use]
+    /// Over how many shards each buffer is spread, from 1 to 1024, if it is large enough: each takes at least 1 MB [default: one for each
+    /// CPU that this process may use, and at most one for each 4 MB]
     #[arg(long, value_name = "N", value_parser = units::parse_shards, allow_hyphen_values = true)]
     shards: Option<usize>,
 

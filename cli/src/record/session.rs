@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use watershed_client::in_process::{
-    self, InProcess, InProcessOptions, Session, SessionEnd, Sink, StartError, Warning,
+    self, InProcess, InProcessOptions, Session, SessionEnd, Shards, Sink, StartError,
 };
 use watershed_client::producer::ProducerEvent;
 use watershed_probes::{Notices, ProcessStatsFactory, Roots, ScanRequest, SysStatsFactory};
@@ -46,14 +46,11 @@ struct Backend {
 }
 
 impl Backend {
-    fn new(args: &Args, verbose: bool) -> Result<Self, Failure> {
+    fn new(args: &Args) -> Result<Self, Failure> {
         let mut options = InProcessOptions::default();
         options.system.timezone_off_mins = Some(timezone_off_mins());
-        options.num_shards = args.shards.unwrap_or(options.num_shards);
-        // Who did not ask for a number has what the buffers have room for.
-        let is_told_of_shards = args.shards.is_some() || verbose;
-        let in_process = InProcess::with_events(options, move |event| match event {
-            in_process::Event::Warning(Warning::FewerShards { .. }) if !is_told_of_shards => {}
+        options.shards = args.shards.map_or(options.shards, Shards::Wanted);
+        let in_process = InProcess::with_events(options, |event| match event {
             in_process::Event::Warning(warning) => warn(&warning),
             in_process::Event::Producer(ProducerEvent::SetupFailed { name, reason }) => {
                 warn(&format_args!("data source {name} is not recorded: {reason}"));
@@ -79,7 +76,7 @@ fn timezone_off_mins() -> i32 {
 
 /// Records what `config` says for as long as `args` say.
 pub(super) fn record(args: &Args, config: &TraceConfig, verbose: bool) -> Result<Exit, Failure> {
-    let backend = Backend::new(args, verbose)?;
+    let backend = Backend::new(args)?;
     for warning in config::check_data_sources(config, &backend.in_process.data_source_names())? {
         warn(&warning);
     }

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, Hasher};
 
 use rustix::time::ClockId;
-use watershed_service::{ClockReadings, MAX_SHARDS, PeerIdentity, SystemInfo};
+use watershed_service::{ClockReadings, PeerIdentity, SystemInfo};
 
 use crate::clock::read_ns;
 
@@ -48,13 +48,6 @@ pub(super) fn identity() -> PeerIdentity {
 /// A number that nobody can guess.
 pub(super) fn seed() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
-}
-
-/// One shard for each CPU that this process may keep busy, by affinity and by the control group's quota; at most
-/// [`MAX_SHARDS`].
-#[must_use]
-pub fn default_num_shards() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from).min(MAX_SHARDS)
 }
 
 /// What a trace says about this machine; the offset of local time is not known here.

@@ -47,7 +47,7 @@ use prost::Message as _;
 use thiserror::Error;
 use watershed_service::{
     ConnectError, ProducerHello, ProducerId, ProducerMemory, ScrapingMode, Service, ServiceOptions,
-    SystemInfo,
+    SystemInfo, Warning,
 };
 use watershed_smb::{SharedMemory, SmbSize};
 use watershed_wire::protos::TraceConfig;
@@ -57,11 +57,11 @@ use crate::data_source::DataSourceFactory;
 use crate::producer::{Producer, ProducerEvent, ProducerOptions};
 use crate::sync::{Arc, Mutex, lock};
 use endpoint::QueueEndpoint;
-pub use machine::{default_num_shards, system_info};
+pub use machine::system_info;
 pub use session::{Session, SessionEnd, StartError};
 use shell::{Request, Shell};
 pub use sink::{Sink, WriteSend};
-pub use watershed_service::{MAX_SHARDS, Warning};
+pub use watershed_service::{MAX_SHARDS, Shards};
 
 /// How long full chunks wait for others. Waking the producer's thread for each one costs a writer more than all else: an
 /// instant event takes two thirds of the time when chunks wait, and fewer are dropped.
@@ -90,9 +90,9 @@ pub struct InProcessOptions {
     pub producer: ProducerOptions,
     /// What traces say about the machine.
     pub system: SystemInfo,
-    /// How many shards a buffer gets if it is large enough for them and no DISCARD buffer, from 1 to [`MAX_SHARDS`]:
-    /// [`default_num_shards`] by default. [`Warning::FewerShards`] tells of those that have fewer.
-    pub num_shards: usize,
+    /// Over how many shards buffers are spread: by default up to one for each CPU that this process may keep busy, by affinity
+    /// and by the control group's quota.
+    pub shards: Shards,
 }
 
 impl Default for InProcessOptions {
@@ -110,7 +110,7 @@ impl Default for InProcessOptions {
             smb_size: SmbSize::negotiate(4096, 1 << 20),
             producer,
             system: system_info(),
-            num_shards: default_num_shards(),
+            shards: Shards::UpTo(std::thread::available_parallelism().map_or(1, usize::from)),
         }
     }
 }
@@ -162,7 +162,7 @@ impl InProcess {
     ) -> Result<Self, InProcessError> {
         let on_event: EventHandler = Arc::new(Mutex::new(on_event));
         let (requests, queue) = mpsc::channel();
-        let service = Service::new(service_options(options.system, options.num_shards));
+        let service = Service::new(service_options(options.system, options.shards));
         let tell = on_event.clone();
         let shell = Shell::new(service, Box::new(move |event| lock(&tell)(event)));
         let thread =
@@ -267,14 +267,14 @@ fn config_of(config: &[u8]) -> Option<TraceConfig> {
     TraceConfig::decode(config).ok()
 }
 
-fn service_options(system: SystemInfo, num_shards: usize) -> ServiceOptions {
+fn service_options(system: SystemInfo, shards: Shards) -> ServiceOptions {
     ServiceOptions {
         seed: machine::seed(),
         uid: machine::identity().uid,
         version: format!("Perfetto v58.0-watershed-{}", env!("CARGO_PKG_VERSION")),
         system,
         scraping_by_default: true,
-        num_shards,
+        shards,
         memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
     }
 }
