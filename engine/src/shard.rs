@@ -1,5 +1,6 @@
 //! One shard of a larger buffer: a trace buffer whose memory is extents of a region that it shares with others.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::buffer::TraceBuffer;
@@ -84,6 +85,7 @@ impl Shard {
     }
 
     /// Ticket of the oldest record. None if there is none.
+    #[inline]
     pub fn oldest_ticket(&self) -> Option<u64> {
         self.0.oldest_ticket()
     }
@@ -145,6 +147,12 @@ impl Shard {
         self.0.sequences.dropped.drain(..).map(ids_of)
     }
 
+    /// Whether [`take_dropped`](Self::take_dropped) has any.
+    #[inline]
+    pub fn has_dropped(&self) -> bool {
+        !self.0.sequences.dropped.is_empty()
+    }
+
     /// Number of sequences that have records.
     pub fn num_live_sequences(&self) -> usize {
         self.0.sequences.num_live()
@@ -188,23 +196,27 @@ impl Shard {
         self.0.metadata_bytes()
     }
 
-    /// A read-only copy in another region of the same size: the same extents at the same places.
+    /// Where the region's bytes are that records of this shard lie in.
+    pub fn filled(&self) -> Vec<Range<usize>> {
+        let Some(extents) = &self.0.space.extents else {
+            return std::iter::once(0..self.0.used_size_bytes()).collect();
+        };
+        let cursor = self.0.space.cursor();
+        let filled = |&index: &u32| {
+            let start = index as usize * extents.extent_bytes();
+            let end = start + extents.extent_bytes();
+            start..if (start..end).contains(&cursor) { cursor } else { end }
+        };
+        extents.order.iter().map(filled).collect()
+    }
+
+    /// A read-only copy in another region of the same size, but for the bytes: who calls this copies those that are
+    /// [`filled`](Self::filled) to the same places.
     ///
     /// # Safety
-    /// Nobody else may touch these extents of `region` as long as the copy lives.
-    pub unsafe fn clone_into(&self, region: Arc<Region>) -> Shard {
-        let mut copy = self.0.copy_read_only(region);
-        let Some(extents) = &self.0.space.extents else {
-            copy.ring.write(0, self.0.ring.bytes(0, self.0.used_size_bytes()));
-            return Shard(copy);
-        };
-        for &index in &extents.order {
-            let start = index as usize * extents.extent_bytes();
-            let is_open = (start..start + extents.extent_bytes()).contains(&self.0.space.cursor());
-            let end = if is_open { self.0.space.cursor() } else { start + extents.extent_bytes() };
-            copy.ring.write(start, self.0.ring.bytes(start, end - start));
-        }
-        Shard(copy)
+    /// Nobody else may touch these bytes of `region` as long as the copy lives.
+    pub unsafe fn copy_structure(&self, region: Arc<Region>) -> Shard {
+        Shard(self.0.copy_read_only(region))
     }
 
     /// Tests every invariant of the shard's structure.

@@ -1,6 +1,6 @@
 //! What is committed together, as the caller gives it and as it waits in a queue.
 
-use watershed_engine::{ByteSource, ChunkId, ChunkInfo, Patch, ProducerId, WriterId};
+use watershed_engine::{ByteSource, ChunkId, ChunkInfo, Patch, ProducerId, Shard, WriterId};
 use watershed_smb::{Payload, ReadToken, Smb};
 
 /// Where the bytes of a chunk come from.
@@ -46,18 +46,44 @@ pub struct Batch<'a> {
     pub ended_producers: Vec<ProducerId>,
 }
 
+impl Source<'_> {
+    /// An upper bound of the bytes.
+    pub(crate) fn most_bytes(&self) -> usize {
+        match self {
+            Source::Borrowed(bytes) => bytes.len(),
+            Source::Shared(smb, _) => smb.page_size_bytes(),
+            Source::Scraped(payload) => payload.size_bytes(),
+        }
+    }
+
+    /// Commits the chunk to a shard that the caller owns and that has an extent for it; then there is nothing left here. A refusal is the
+    /// caller's mistake, who was told at the commit.
+    #[inline]
+    pub(crate) fn commit_to(&mut self, engine: &mut Shard, info: &ChunkInfo, ticket: u64) {
+        let _ = match std::mem::replace(self, Source::Borrowed(&[])) {
+            Source::Borrowed(bytes) => engine.copy_chunk_untrusted(info, bytes, ticket),
+            Source::Scraped(payload) => engine.copy_chunk_untrusted(info, &SharedBytes(payload), ticket),
+            Source::Shared(smb, token) => {
+                let chunk = smb.attach(token);
+                engine.copy_chunk_untrusted(info, &SharedBytes(chunk.payload()), ticket)
+            }
+        };
+    }
+}
+
 impl<'a> Batch<'a> {
     /// A batch of one chunk.
     pub fn of_chunk(info: ChunkInfo, bytes: &'a [u8]) -> Batch<'a> {
         Batch { chunks: vec![(info, Source::Borrowed(bytes))], ..Batch::default() }
     }
 
+    pub(crate) fn has_only_chunks(&self) -> bool {
+        self.patches.is_empty() && self.ended_writers.is_empty() && self.ended_producers.is_empty()
+    }
+
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
-        self.chunks.is_empty()
-            && self.patches.is_empty()
-            && self.ended_writers.is_empty()
-            && self.ended_producers.is_empty()
+        self.chunks.is_empty() && self.has_only_chunks()
     }
 }
 
@@ -66,8 +92,8 @@ impl<'a> Batch<'a> {
 pub(crate) enum Waiting {
     /// In the part's own bytes, from here on, so many.
     Copied { start: usize, len: usize },
-    /// In shared memory. `None` when they have been copied.
-    Shared(Option<(Smb, ReadToken)>),
+    /// In shared memory. Borrowed and empty when they have been copied.
+    Shared(Source<'static>),
 }
 
 /// One thing to do at a shard.
@@ -82,8 +108,11 @@ pub(crate) enum Op {
 /// A batch's part for one shard: the item of the queue. Its memory is used again.
 #[derive(Debug, Default)]
 pub(crate) struct Part {
+    /// A batch's chunks in shared memory, as they came, with tickets from `first_ticket` on; before `ops`.
+    chunks: Vec<(ChunkInfo, Source<'static>)>,
+    first_ticket: u64,
     pub(crate) ops: Vec<Op>,
-    /// How many of them have been done.
+    /// How many of both have been done.
     pub(crate) done: usize,
     pub(crate) bytes: Vec<u8>,
 }
@@ -91,16 +120,53 @@ pub(crate) struct Part {
 /// A part whose bytes were large once does not keep them for ever.
 const MOST_BYTES_KEPT: usize = 256 << 10;
 
+/// What is to be done next of a part.
+pub(crate) enum Next<'a> {
+    /// A chunk in shared memory, with its ticket.
+    Shared(&'a ChunkInfo, &'a mut Source<'static>, u64),
+    /// Something else, and the part's bytes.
+    Op(&'a mut Op, &'a [u8]),
+}
+
 impl Part {
     pub(crate) fn clear(&mut self) {
+        self.chunks.clear();
         self.ops.clear();
         self.done = 0;
         self.bytes.clear();
-        self.bytes.shrink_to(MOST_BYTES_KEPT);
+        if self.bytes.capacity() > MOST_BYTES_KEPT {
+            self.bytes.shrink_to(MOST_BYTES_KEPT);
+        }
     }
 
-    pub(crate) fn is_done(&self) -> bool {
-        self.done == self.ops.len()
+    pub(crate) fn next(&mut self) -> Option<Next<'_>> {
+        let done = self.done;
+        match self.chunks.len() {
+            len if done < len => {
+                let (info, source) = &mut self.chunks[done];
+                Some(Next::Shared(info, source, self.first_ticket + done as u64))
+            }
+            len => Some(Next::Op(self.ops.get_mut(done - len)?, &self.bytes)),
+        }
+    }
+
+    /// Takes a batch's list of chunks as it is, in exchange for an empty list, if all of them lie in shared memory.
+    pub(crate) fn swap_chunks(
+        &mut self,
+        chunks: &mut Vec<(ChunkInfo, Source<'_>)>,
+        first_ticket: u64,
+    ) -> bool {
+        let is_shared = |source: &Source<'_>| matches!(source, Source::Shared(..));
+        debug_assert!(self.chunks.is_empty());
+        if !chunks.iter().all(|(_, source)| is_shared(source)) {
+            return false;
+        }
+        // SAFETY: the types differ in the lifetimes of `Source::Borrowed` and `Source::Scraped` only, and neither list has such an element: one is empty, the
+        // other was looked at.
+        let chunks = unsafe { &mut *std::ptr::from_mut(chunks).cast::<Vec<(ChunkInfo, Source<'static>)>>() };
+        std::mem::swap(&mut self.chunks, chunks);
+        self.first_ticket = first_ticket;
+        true
     }
 
     pub(crate) fn push_chunk(&mut self, info: ChunkInfo, ticket: u64, source: Source<'_>) {
@@ -110,7 +176,7 @@ impl Part {
                 self.bytes.extend_from_slice(bytes);
                 Waiting::Copied { start, len: bytes.len() }
             }
-            Source::Shared(smb, token) => Waiting::Shared(Some((smb, token))),
+            Source::Shared(smb, token) => Waiting::Shared(Source::Shared(smb, token)),
             Source::Scraped(payload) => {
                 let (start, len) = (self.bytes.len(), payload.size_bytes());
                 self.bytes.resize(start + len, 0);
@@ -123,7 +189,7 @@ impl Part {
 }
 
 /// A chunk in shared memory as the engine sees it: bytes that may change at any time.
-pub(crate) struct SharedBytes<'a>(pub(crate) watershed_smb::Payload<'a>);
+struct SharedBytes<'a>(Payload<'a>);
 
 impl ByteSource for SharedBytes<'_> {
     fn size_bytes(&self) -> usize {

@@ -96,6 +96,11 @@ impl Supply {
     pub(crate) fn is_needy(&self) -> bool {
         self.has_more && self.back.is_empty()
     }
+
+    /// Whether something may come behind what is at the front.
+    pub(crate) fn may_go_on(&self) -> bool {
+        self.has_more || !self.back.is_empty()
+    }
 }
 
 /// What readers share: one pass at a time.
@@ -141,8 +146,14 @@ pub(crate) struct Merge {
 
 impl Merge {
     /// Takes about `most_bytes` off the fronts in the order of tickets: until one of them may go on elsewhere. At least one run if there is one.
-    pub(crate) fn take<'a>(&'a mut self, reading: &'a mut Reading, most_bytes: usize) -> Pieces<'a> {
-        let Reading { fronts, supplies } = reading;
+    ///
+    /// `may_go_on` tells whether something may come behind what is at a shard's front.
+    pub(crate) fn take<'a>(
+        &'a mut self,
+        fronts: &'a mut [Block],
+        may_go_on: impl Fn(usize) -> bool,
+        most_bytes: usize,
+    ) -> Pieces<'a> {
         self.pieces.clear();
         self.heap.clear();
         let heads =
@@ -160,7 +171,7 @@ impl Merge {
             match front.head() {
                 Some(ticket) => self.heap.push(Reverse((ticket, shard))),
                 // More of it may come next: nothing can be said of the order before it is there.
-                None if supplies[shard].has_more || !supplies[shard].back.is_empty() => break,
+                None if may_go_on(shard) => break,
                 None => {}
             }
         }
@@ -168,20 +179,14 @@ impl Merge {
     }
 
     /// Puts the last `bytes` of what was taken last back.
-    pub(crate) fn put_back(&mut self, reading: &mut Reading, mut bytes: usize) {
+    pub(crate) fn put_back(&mut self, fronts: &mut [Block], mut bytes: usize) {
         while bytes > 0
             && let Some((shard, piece)) = self.pieces.pop()
         {
             let back = bytes.min(piece.len());
-            reading.fronts[shard].take_back(piece.end - back);
+            fronts[shard].take_back(piece.end - back);
             bytes -= back;
         }
-    }
-
-    /// What was taken last.
-    #[cfg(feature = "parallel")]
-    pub(crate) fn pieces<'a>(&'a self, fronts: &'a [Block]) -> Pieces<'a> {
-        Pieces { fronts, list: &self.pieces }
     }
 }
 

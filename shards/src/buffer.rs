@@ -2,17 +2,15 @@
 
 use std::sync::Arc;
 
-#[cfg(feature = "parallel")]
-use rayon::prelude::*;
 use watershed_engine::{
-    Amount, BufferConfig, BufferStats, CreateError, FillPolicy, HugePages, Ledger, OverwriteSink, Shard,
+    Amount, BufferConfig, BufferStats, CreateError, FillPolicy, HugePages, Ledger, OverwriteSink,
     WriterStats, mem::Region,
 };
 
 use crate::commit::Committer;
 use crate::directory::Directory;
 use crate::extents::{Cutting, Pool};
-use crate::inner::Inner;
+use crate::inner::{Inner, Places};
 use crate::own::{Drained, Owned};
 use crate::read::{PacketWriter, ReadPass};
 use crate::sync::AtomicU32;
@@ -97,12 +95,12 @@ pub struct Report {
 /// A trace buffer over many cores. Cheap to share: all methods take `&self`.
 #[derive(Debug)]
 pub struct ShardedBuffer {
-    workers: Option<Workers>,
-    inner: Arc<Inner>,
-    owner: OwnerId,
-    report: Report,
+    pub(crate) workers: Option<Workers>,
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) owner: OwnerId,
+    pub(crate) report: Report,
     /// A clone is read up to here.
-    limit: Option<u64>,
+    pub(crate) limit: Option<u64>,
 }
 
 impl ShardedBuffer {
@@ -212,10 +210,11 @@ impl ShardedBuffer {
 
     /// Statistics of each shard, in their order; zeros for one that was never used.
     pub fn shard_stats(&self) -> Vec<(BufferStats, Ledger)> {
-        let mut list = Vec::new();
+        let mut list = vec![Default::default(); self.inner.places.len()];
         self.for_each(|owned| {
-            let engine = owned.state.engine.as_ref();
-            list.push(engine.map(|engine| (*engine.stats(), engine.ledger())).unwrap_or_default());
+            if let Some(engine) = &owned.state.engine {
+                list[owned.shard] = (*engine.stats(), engine.ledger());
+            }
         });
         list
     }
@@ -260,67 +259,8 @@ impl ShardedBuffer {
         self.inner.pool.num_free_hint()
     }
 
-    /// A read-only copy of all shards at one cut. All shards are held for the time of the copy, which is made in parallel.
-    ///
-    /// # Errors
-    /// If the system has no memory.
-    pub fn clone_read_only(&self) -> Result<ShardedBuffer, CreateError> {
-        let inner = &*self.inner;
-        let size_bytes = self.size_bytes();
-        let reading = inner.reading.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let region = Region::map(size_bytes, HugePages::Advise)
-            .map_err(|source| CreateError::NoMemory { size_bytes, source })?;
-        let region = Arc::new(region);
-        let mut held: Vec<Owned<'_>> =
-            (0..inner.places.len()).map(|shard| self.hold_drained(shard)).collect();
-        let limit = self.limit.unwrap_or_else(|| inner.tickets.cut());
-        let originals: Vec<Option<&mut Shard>> =
-            held.iter_mut().map(|owned| owned.state.engine.as_mut()).collect();
-        let copy = |engine: Option<&mut Shard>| {
-            // SAFETY: the region is new; its extents are given to the copies as the originals have them, each to one.
-            engine.map(|engine| unsafe { engine.clone_into(Arc::clone(&region)) })
-        };
-        #[cfg(feature = "parallel")]
-        let engines: Vec<Option<Shard>> = originals.into_par_iter().map(copy).collect();
-        #[cfg(not(feature = "parallel"))]
-        let engines: Vec<Option<Shard>> = originals.into_iter().map(copy).collect();
-        drop(held);
-        let copy = Inner {
-            places: Inner::places_for(inner.places.len(), 1),
-            reading: std::sync::Mutex::new(reading.clone()),
-            pools: std::sync::Mutex::default(),
-            tickets: Tickets::new(),
-            directory: Directory::new(),
-            // Where reads of the copy put extents that they have emptied; nobody takes them.
-            pool: Pool::new(inner.cutting.num_extents),
-            cutting: inner.cutting,
-            policy: inner.policy,
-            region,
-            topology: inner.topology.clone(),
-            next_owner: AtomicU32::new(0),
-            live: AtomicU32::new(0),
-            num_neglected: AtomicU32::new(0),
-            has_workers: false,
-            homes: inner.homes,
-            next_home: AtomicU32::new(0),
-        };
-        for (shard, engine) in engines.into_iter().enumerate() {
-            if let Some(owned) = Owned::try_new(&copy, shard, self.owner) {
-                owned.state.engine = engine;
-            }
-        }
-        let report = Report { num_workers: 0, num_workers_pinned: 0, ..self.report };
-        Ok(ShardedBuffer {
-            workers: None,
-            inner: Arc::new(copy),
-            owner: self.owner,
-            report,
-            limit: Some(limit),
-        })
-    }
-
     /// Takes a shard and drains it.
-    fn hold_drained(&self, shard: usize) -> Owned<'_> {
+    pub(crate) fn hold_drained(&self, shard: usize) -> Owned<'_> {
         loop {
             let mut owned = Owned::wait_for(&self.inner, shard, self.owner, |_, _| {});
             if owned.drain(true) == Drained::Everything {
@@ -331,10 +271,11 @@ impl ShardedBuffer {
         }
     }
 
-    /// Looks at each shard, drained, one after another.
+    /// Looks at each shard that was ever used, drained, one after another.
     fn for_each(&self, mut look: impl FnMut(&mut Owned<'_>)) {
-        for shard in 0..self.inner.places.len() {
+        for (shard, _) in self.inner.places.made() {
             look(&mut self.hold_drained(shard));
+            self.inner.look_again(shard, self.owner);
         }
         self.inner.attend(self.owner);
     }
@@ -377,7 +318,7 @@ impl Drop for ShardedBuffer {
 
 fn make_inner(config: &ShardedConfig, cutting: Cutting, region: Arc<Region>) -> Inner {
     Inner {
-        places: Inner::places_for(cutting.num_shards, config.queue_capacity.max(1)),
+        places: Places::new(cutting.num_shards, config.queue_capacity.max(1)),
         reading: std::sync::Mutex::default(),
         pools: std::sync::Mutex::default(),
         tickets: Tickets::new(),

@@ -9,13 +9,14 @@
 
 use std::sync::Arc;
 
-use watershed_engine::{ChunkInfo, ProducerId, Refused, WriterId};
+use watershed_engine::{ChunkInfo, Refused};
 
-use crate::batch::{Batch, Op, Part, SharedBytes, Source};
+use crate::batch::{Batch, Part, Source};
 use crate::directory::Key;
 use crate::inbox::{Letter, NodePool};
 use crate::inner::Inner;
 use crate::own::{Drained, Owned};
+use crate::route::Route;
 use crate::sync::Ordering;
 use crate::ticket::Seat;
 use crate::word::OwnerId;
@@ -32,6 +33,7 @@ pub struct Committer {
     owner: OwnerId,
     /// The CPU whose shard new sequences go to, if it is not the one at hand.
     cpu_id: Option<usize>,
+    route: Route,
     /// The parts of the batch at hand: shard and letter. Empty between two commits.
     parts: Vec<(u16, Letter<Part>)>,
     inner: Arc<Inner>,
@@ -65,7 +67,15 @@ impl Committer {
         // SAFETY: the seat is dropped before `inner` is, which keeps the tickets alive.
         let seat = unsafe { inner.tickets.register() };
         let owner = OwnerId(inner.next_owner.fetch_add(1, Ordering::Relaxed) % (1 << 30));
-        Committer { seat, pool: Some(pool), owner, cpu_id: None, parts: Vec::new(), inner }
+        Committer {
+            seat,
+            pool: Some(pool),
+            owner,
+            cpu_id: None,
+            route: Route::default(),
+            parts: Vec::new(),
+            inner,
+        }
     }
 
     /// The number by which reports name this committer when it owns a shard.
@@ -79,7 +89,8 @@ impl Committer {
         self.cpu_id = cpu_id;
     }
 
-    /// Commits a batch: afterwards it is empty, and every later cut covers it. Never waits.
+    /// Commits a batch: afterwards it is empty, and a later cut covers it (unless another committer is stopped in mid-commit: see the
+    /// module `ticket`). Never waits.
     ///
     /// # Errors
     /// [`CommitError`]; then the batch is as it was.
@@ -90,12 +101,45 @@ impl Committer {
         if batch.is_empty() {
             return Ok(());
         }
-        let committed = match self.commit_now(batch) {
-            Some(committed) => committed,
-            None => self.commit_queued(batch),
+        let Committer { seat, pool, owner, cpu_id, route, parts, inner } = self;
+        let mut announced = seat.announce(&inner.tickets);
+        let first_ticket = announced.take(batch.chunks.len() as u64);
+        route.find(inner, *cpu_id, batch);
+        let committed = if route.may_go_directly(inner, batch) {
+            commit_now(inner, *owner, batch, first_ticket, usize::from(route.shards[0]))
+        } else {
+            false
         };
+        let committed = if committed {
+            drop(announced);
+            Ok(())
+        } else {
+            let pool = pool.as_mut().expect("taken only by the drop");
+            let queued = queue(inner, *owner, pool, route, parts, batch, first_ticket);
+            drop(announced);
+            queued
+        };
+        if committed.is_ok() {
+            self.after_put();
+        }
         self.inner.attend(self.owner);
         committed.map_err(CommitError::from)
+    }
+
+    /// After something was put into queues, or a word given back: "queue, then try; give, then look again".
+    #[inline]
+    fn after_put(&self) {
+        for &shard in &self.route.shards {
+            let place = self.inner.places.get(shard.into());
+            if place.inbox.is_empty() {
+                continue;
+            }
+            if self.inner.has_workers {
+                place.bell.ring();
+            } else {
+                self.inner.visit(shard.into(), self.owner);
+            }
+        }
     }
 
     /// Commits one chunk of the caller's bytes. See [`commit`](Self::commit).
@@ -106,9 +150,10 @@ impl Committer {
     pub fn commit_chunk(&mut self, info: &ChunkInfo, bytes: &[u8]) -> Result<(), CommitError> {
         check(info, &Source::Borrowed(bytes))?;
         if !self.inner.has_workers {
-            let announced = self.seat.announce(&self.inner.tickets);
+            let mut announced = self.seat.announce(&self.inner.tickets);
             let ticket = announced.take(1);
-            let home = home_of(&self.inner, self.cpu_id, key_of(info.producer_id_trusted, info.writer_id));
+            let key = Key::new(info.producer_id_trusted.0, info.writer_id.0);
+            let home = self.inner.home_of(self.cpu_id, key);
             if let Some(mut owned) = Owned::try_new(&self.inner, usize::from(home), self.owner)
                 && owned.is_drained()
                 && owned.has_extent_for(bytes.len())
@@ -116,108 +161,12 @@ impl Committer {
                 let done = owned.engine().copy_chunk_untrusted(info, bytes, ticket);
                 drop(owned);
                 drop(announced);
-                self.look_again(usize::from(home));
+                self.inner.look_again(usize::from(home), self.owner);
+                self.inner.attend(self.owner);
                 return done.map_err(CommitError::from);
             }
         }
         self.commit(&mut Batch::of_chunk(*info, bytes))
-    }
-
-    /// After a word was given back: whoever queued meanwhile relies on us.
-    #[inline]
-    fn look_again(&self, shard: usize) {
-        if !self.inner.places[shard].inbox.is_empty() {
-            self.inner.visit(shard, self.owner);
-        }
-        self.inner.attend(self.owner);
-    }
-
-    /// The short way: all chunks have one home, nobody has it and nothing waits there. None if it is not to be gone.
-    fn commit_now(&mut self, batch: &mut Batch<'_>) -> Option<Result<(), HandedBack>> {
-        let has_others =
-            !(batch.patches.is_empty() && batch.ended_writers.is_empty() && batch.ended_producers.is_empty());
-        if self.inner.has_workers || has_others {
-            return None;
-        }
-        let announced = self.seat.announce(&self.inner.tickets);
-        let first_ticket = announced.take(batch.chunks.len() as u64);
-        let mut homes = batch.chunks.iter().map(|(info, _)| {
-            home_of(&self.inner, self.cpu_id, key_of(info.producer_id_trusted, info.writer_id))
-        });
-        let home = homes.next()?;
-        if !homes.all(|other| other == home) {
-            return None;
-        }
-        let mut owned = Owned::try_new(&self.inner, usize::from(home), self.owner)?;
-        if !owned.is_drained() {
-            return None;
-        }
-        let num_chunks = batch.chunks.len();
-        let mut done = 0;
-        for (ticket, (info, source)) in (first_ticket..).zip(&mut batch.chunks) {
-            if !owned.has_extent_for(size_bytes(source)) {
-                break;
-            }
-            // `check` has been through this.
-            let _ = match std::mem::replace(source, Source::Borrowed(&[])) {
-                Source::Borrowed(bytes) => owned.engine().copy_chunk_untrusted(info, bytes, ticket),
-                Source::Shared(smb, token) => {
-                    let chunk = smb.attach(token);
-                    owned.engine().copy_chunk_untrusted(info, &SharedBytes(chunk.payload()), ticket)
-                }
-                Source::Scraped(payload) => {
-                    owned.engine().copy_chunk_untrusted(info, &SharedBytes(payload), ticket)
-                }
-            };
-            done += 1;
-        }
-        batch.chunks.drain(..done);
-        if done < num_chunks {
-            // No extent without waiting: the rest goes behind what is queued, with the tickets it has, under the same announcement.
-            queue_rest(&self.inner, batch, first_ticket + done as u64, owned);
-        } else {
-            drop(owned);
-        }
-        drop(announced);
-        self.look_again(usize::from(home));
-        Some(Ok(()))
-    }
-
-    fn commit_queued(&mut self, batch: &mut Batch<'_>) -> Result<(), HandedBack> {
-        let inner = &*self.inner;
-        let announced = self.seat.announce(&inner.tickets);
-        let first_ticket = announced.take(batch.chunks.len() as u64);
-        let shards = shards_of(inner, self.cpu_id, batch);
-        for (index, &shard) in shards.iter().enumerate() {
-            if !reserve(inner, usize::from(shard), self.owner) {
-                shards[..index].iter().for_each(|&shard| inner.places[usize::from(shard)].inbox.cancel());
-                return Err(HandedBack { shard: shard.into() });
-            }
-        }
-        let pool = self.pool.as_mut().expect("taken only by the drop");
-        debug_assert!(self.parts.is_empty());
-        for &shard in &shards {
-            let Some(mut letter) = pool.letter() else {
-                self.parts.clear();
-                shards.iter().for_each(|&shard| inner.places[usize::from(shard)].inbox.cancel());
-                return Err(HandedBack { shard: shard.into() });
-            };
-            letter.with_item(Part::clear);
-            self.parts.push((shard, letter));
-        }
-        fill(inner, self.cpu_id, &mut self.parts, batch, first_ticket);
-        for (shard, letter) in self.parts.drain(..) {
-            inner.places[usize::from(shard)].inbox.put(letter);
-        }
-        drop(announced);
-        for &shard in &shards {
-            if inner.has_workers {
-                inner.places[usize::from(shard)].bell.ring();
-            } else {
-                inner.visit(usize::from(shard), self.owner);
-            }
-        }
-        Ok(())
     }
 }
 
@@ -227,6 +176,58 @@ impl Drop for Committer {
             self.inner.pools.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(pool);
         }
     }
+}
+
+/// The short way: all chunks have one home, nobody has it and nothing waits there. False, and nothing done, if it is not to be gone.
+fn commit_now(inner: &Inner, owner: OwnerId, batch: &mut Batch<'_>, first_ticket: u64, home: usize) -> bool {
+    let Some(mut owned) = Owned::try_new(inner, home, owner) else { return false };
+    if !owned.is_drained() {
+        return false;
+    }
+    let num_chunks = batch.chunks.len();
+    let mut done = 0;
+    for (ticket, (info, source)) in (first_ticket..).zip(&mut batch.chunks) {
+        if !owned.has_extent_for(source.most_bytes()) {
+            break;
+        }
+        source.commit_to(owned.engine(), info, ticket);
+        done += 1;
+    }
+    batch.chunks.drain(..done);
+    if done < num_chunks {
+        // No extent without waiting: the rest goes behind what is queued, with the tickets it has, under the same announcement.
+        queue_rest(inner, batch, first_ticket + done as u64, owned);
+    }
+    true
+}
+
+/// The long way: a part of the batch into the queue of each of its shards, or nothing anywhere.
+fn queue(
+    inner: &Inner,
+    owner: OwnerId,
+    pool: &mut NodePool<Part>,
+    route: &Route,
+    parts: &mut Vec<(u16, Letter<Part>)>,
+    batch: &mut Batch<'_>,
+    first_ticket: u64,
+) -> Result<(), HandedBack> {
+    let shards = &route.shards[..];
+    if let Some(&shard) = shards.iter().find(|&&shard| !has_room(inner, shard.into(), owner)) {
+        return Err(HandedBack { shard: shard.into() });
+    }
+    debug_assert!(parts.is_empty());
+    for &shard in shards {
+        let Some(letter) = pool.letter() else {
+            parts.clear();
+            return Err(HandedBack { shard: shard.into() });
+        };
+        parts.push((shard, letter));
+    }
+    route.fill(inner, parts, batch, first_ticket);
+    for (shard, letter) in parts.drain(..) {
+        inner.places.get(shard.into()).inbox.put(letter);
+    }
+    Ok(())
 }
 
 /// The rest of a batch of which the first chunks are in the ring: as the work at hand of the shard's next owner. Not through the
@@ -255,105 +256,22 @@ fn queue_rest(inner: &Inner, batch: &mut Batch<'_>, first_ticket: u64, mut owned
     owned.state.current = Some(letter);
 }
 
-fn key_of(producer: ProducerId, writer: WriterId) -> Key {
-    Key::new(producer.0, writer.0)
-}
-
-fn home_of(inner: &Inner, cpu_id: Option<usize>, key: Key) -> u16 {
-    inner.directory.home_or(key, || inner.choose_home(cpu_id)).0
-}
-
-fn size_bytes(source: &Source<'_>) -> usize {
-    match source {
-        Source::Borrowed(bytes) => bytes.len(),
-        Source::Shared(smb, _) => smb.page_size_bytes(),
-        Source::Scraped(payload) => payload.size_bytes(),
-    }
-}
-
 fn check(info: &ChunkInfo, source: &Source<'_>) -> Result<(), Refused> {
-    if key_of(info.producer_id_trusted, info.writer_id).0 == 0 {
+    if Key::new(info.producer_id_trusted.0, info.writer_id.0).0 == 0 {
         return Err(Refused::ReservedKey);
     }
-    match size_bytes(source) {
+    match source.most_bytes() {
         size_bytes if size_bytes > ChunkInfo::MAX_SIZE_BYTES => Err(Refused::ChunkTooLarge { size_bytes }),
         _ => Ok(()),
     }
 }
 
-/// Reserves a place in a shard's queue; if it is full and nobody has the shard, helps first.
-fn reserve(inner: &Inner, shard: usize, owner: OwnerId) -> bool {
-    let inbox = &inner.places[shard].inbox;
-    if inbox.reserve() {
+/// Whether a shard's queue has room; if it is full and nobody has the shard, helps first.
+fn has_room(inner: &Inner, shard: usize, owner: OwnerId) -> bool {
+    let inbox = &inner.places.get(shard).inbox;
+    if inbox.has_room() {
         return true;
     }
     inner.visit(shard, owner);
-    inbox.reserve()
-}
-
-/// The shards that a batch has something for, each once.
-fn shards_of(inner: &Inner, cpu_id: Option<usize>, batch: &Batch<'_>) -> Vec<u16> {
-    let mut shards = Vec::with_capacity(4);
-    let mut add = |shard: u16| {
-        if !shards.contains(&shard) {
-            shards.push(shard);
-        }
-    };
-    for (info, _) in &batch.chunks {
-        add(home_of(inner, cpu_id, key_of(info.producer_id_trusted, info.writer_id)));
-    }
-    for set in &batch.patches {
-        // What has no home has no chunks: the patch fails wherever it goes, and is counted there.
-        add(inner.directory.home(key_of(set.producer_id_trusted, set.writer_id)).unwrap_or(0));
-    }
-    for &(producer, writer) in &batch.ended_writers {
-        inner.directory.home(key_of(producer, writer)).into_iter().for_each(&mut add);
-    }
-    for producer in &batch.ended_producers {
-        inner.directory.homes_of(producer.0).into_iter().for_each(|(_, home)| add(home));
-    }
-    shards
-}
-
-/// Moves a batch into the parts for its shards.
-fn fill(
-    inner: &Inner,
-    cpu_id: Option<usize>,
-    parts: &mut [(u16, Letter<Part>)],
-    batch: &mut Batch<'_>,
-    first_ticket: u64,
-) {
-    let mut push = |home: u16, op: &mut dyn FnMut(&mut Part)| {
-        // A home does not change between the announcement and the put.
-        if let Some((_, letter)) = parts.iter_mut().find(|(shard, _)| *shard == home) {
-            letter.with_item(|part| op(part));
-        }
-    };
-    for (ticket, (info, source)) in (first_ticket..).zip(batch.chunks.drain(..)) {
-        let home = home_of(inner, cpu_id, key_of(info.producer_id_trusted, info.writer_id));
-        let mut source = Some(source);
-        push(home, &mut |part| {
-            if let Some(source) = source.take() {
-                part.push_chunk(info, ticket, source);
-            }
-        });
-    }
-    for set in batch.patches.drain(..) {
-        let home = inner.directory.home(key_of(set.producer_id_trusted, set.writer_id)).unwrap_or(0);
-        push(home, &mut |part| part.ops.push(Op::Patch(set.clone())));
-    }
-    for (producer, writer) in batch.ended_writers.drain(..) {
-        if let Some(home) = inner.directory.home(key_of(producer, writer)) {
-            push(home, &mut |part| part.ops.push(Op::EndWriter(producer, writer)));
-        }
-    }
-    for producer in batch.ended_producers.drain(..) {
-        let mut homes: Vec<u16> =
-            inner.directory.homes_of(producer.0).into_iter().map(|(_, home)| home).collect();
-        homes.sort_unstable();
-        homes.dedup();
-        for home in homes {
-            push(home, &mut |part| part.ops.push(Op::EndProducer(producer)));
-        }
-    }
+    inbox.has_room()
 }

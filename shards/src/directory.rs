@@ -1,10 +1,9 @@
 //! Where each sequence lives: a table from `{producer, writer}` to shard that is read without locks.
 //!
 //! ```text
-//!   producer (16 bit)            writer's high byte          writer's low byte
-//!   [ 65,536 pointers ]  ----->  [ 256 pointers ]  ----->    [ 256 entries of 32 bit ]
-//!   zero pages until touched      made at the producer's     made at the first commit of
-//!                                 first commit               one of these writers
+//!   producer's high byte      low byte              writer's high byte    low byte
+//!   [ 256 pointers ]  ----->  [ 256 pointers ] -->  [ 256 pointers ] -->  [ 256 entries of 32 bit ]
+//!                             each made at the first commit of one of those below it
 //!
 //!   entry:  bits 0..=15   home shard plus one; 0: no home
 //!           bit  31       LEAVING: the writer has ended and its chunks are gone
@@ -23,8 +22,8 @@
 //!
 //! So chunks of a sequence are never queued at two shards at once, and no count is kept of commits in flight.
 
-use crate::sync::{AtomicPtr, AtomicU32, Ordering};
-use std::{alloc, ptr};
+use crate::lazy::Lazy;
+use crate::sync::{AtomicU32, AtomicUsize, Ordering};
 
 const LEAVING: u32 = 1 << 31;
 const HOME: u32 = 0xFFFF;
@@ -38,8 +37,12 @@ impl Key {
         Self(u32::from(producer_id) << 16 | u32::from(writer_id))
     }
 
-    fn producer(self) -> usize {
-        (self.0 >> 16) as usize
+    fn producer_high(self) -> usize {
+        (self.0 >> 24) as usize
+    }
+
+    fn producer_low(self) -> usize {
+        (self.0 >> 16 & 0xFF) as usize
     }
 
     fn writer_high(self) -> usize {
@@ -52,28 +55,25 @@ impl Key {
 }
 
 #[cfg(not(loom))]
-const NUM_PRODUCERS: usize = 1 << 16;
-#[cfg(loom)]
-const NUM_PRODUCERS: usize = 2;
-#[cfg(not(loom))]
 const FAN_OUT: usize = 256;
 #[cfg(loom)]
 const FAN_OUT: usize = 2;
 
 type Leaf = [AtomicU32; FAN_OUT];
-type Writers = [AtomicPtr<Leaf>; FAN_OUT];
+type Writers = [Lazy<Leaf>; FAN_OUT];
+type Producers = [Lazy<Writers>; FAN_OUT];
 
 /// The table. Nothing in it is freed before the table is: producer ids come back, and their rooms with them.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    producers: Box<[AtomicPtr<Writers>]>,
+    producers: [Lazy<Producers>; FAN_OUT],
     /// Bytes that were made for rooms; Relaxed, a statistic.
-    room_bytes: crate::sync::AtomicUsize,
+    room_bytes: AtomicUsize,
 }
 
 impl Directory {
     pub(crate) fn new() -> Self {
-        Self { producers: empty_table(), room_bytes: crate::sync::AtomicUsize::new(0) }
+        Self { producers: std::array::from_fn(|_| Lazy::new()), room_bytes: AtomicUsize::new(0) }
     }
 
     /// The home of a sequence, chosen now by `choose` if it has none; whether it was chosen now.
@@ -131,15 +131,10 @@ impl Directory {
     /// Every sequence of a producer that has a home: `(key, home)`.
     pub(crate) fn homes_of(&self, producer_id: u16) -> Vec<(Key, u16)> {
         let mut homes = Vec::new();
-        // SAFETY: rooms are published once and freed only with the table.
-        let Some(writers) =
-            (unsafe { self.producers[usize::from(producer_id)].load(Ordering::Acquire).as_ref() })
-        else {
-            return homes;
-        };
-        for (high, leaf) in writers.iter().enumerate() {
-            // SAFETY: as above.
-            let Some(leaf) = (unsafe { leaf.load(Ordering::Acquire).as_ref() }) else { continue };
+        let [high, low] = producer_id.to_be_bytes().map(usize::from);
+        let writers = self.producers[high].get().and_then(|producers| producers[low].get());
+        for (high, leaf) in writers.into_iter().flatten().enumerate() {
+            let Some(leaf) = leaf.get() else { continue };
             for (low, entry) in leaf.iter().enumerate() {
                 let home = entry.load(Ordering::Acquire) & HOME;
                 if home != 0 {
@@ -150,18 +145,15 @@ impl Directory {
         homes
     }
 
-    /// Bytes of memory that the table has touched, but for the pages of its first level.
+    /// Bytes of memory below the first level.
     pub(crate) fn room_bytes(&self) -> usize {
         self.room_bytes.load(Ordering::Relaxed)
     }
 
     #[inline]
     fn find(&self, key: Key) -> Option<&AtomicU32> {
-        // SAFETY: rooms are published with Release after they were made, and freed only with the table.
-        let writers = unsafe { self.producers[key.producer()].load(Ordering::Acquire).as_ref() }?;
-        // SAFETY: as above.
-        let leaf = unsafe { writers[key.writer_high()].load(Ordering::Acquire).as_ref() }?;
-        Some(&leaf[key.writer_low()])
+        let writers = self.producers[key.producer_high()].get()?[key.producer_low()].get()?;
+        Some(&writers[key.writer_high()].get()?[key.writer_low()])
     }
 
     #[inline]
@@ -171,71 +163,20 @@ impl Directory {
 
     #[cold]
     fn make(&self, key: Key) -> &AtomicU32 {
-        let writers = self.room(&self.producers[key.producer()], || {
-            std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut()))
-        });
+        let producers =
+            self.room(&self.producers[key.producer_high()], || std::array::from_fn(|_| Lazy::new()));
+        let writers = self.room(&producers[key.producer_low()], || std::array::from_fn(|_| Lazy::new()));
         let leaf = self.room(&writers[key.writer_high()], || std::array::from_fn(|_| AtomicU32::new(0)));
         &leaf[key.writer_low()]
     }
 
-    /// What `place` points to, made now if it points to nothing. Who loses the race throws its own away.
-    fn room<'a, T>(&'a self, place: &'a AtomicPtr<T>, make: impl FnOnce() -> T) -> &'a T {
-        let mut room = place.load(Ordering::Acquire);
-        if room.is_null() {
-            let new = Box::into_raw(Box::new(make()));
-            // Release publishes the room, Acquire sees that of the one who was faster.
-            match place.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => {
-                    self.room_bytes.fetch_add(size_of::<T>(), Ordering::Relaxed);
-                    room = new;
-                }
-                Err(winner) => {
-                    // SAFETY: `new` came from `into_raw` above and was not published.
-                    drop(unsafe { Box::from_raw(new) });
-                    room = winner;
-                }
-            }
+    fn room<'a, T>(&'a self, place: &'a Lazy<T>, make: impl FnOnce() -> T) -> &'a T {
+        let (room, is_new) = place.get_or(make);
+        if is_new {
+            self.room_bytes.fetch_add(size_of::<T>(), Ordering::Relaxed);
         }
-        // SAFETY: not null, published, freed only with the table.
-        unsafe { &*room }
+        room
     }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        for producer in &self.producers {
-            let writers = producer.load(Ordering::Acquire);
-            if writers.is_null() {
-                continue;
-            }
-            // SAFETY: made by `room`, in the table once, nobody uses the table any more.
-            let writers = unsafe { Box::from_raw(writers) };
-            for leaf in writers.iter().map(|leaf| leaf.load(Ordering::Acquire)).filter(|leaf| !leaf.is_null())
-            {
-                // SAFETY: as above.
-                drop(unsafe { Box::from_raw(leaf) });
-            }
-        }
-    }
-}
-
-/// The first level: half a megabyte of null pointers which the system backs with memory when they are first written.
-#[cfg(not(loom))]
-fn empty_table() -> Box<[AtomicPtr<Writers>]> {
-    let layout = alloc::Layout::array::<AtomicPtr<Writers>>(NUM_PRODUCERS).expect("half a megabyte");
-    // SAFETY: the layout is not empty.
-    let table = unsafe { alloc::alloc_zeroed(layout) }.cast::<AtomicPtr<Writers>>();
-    if table.is_null() {
-        alloc::handle_alloc_error(layout);
-    }
-    // SAFETY: the allocation has the layout of this slice, and an `AtomicPtr` of zero bytes is a null pointer.
-    unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(table, NUM_PRODUCERS)) }
-}
-
-#[cfg(loom)]
-fn empty_table() -> Box<[AtomicPtr<Writers>]> {
-    let _ = alloc::Layout::new::<u8>();
-    (0..NUM_PRODUCERS).map(|_| AtomicPtr::new(ptr::null_mut())).collect()
 }
 
 #[cfg(all(test, not(loom)))]

@@ -70,7 +70,7 @@ impl Pool {
         assert!(u32::try_from(num_extents).is_ok_and(|count| count < u32::MAX), "{num_extents} extents");
         Self {
             top: AtomicU64::new(0),
-            next: (0..num_extents).map(|_| AtomicU32::new(0)).collect(),
+            next: zeros(num_extents),
             fresh: AtomicUsize::new(0),
             num_free: AtomicUsize::new(num_extents),
         }
@@ -127,6 +127,18 @@ impl Pool {
         }
         None
     }
+}
+
+/// Zeros that are not touched where there are many of them.
+#[cfg(not(loom))]
+fn zeros(len: usize) -> Box<[AtomicU32]> {
+    // SAFETY: an `AtomicU32` may have any bytes.
+    unsafe { Box::new_zeroed_slice(len).assume_init() }
+}
+
+#[cfg(loom)]
+fn zeros(len: usize) -> Box<[AtomicU32]> {
+    (0..len).map(|_| AtomicU32::new(0)).collect()
 }
 
 /// The upper half of the next value of `top`.

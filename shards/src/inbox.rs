@@ -11,8 +11,9 @@
 //! the list, so the same address coming back at its head (ABA) does no harm: the compare-exchange means "my node is now
 //! before this list", whatever the list is.
 //!
-//! The queue is bounded by `len`, which is raised before the put (a place is reserved) and lowered after the take: it is
-//! never below the number of items in the list. A batch for several shards reserves a place at each before it puts anything.
+//! The queue is bounded: each node knows how many were in the list when it was put, itself included, and who finds `capacity` of
+//! them at the head does not put. Several who look at once may all put, so the bound is `capacity` and one for each
+//! committer. A batch for several shards looks at all of them before it puts anything.
 //!
 //! Items live in nodes that belong to the one who put them ([`NodePool`]) and go back there, so that a steady flow
 //! allocates nothing.
@@ -27,6 +28,9 @@ pub(crate) struct Node<T> {
     /// The rest of a list: written by the one who has the node, before it puts the node into a list.
     next: UnsafeCell<*mut Node<T>>,
     item: UnsafeCell<T>,
+    /// How many items were in the list when this one was put, itself included. Written by the one who has the node, before the put; read
+    /// with Relaxed by any committer that finds the node at the head. By then it may be in another list: the number then is of that one.
+    depth: AtomicUsize,
     /// The pool's list to which the node returns.
     returned: *const AtomicPtr<Node<T>>,
 }
@@ -38,43 +42,36 @@ pub(crate) struct Inbox<T> {
     /// the nodes of all puts, since each put read the head before it). `SeqCst` because of the ownership word's rule
     /// "queue, then try to take; give, then look again".
     head: AtomicPtr<Node<T>>,
-    /// An upper bound of the number of items in the list. Relaxed: it admits or refuses, it publishes nothing.
-    len: AtomicUsize,
     capacity: usize,
 }
 
 // SAFETY: the inbox hands items from one thread to another, by ownership; it gives out no shared access to them.
 unsafe impl<T: Send> Send for Inbox<T> {}
-// SAFETY: as above; `head` and `len` are atomics.
+// SAFETY: as above; `head` is an atomic.
 unsafe impl<T: Send> Sync for Inbox<T> {}
 
 impl<T> Inbox<T> {
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { head: AtomicPtr::new(ptr::null_mut()), len: AtomicUsize::new(0), capacity }
+        Self { head: AtomicPtr::new(ptr::null_mut()), capacity }
     }
 
-    /// Reserves a place for one item. False if the queue is full.
-    pub(crate) fn reserve(&self) -> bool {
-        let has_room = self.len.fetch_add(1, Ordering::Relaxed) < self.capacity;
-        if !has_room {
-            self.cancel();
-        }
-        has_room
+    /// Whether one more item may be put.
+    pub(crate) fn has_room(&self) -> bool {
+        // Acquire: pairs with the put of the node that is looked at.
+        depth(self.head.load(Ordering::Acquire)) < self.capacity
     }
 
-    /// Gives a reserved place up.
-    pub(crate) fn cancel(&self) {
-        self.len.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Puts an item into a place that was reserved.
+    /// Puts an item, whether there is room or not: who puts has looked.
     pub(crate) fn put(&self, letter: Letter<T>) {
         let node = letter.into_raw();
-        let mut head = self.head.load(Ordering::Relaxed);
+        let mut head = self.head.load(Ordering::Acquire);
         loop {
             // SAFETY: the node came from a letter, so it is ours alone until the compare-exchange below succeeds.
-            unsafe { (*node).next.with_mut(|next| *next = head) };
-            match self.head.compare_exchange_weak(head, node, Ordering::SeqCst, Ordering::Relaxed) {
+            unsafe {
+                (*node).next.with_mut(|next| *next = head);
+                (*node).depth.store(depth(head) + 1, Ordering::Relaxed);
+            }
+            match self.head.compare_exchange_weak(head, node, Ordering::SeqCst, Ordering::Acquire) {
                 Ok(_) => return,
                 Err(newer) => head = newer,
             }
@@ -90,7 +87,6 @@ impl<T> Inbox<T> {
     pub(crate) fn take_all(&self) -> Letters<T> {
         let mut newest = self.head.swap(ptr::null_mut(), Ordering::SeqCst);
         let mut oldest = ptr::null_mut();
-        let mut taken = 0;
         while !newest.is_null() {
             // SAFETY: the swap made the whole list ours; each put published its node and its `next`.
             newest = unsafe {
@@ -101,11 +97,16 @@ impl<T> Inbox<T> {
                     rest
                 })
             };
-            taken += 1;
         }
-        self.len.fetch_sub(taken, Ordering::Relaxed);
         Letters { first: oldest }
     }
+}
+
+/// How many items are in a list that begins with `head`.
+fn depth<T>(head: *mut Node<T>) -> usize {
+    // SAFETY: nodes are freed with their pools, and these live as long as the inbox (contract of `NodePool::new`); `depth` is an atomic,
+    // so it does not matter who has the node by now.
+    unsafe { head.as_ref() }.map_or(0, |node| node.depth.load(Ordering::Relaxed))
 }
 
 impl<T> Drop for Inbox<T> {
@@ -179,19 +180,69 @@ impl<T> Letter<T> {
 
 impl<T> Drop for Letter<T> {
     fn drop(&mut self) {
-        // SAFETY: the node lives until its pool is dropped, and the pool lives as long as any letter of it (contract of
-        // `NodePool::new`), so its `returned` list can be reached.
-        let returned = unsafe { &*(*self.node).returned };
-        let mut head = returned.load(Ordering::Relaxed);
-        loop {
-            // SAFETY: the node is still ours alone.
-            unsafe { (*self.node).next.with_mut(|next| *next = head) };
-            // Release publishes the item as the last holder left it; pairs with the Acquire swap in `NodePool::letter`.
-            match returned.compare_exchange_weak(head, self.node, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(newer) => head = newer,
-            }
+        // SAFETY: the letter owns its node alone, and has it for the last time.
+        unsafe { give_back(self.node, self.node) };
+    }
+}
+
+/// Gives a chain of nodes of one pool back to it, from `first` along `next` to `last`.
+///
+/// # Safety
+/// The caller has the nodes for itself.
+unsafe fn give_back<T>(first: *mut Node<T>, last: *mut Node<T>) {
+    // SAFETY: a node lives until its pool is dropped, and the pool lives as long as any letter of it (contract of `NodePool::new`), so its
+    // `returned` list can be reached.
+    let returned = unsafe { &*(*first).returned };
+    let mut head = returned.load(Ordering::Relaxed);
+    loop {
+        // SAFETY: the nodes are still the caller's alone.
+        unsafe { (*last).next.with_mut(|next| *next = head) };
+        // Release publishes the items as the last holder left them; pairs with the Acquire swap in `NodePool::letter`.
+        match returned.compare_exchange_weak(head, first, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(newer) => head = newer,
         }
+    }
+}
+
+/// Letters that are done with, on their way back: those of one pool that come one after the other go back together.
+#[derive(Debug)]
+pub(crate) struct Returns<T> {
+    first: *mut Node<T>,
+    last: *mut Node<T>,
+}
+
+impl<T> Returns<T> {
+    pub(crate) const fn none() -> Returns<T> {
+        Returns { first: ptr::null_mut(), last: ptr::null_mut() }
+    }
+
+    pub(crate) fn add(&mut self, letter: Letter<T>) {
+        let node = letter.into_raw();
+        // SAFETY: these nodes are this list's alone, and `returned` of a node never changes.
+        if !self.first.is_null() && unsafe { !ptr::eq((*self.first).returned, (*node).returned) } {
+            self.flush();
+        }
+        if self.first.is_null() {
+            self.last = node;
+        }
+        // SAFETY: the letter owned its node alone.
+        unsafe { (*node).next.with_mut(|next| *next = self.first) };
+        self.first = node;
+    }
+
+    fn flush(&mut self) {
+        let first = std::mem::replace(&mut self.first, ptr::null_mut());
+        if !first.is_null() {
+            // SAFETY: the chain was this list's alone.
+            unsafe { give_back(first, self.last) };
+        }
+    }
+}
+
+impl<T> Drop for Returns<T> {
+    fn drop(&mut self) {
+        self.flush();
     }
 }
 
@@ -215,7 +266,7 @@ impl<T: Default> NodePool<T> {
     ///
     /// # Safety
     ///
-    /// Every letter of the pool must be dropped before the pool is.
+    /// Every letter of the pool must be dropped before the pool is, and nobody may use an inbox in which one of them lay after that.
     pub(crate) unsafe fn new(most: usize) -> Self {
         Self {
             returned: Box::new(CachePadded::new(AtomicPtr::new(ptr::null_mut()))),
@@ -247,6 +298,7 @@ impl<T: Default> NodePool<T> {
         let node = Box::into_raw(Box::new(Node {
             next: UnsafeCell::new(ptr::null_mut()),
             item: UnsafeCell::new(T::default()),
+            depth: AtomicUsize::new(0),
             returned: &raw const **self.returned,
         }));
         self.all.push(node);
@@ -283,15 +335,13 @@ mod tests {
         let mut pool = unsafe { NodePool::new(8) };
         let inbox = Inbox::new(3);
         for value in 1..=3 {
-            assert!(inbox.reserve());
+            assert!(inbox.has_room());
             inbox.put(letter(&mut pool, value));
         }
-        assert!(!inbox.reserve(), "full");
+        assert!(!inbox.has_room(), "full");
         assert_eq!(values(inbox.take_all()), [1, 2, 3]);
         assert!(inbox.is_empty());
-        assert!(inbox.reserve(), "room again");
-        inbox.cancel();
-        assert!(inbox.reserve());
+        assert!(inbox.has_room(), "room again");
         inbox.put(letter(&mut pool, 4));
         assert_eq!(values(inbox.take_all()), [4]);
         drop(inbox);
@@ -311,12 +361,26 @@ mod tests {
     }
 
     #[test]
+    fn letters_go_back_together_each_to_its_own_pool() {
+        // SAFETY: the letters are dropped before the pools.
+        let mut pools = unsafe { [NodePool::<u32>::new(3), NodePool::<u32>::new(3)] };
+        let mut returns = Returns::none();
+        for which in [0, 0, 1, 0, 1, 1] {
+            returns.add(pools[which].letter().expect("a free node"));
+        }
+        drop(returns);
+        for pool in &mut pools {
+            let letters: Vec<_> = std::iter::from_fn(|| pool.letter()).collect();
+            assert_eq!((letters.len(), pool.all.len()), (3, 3));
+        }
+    }
+
+    #[test]
     fn letters_that_nobody_took_out_go_back() {
         // SAFETY: the letters are dropped before the pool.
         let mut pool = unsafe { NodePool::<u32>::new(2) };
         let inbox = Inbox::new(2);
         for value in 1..=2 {
-            assert!(inbox.reserve());
             inbox.put(letter(&mut pool, value));
         }
         let mut letters = inbox.take_all();

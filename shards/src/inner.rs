@@ -21,6 +21,7 @@ use crate::buffer::Homes;
 use crate::directory::{Directory, Key};
 use crate::extents::{Cutting, Pool};
 use crate::inbox::{Inbox, Letter, Letters, NodePool};
+use crate::lazy::Lazy;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use crate::ticket::Tickets;
 use crate::topology::Topology;
@@ -93,11 +94,39 @@ impl Place {
     }
 }
 
+/// The places of all shards, each made when it is first used: a shard that nobody uses is a null pointer.
+#[derive(Debug)]
+pub(crate) struct Places {
+    table: Box<[Lazy<Place>]>,
+    queue_capacity: usize,
+}
+
+impl Places {
+    pub(crate) fn new(num_shards: usize, queue_capacity: usize) -> Places {
+        Places { table: Lazy::table(num_shards), queue_capacity }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// A shard's place, made now if need be.
+    #[inline]
+    pub(crate) fn get(&self, shard: usize) -> &Place {
+        self.table[shard].get_or(|| Place::new(self.queue_capacity)).0
+    }
+
+    /// The places that have been made.
+    pub(crate) fn made(&self) -> impl Iterator<Item = (usize, &Place)> {
+        self.table.iter().enumerate().filter_map(|(shard, place)| Some((shard, place.get()?)))
+    }
+}
+
 /// All that is shared.
 #[derive(Debug)]
 pub(crate) struct Inner {
     // Letters lie in the places and belong to the pools: places go first.
-    pub(crate) places: Box<[Place]>,
+    pub(crate) places: Places,
     pub(crate) reading: Mutex<Reading>,
     /// Pools of committers that have gone; their letters may be on their way.
     pub(crate) pools: Mutex<Vec<NodePool<Part>>>,
@@ -121,10 +150,6 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    pub(crate) fn places_for(num_shards: usize, queue_capacity: usize) -> Box<[Place]> {
-        (0..num_shards).map(|_| Place::new(queue_capacity)).collect()
-    }
-
     /// Whether the shards have extents, or the one shard has the whole region.
     pub(crate) fn has_extents(&self) -> bool {
         self.places.len() > 1
@@ -145,7 +170,7 @@ impl Inner {
 
     /// Notes that this thread owes a shard a visit: it has one in hand and cannot go now.
     pub(crate) fn neglect(&self, shard: usize) {
-        if !self.places[shard].neglected.swap(true, Ordering::AcqRel) {
+        if !self.places.get(shard).neglected.swap(true, Ordering::AcqRel) {
             self.num_neglected.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -154,7 +179,7 @@ impl Inner {
     #[inline]
     pub(crate) fn attend(&self, owner: OwnerId) {
         while self.num_neglected.load(Ordering::Relaxed) != 0 {
-            for (shard, place) in self.places.iter().enumerate() {
+            for (shard, place) in self.places.made() {
                 if place.neglected.swap(false, Ordering::AcqRel) {
                     self.num_neglected.fetch_sub(1, Ordering::Relaxed);
                     self.visit(shard, owner);
@@ -163,8 +188,14 @@ impl Inner {
         }
     }
 
-    /// The shard for a sequence that has none: that of the CPU `cpu_id`, or of the one at hand, or the next in turn, unless it has more than twice as many live sequences as the shards
-    /// have on average (and more than two). Then the next one that has not.
+    /// The shard of a sequence, chosen now if it has none. The caller has announced its batch and taken its tickets.
+    #[inline]
+    pub(crate) fn home_of(&self, cpu_id: Option<usize>, key: Key) -> u16 {
+        self.directory.home_or(key, || self.choose_home(cpu_id)).0
+    }
+
+    /// The shard for a sequence that has none: that of the CPU `cpu_id`, or of the one at hand, or the next in turn, unless it has more
+    /// than twice as many live sequences as the shards have on average (and more than two). Then the next one that has not.
     pub(crate) fn choose_home(&self, cpu_id: Option<usize>) -> u16 {
         let num = self.places.len();
         let wanted = match self.homes {
@@ -173,7 +204,7 @@ impl Inner {
             }
             Homes::InTurn => self.next_home.fetch_add(1, Ordering::Relaxed) as usize % num,
         };
-        let live = |shard: usize| self.places[shard].live.load(Ordering::Relaxed) as usize;
+        let live = |shard: usize| self.places.get(shard).live.load(Ordering::Relaxed) as usize;
         let most = (2 * self.live.load(Ordering::Relaxed) as usize / num).max(2);
         (0..num).map(|step| (wanted + step) % num).find(|&shard| live(shard) <= most).unwrap_or(wanted) as u16
     }

@@ -10,6 +10,10 @@ mod blocks;
 mod buffer;
 #[cfg(not(loom))]
 mod commit;
+#[cfg(not(loom))]
+mod copy;
+#[cfg(all(not(loom), feature = "parallel"))]
+mod depot;
 mod directory;
 #[cfg(not(loom))]
 mod evict;
@@ -17,6 +21,7 @@ mod extents;
 mod inbox;
 #[cfg(not(loom))]
 mod inner;
+mod lazy;
 #[doc(hidden)]
 #[cfg(not(loom))]
 pub mod mailbox;
@@ -26,6 +31,8 @@ mod models;
 mod own;
 #[cfg(not(loom))]
 mod read;
+#[cfg(not(loom))]
+mod route;
 mod sync;
 mod ticket;
 mod topology;

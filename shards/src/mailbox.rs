@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::inbox::{Inbox, NodePool};
+use crate::inbox::{Inbox, NodePool, Returns};
 
 #[derive(Debug)]
 struct Shared {
@@ -37,27 +37,24 @@ impl Mailbox {
 
     /// Takes everything that is there, oldest first.
     pub fn take_all(&self, mut each: impl FnMut(u64)) {
-        self.0.inbox.take_all().for_each(|mut letter| each(letter.with_item(|item| *item)));
+        let mut returns = Returns::none();
+        for mut letter in self.0.inbox.take_all() {
+            each(letter.with_item(|item| *item));
+            returns.add(letter);
+        }
     }
 }
 
 impl Sender {
     /// Puts an item. False if the queue is full.
     pub fn put(&mut self, value: u64) -> bool {
-        if !self.shared.inbox.reserve() {
+        if !self.shared.inbox.has_room() {
             return false;
         }
-        match self.pool.as_mut().and_then(NodePool::letter) {
-            Some(mut letter) => {
-                letter.with_item(|item| *item = value);
-                self.shared.inbox.put(letter);
-                true
-            }
-            None => {
-                self.shared.inbox.cancel();
-                false
-            }
-        }
+        let Some(mut letter) = self.pool.as_mut().and_then(NodePool::letter) else { return false };
+        letter.with_item(|item| *item = value);
+        self.shared.inbox.put(letter);
+        true
     }
 }
 

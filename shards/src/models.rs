@@ -9,7 +9,7 @@
 //! | `nothing_is_left_behind_when_an_owner_stops` | `Word`, `Inbox::head` |
 //! | `homes_never_split` | `Directory` entries and rooms, `Tickets::now` |
 //! | `an_extent_has_one_holder` | `Pool::top`, `Pool::next`, `Pool::fresh` |
-//! | `nodes_go_round` | `Inbox::head`, `Inbox::len`, `NodePool::returned` |
+//! | `nodes_go_round` | `Inbox::head`, `Node::depth`, `NodePool::returned` |
 
 use crate::{
     directory::{Directory, Key},
@@ -34,11 +34,10 @@ struct Queue {
 
 // The pools of the models live as long as the queue: they are handed back by the threads that used them.
 fn commit(queue: &Queue, pool: &mut NodePool<u64>, seat: &mut crate::ticket::Seat) {
-    let announced = seat.announce(&queue.tickets);
+    let mut announced = seat.announce(&queue.tickets);
     let ticket = announced.take(1);
     let mut letter = pool.letter().expect("a free node");
     letter.with_item(|item| *item = ticket);
-    assert!(queue.inbox.reserve());
     queue.inbox.put(letter);
 }
 
@@ -94,7 +93,7 @@ fn a_seat_is_used_again_by_another_thread() {
         };
         // SAFETY: the seat is dropped before `queue`.
         let mut seat = unsafe { queue.tickets.register() };
-        let announced = seat.announce(&queue.tickets);
+        let mut announced = seat.announce(&queue.tickets);
         let mine = announced.take(1);
         let cut = queue.tickets.cut();
         assert!(cut <= mine, "an announced batch is not covered");
@@ -144,7 +143,6 @@ fn nothing_is_left_behind_when_an_owner_stops() {
                     let mut pool = unsafe { NodePool::new(1) };
                     let mut letter = pool.letter().expect("a free node");
                     letter.with_item(|item| *item = u64::from(id));
-                    assert!(shard.inbox.reserve());
                     shard.inbox.put(letter);
                     drain(&shard, id);
                     pool
@@ -176,7 +174,7 @@ fn nodes_go_round() {
                 for value in 1..=3u64 {
                     let Some(mut letter) = pool.letter() else { continue };
                     letter.with_item(|item| *item = value);
-                    if inbox.reserve() {
+                    if inbox.has_room() {
                         inbox.put(letter);
                         put += 1;
                     }
@@ -230,7 +228,7 @@ fn homes_never_split() {
             thread::spawn(move || {
                 // SAFETY: the seat is dropped here, while `homes` is alive.
                 let mut seat = unsafe { homes.tickets.register() };
-                let announced = seat.announce(&homes.tickets);
+                let mut announced = seat.announce(&homes.tickets);
                 announced.take(1);
                 let (home, _) = homes.directory.home_or(key, || 1);
                 homes.queued[usize::from(home)].fetch_add(1, Release);

@@ -2,17 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use watershed_engine::Shard;
+use watershed_engine::{ChunkInfo, Shard};
 
-use crate::batch::{Op, Part, SharedBytes, Waiting};
+use crate::batch::{Next, Op, Part, Source, Waiting};
 use crate::directory::Key;
+use crate::inbox::Returns;
 use crate::inner::{Inner, NO_TICKET, Place, State};
 use crate::sync::Ordering;
 use crate::word::OwnerId;
 
-/// The most chunks, and the longest time, before the word is given back.
+/// The most chunks, and the longest time, before the word is given back. The clock is looked at after so many bytes.
 const MOST_CHUNKS: usize = 32;
 const MOST_TIME: Duration = Duration::from_micros(50);
+const BYTES_A_LOOK: usize = 32 << 10;
 
 /// A shard that the holder owns. Dropping it gives the word back.
 pub(crate) struct Owned<'a> {
@@ -37,7 +39,7 @@ pub(crate) enum Drained {
 impl<'a> Owned<'a> {
     /// Takes a shard if nobody has it.
     pub(crate) fn try_new(inner: &'a Inner, shard: usize, owner: OwnerId) -> Option<Owned<'a>> {
-        let place = &inner.places[shard];
+        let place = &inner.places.get(shard);
         if !place.word.try_take(owner) {
             return None;
         }
@@ -59,7 +61,7 @@ impl<'a> Owned<'a> {
             if let Some(owned) = Owned::try_new(inner, shard, owner) {
                 return owned;
             }
-            if let Some(holder) = inner.places[shard].word.owner() {
+            if let Some(holder) = inner.places.get(shard).word.owner() {
                 is_waiting(shard, holder);
             }
             crate::sync::spin_hint();
@@ -82,30 +84,32 @@ impl<'a> Owned<'a> {
 
     /// Works through the queue. With `limited` for one turn only.
     pub(crate) fn drain(&mut self, limited: bool) -> Drained {
-        let mut chunks = 0;
-        let mut started: Option<Instant> = None;
+        let mut turn = Turn { limited, chunks: 0, bytes: 0, started: None };
+        let mut returns = Returns::none();
         loop {
             let Some(mut letter) = self.next_letter() else { return Drained::Everything };
-            loop {
-                let is_over = limited && chunks >= MOST_CHUNKS
-                    || limited
-                        && chunks % 8 == 7
-                        && started.get_or_insert_with(Instant::now).elapsed() >= MOST_TIME;
-                if is_over {
-                    self.state.current = Some(letter);
-                    return Drained::TurnIsOver;
-                }
-                match letter.with_item(|part| self.do_next(part)) {
-                    Done::One => chunks += 1,
-                    Done::Part => break,
-                    Done::NoExtent => {
-                        self.state.current = Some(letter);
-                        return Drained::NoExtent;
-                    }
-                }
+            let stopped = letter.with_item(|part| self.do_part(part, &mut turn));
+            if let Some(stopped) = stopped {
+                self.state.current = Some(letter);
+                return stopped;
             }
-            letter.with_item(Part::clear);
+            returns.add(letter);
         }
+    }
+
+    /// Does what is left of a part. None if all of it is done.
+    fn do_part(&mut self, part: &mut Part, turn: &mut Turn) -> Option<Drained> {
+        while let Some(next) = part.next() {
+            if turn.is_over() {
+                return Some(Drained::TurnIsOver);
+            }
+            let Some(bytes) = self.do_next(next) else { return Some(Drained::NoExtent) };
+            part.done += 1;
+            turn.chunks += 1;
+            turn.bytes += bytes;
+        }
+        part.clear();
+        None
     }
 
     fn next_letter(&mut self) -> Option<crate::inbox::Letter<Part>> {
@@ -115,65 +119,62 @@ impl<'a> Owned<'a> {
         })
     }
 
-    /// Does the next thing of a part.
-    fn do_next(&mut self, part: &mut Part) -> Done {
-        if part.is_done() {
-            return Done::Part;
-        }
-        let Part { ops, done, bytes } = part;
-        match &mut ops[*done] {
-            Op::Chunk { info, ticket, bytes: waiting } => {
-                let size_bytes = match waiting {
-                    Waiting::Copied { len, .. } => *len,
-                    Waiting::Shared(shared) => shared.as_ref().map_or(0, |(smb, _)| smb.page_size_bytes()),
-                };
-                if !self.has_extent_for(size_bytes) {
-                    return Done::NoExtent;
-                }
-                let engine = self.inner.engine(self.state);
-                // A refusal is the caller's mistake; it was told at the commit, which checks the same.
-                let _ = match waiting {
-                    Waiting::Copied { start, len } => {
-                        engine.copy_chunk_untrusted(info, &bytes[*start..*start + *len], *ticket)
-                    }
-                    Waiting::Shared(shared) => match shared.take() {
-                        None => Ok(()),
-                        Some((smb, token)) => {
-                            let chunk = smb.attach(token);
-                            engine.copy_chunk_untrusted(info, &SharedBytes(chunk.payload()), *ticket)
-                        }
-                    },
-                };
+    /// Does one thing, and tells how many bytes that was about. None if it needs an extent and there is none.
+    fn do_next(&mut self, next: Next<'_>) -> Option<usize> {
+        match next {
+            Next::Shared(info, source, ticket) => return self.do_chunk(info, source, ticket),
+            Next::Op(Op::Chunk { info, ticket, bytes: Waiting::Shared(source) }, _) => {
+                return self.do_chunk(info, source, *ticket);
             }
-            Op::Patch(set) => {
+            Next::Op(Op::Chunk { info, ticket, bytes: Waiting::Copied { start, len } }, bytes) => {
+                return self.do_chunk(info, &mut Source::Borrowed(&bytes[*start..*start + *len]), *ticket);
+            }
+            Next::Op(Op::Patch(set), _) => {
                 let (producer, writer) = (set.producer_id_trusted, set.writer_id);
                 let pending = set.other_patches_pending;
                 self.engine().try_patch(producer, writer, set.chunk_id, &set.patches, pending);
             }
-            Op::EndWriter(producer, writer) => self.engine().end_writer(*producer, *writer),
-            Op::EndProducer(producer) => self.engine().end_producer(*producer),
+            Next::Op(Op::EndWriter(producer, writer), _) => self.engine().end_writer(*producer, *writer),
+            Next::Op(Op::EndProducer(producer), _) => self.engine().end_producer(*producer),
         }
-        *done += 1;
-        Done::One
+        Some(0)
     }
 
-    /// Serves requests, tells others what they need to know of this shard. To be called before the word is given back.
+    #[inline]
+    fn do_chunk(&mut self, info: &ChunkInfo, source: &mut Source<'_>, ticket: u64) -> Option<usize> {
+        let bytes = source.most_bytes();
+        if !self.has_extent_for(bytes) {
+            return None;
+        }
+        source.commit_to(self.engine(), info, ticket);
+        Some(bytes)
+    }
+
+    /// Serves requests, tells others what they need to know of this shard. To be called before the word is given back. Nothing is
+    /// stored that has not changed: others look at these.
+    #[inline]
     fn publish(&mut self) {
-        let wanted = self.place.wanted.swap(0, Ordering::Acquire);
-        if wanted != 0 {
+        // Relaxed: who raised it asks by the word as well, which is looked at when it is given back.
+        if self.place.wanted.load(Ordering::Relaxed) != 0 {
+            let wanted = self.place.wanted.swap(0, Ordering::Acquire);
             self.hand_over_extents(wanted);
         }
         let Some(engine) = &mut self.state.engine else { return };
         if self.inner.has_extents() {
             let oldest = engine.oldest_ticket().unwrap_or(NO_TICKET);
-            self.place.oldest.store(oldest, Ordering::Release);
+            if self.place.oldest.load(Ordering::Relaxed) != oldest {
+                self.place.oldest.store(oldest, Ordering::Release);
+            }
         }
         let live = engine.num_live_sequences() as u32;
-        let before = self.place.live.swap(live, Ordering::Relaxed);
-        self.inner.live.fetch_add(live.wrapping_sub(before), Ordering::Relaxed);
-        let dropped: Vec<Key> =
-            engine.take_dropped().map(|(producer, writer)| Key::new(producer.0, writer.0)).collect();
-        if !dropped.is_empty() || !self.state.leaving.is_empty() {
+        let before = self.place.live.load(Ordering::Relaxed);
+        if live != before {
+            self.place.live.store(live, Ordering::Relaxed);
+            self.inner.live.fetch_add(live.wrapping_sub(before), Ordering::Relaxed);
+        }
+        if engine.has_dropped() || !self.state.leaving.is_empty() {
+            let dropped = engine.take_dropped().map(|(producer, writer)| Key::new(producer.0, writer.0));
+            let dropped = dropped.collect();
             self.let_go(dropped);
         }
     }
@@ -204,11 +205,24 @@ impl<'a> Owned<'a> {
     }
 }
 
-enum Done {
-    One,
-    /// The part has nothing left.
-    Part,
-    NoExtent,
+/// How much of an owner's turn is over.
+struct Turn {
+    limited: bool,
+    chunks: usize,
+    bytes: usize,
+    started: Option<Instant>,
+}
+
+impl Turn {
+    #[inline]
+    fn is_over(&mut self) -> bool {
+        self.limited && (self.chunks >= MOST_CHUNKS || self.bytes >= BYTES_A_LOOK && self.is_late())
+    }
+
+    fn is_late(&mut self) -> bool {
+        self.bytes = 0;
+        self.started.get_or_insert_with(Instant::now).elapsed() >= MOST_TIME
+    }
 }
 
 impl Drop for Owned<'_> {
@@ -222,17 +236,29 @@ impl Drop for Owned<'_> {
 }
 
 impl Inner {
+    /// To be called after a shard was given back: whoever queued meanwhile relies on it. See the word's rule.
+    #[inline]
+    pub(crate) fn look_again(&self, shard: usize, owner: OwnerId) {
+        if !self.places.get(shard).inbox.is_empty() {
+            self.visit(shard, owner);
+        }
+    }
+
     /// Drains a shard turn by turn until its queue is empty or somebody else has taken it: the rule "queue, then try; give, then look
     /// again". Returns whether the queue was left because no extent was to be had.
     pub(crate) fn visit(&self, shard: usize, owner: OwnerId) -> bool {
         loop {
+            // Looked at before it is tried, so that those who queue do not take the word's cache line from its owner.
+            if self.places.get(shard).word.is_taken() {
+                return false;
+            }
             let Some(mut owned) = Owned::try_new(self, shard, owner) else { return false };
             let drained = owned.drain(true);
             drop(owned);
             match drained {
                 Drained::NoExtent => return true,
                 Drained::TurnIsOver => {}
-                Drained::Everything if self.places[shard].inbox.is_empty() => return false,
+                Drained::Everything if self.places.get(shard).inbox.is_empty() => return false,
                 Drained::Everything => {}
             }
         }

@@ -1,15 +1,13 @@
 //! Reading: shards are extracted into blocks, in parallel; blocks are merged in the order of tickets ([`crate::blocks`]).
 //!
 //! ```text
-//!   the calling thread   | merge, write blocks 1 | merge, write blocks 2 | ...
-//!   rayon's threads      | extract blocks 2      | extract blocks 3      | ...      (ReadPass::write_all)
+//!   the calling thread   | merge, write | merge, write | extract | merge, write ...
+//!   rayon's threads      | extract      | extract      | extract | extract      ...      (ReadPass::write_all, see depot)
 //! ```
 //!
 //! A shard's word is held only to copy some packets out. What was extracted and not handed out stays in [`Reading`], counts as
 //! unread, comes first in the next pass, and goes into clones.
 
-#[cfg(feature = "parallel")]
-use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::time::Instant;
 
@@ -18,6 +16,8 @@ use rayon::prelude::*;
 use watershed_engine::Packet;
 
 use crate::blocks::{Block, Merge, Pieces, Reading, Supply};
+#[cfg(feature = "parallel")]
+use crate::depot::Depot;
 use crate::inner::Inner;
 use crate::own::{Drained, Owned};
 use crate::word::OwnerId;
@@ -59,7 +59,7 @@ pub struct ReadPass<'a, W> {
 }
 
 /// How packets come out of the shards of a pass.
-struct Way<'a, W> {
+pub(crate) struct Way<'a, W> {
     inner: &'a Inner,
     writer: W,
     cut: u64,
@@ -86,11 +86,13 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
         let mut pass =
             ReadPass { reading, merge: Merge::default(), way, is_parallel: false, waits: Vec::new() };
         pass.reading.resize(num_shards);
+        pass.reading.supplies.iter_mut().for_each(|supply| supply.has_more = false);
         let mut unread_bytes = 0;
-        for shard in 0..num_shards {
+        for (shard, _) in inner.places.made() {
             let (has_more, bytes) = pass.prepare(shard);
             pass.reading.supplies[shard].has_more = has_more;
             unread_bytes += bytes;
+            inner.look_again(shard, owner);
         }
         pass.is_parallel = unread_bytes >= PARALLEL_BYTES && has_threads();
         pass
@@ -124,11 +126,12 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
     /// next call.
     pub fn next_pieces(&mut self, most_bytes: usize) -> Option<Pieces<'_>> {
         self.refill();
-        let pieces = self.merge.take(&mut self.reading, most_bytes);
+        let Reading { fronts, supplies } = &mut *self.reading;
+        let pieces = self.merge.take(fronts, |shard| supplies[shard].may_go_on(), most_bytes);
         (!pieces.is_empty()).then_some(pieces)
     }
 
-    /// Hands the whole rest of the stream to `out`, piece by piece in order, on this thread, while other threads extract what comes next.
+    /// Hands the whole rest of the stream to `out`, piece by piece in order, on this thread, while others extract what comes next.
     ///
     /// # Errors
     /// The first that `out` returns; what it was given then counts as handed out.
@@ -146,7 +149,7 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
     /// Takes back the last `bytes` of the pieces that [`next_pieces`](Self::next_pieces) gave last: they come first in the next ones, or in
     /// the next pass. For a reader who has no room for them.
     pub fn take_back(&mut self, bytes: usize) {
-        self.merge.put_back(&mut self.reading, bytes);
+        self.merge.put_back(&mut self.reading.fronts, bytes);
     }
 
     #[cfg(feature = "parallel")]
@@ -154,28 +157,30 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
         &mut self,
         mut out: impl FnMut(Pieces<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        loop {
-            self.refill();
-            if self.merge.take(&mut self.reading, usize::MAX).is_empty() {
-                return Ok(());
+        let Reading { fronts, supplies } = &mut *self.reading;
+        let (depot, merge) = (Depot::new(&self.way, supplies), &mut self.merge);
+        let result = rayon::in_place_scope(|scope| {
+            let over = depot.over_at_drop();
+            // This thread is one of those that extract.
+            for _ in 1..rayon::current_num_threads().min(depot.num_supplied() + 1) {
+                scope.spawn(|_| depot.help());
             }
-            let Reading { fronts, supplies } = &mut *self.reading;
-            let (way, waits) = (&self.way, Mutex::new(Vec::new()));
-            let pieces = self.merge.pieces(fronts);
-            let result = rayon::in_place_scope(|scope| {
-                for (shard, supply) in supplies.iter_mut().enumerate().filter(|(_, supply)| supply.is_needy())
-                {
-                    let waits = &waits;
-                    scope.spawn(move |_| {
-                        let mut new = way.extract(shard, supply);
-                        waits.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).append(&mut new);
-                    });
+            let result = loop {
+                depot.restock(fronts);
+                let pieces = merge.take(fronts, |shard| depot.has_more(shard), usize::MAX);
+                if pieces.is_empty() {
+                    break Ok(());
                 }
-                out(pieces)
-            });
-            self.note_all(waits.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()));
-            result?;
-        }
+                if let Err(error) = out(pieces) {
+                    break Err(error);
+                }
+            };
+            drop(over);
+            result
+        });
+        let waits = depot.into_waits();
+        self.note_all(waits);
+        result
     }
 
     /// Sees to it that the order can be told: extracts if a shard that may have more has nothing to show. In parallel every shard is
@@ -229,7 +234,7 @@ fn has_threads() -> bool {
     return false;
 }
 
-fn note(waits: &mut Vec<Wait>, wait: Wait) {
+pub(crate) fn note(waits: &mut Vec<Wait>, wait: Wait) {
     if !waits.contains(&wait) {
         waits.push(wait);
     }
@@ -237,22 +242,24 @@ fn note(waits: &mut Vec<Wait>, wait: Wait) {
 
 impl<W: PacketWriter> Way<'_, W> {
     /// Fills a block with the next packets of a shard. Gives the word back between two turns.
-    fn extract(&self, shard: usize, supply: &mut Supply) -> Vec<Wait> {
+    pub(crate) fn extract(&self, shard: usize, supply: &mut Supply) -> Vec<Wait> {
         let (inner, mut waits) = (self.inner, Vec::new());
-        supply.back.clear();
-        while supply.has_more && supply.back.bytes.len() < self.block_bytes {
+        // Taken out of the list, in which it shares cache lines with those that other threads fill.
+        let mut block = std::mem::take(&mut supply.back);
+        block.clear();
+        let mut has_more = true;
+        while has_more && block.bytes.len() < self.block_bytes {
             let mut owned = Owned::wait_for(inner, shard, self.owner, |shard, owner| {
                 note(&mut waits, Wait { shard, owner });
             });
-            supply.has_more = self.take_turn(&mut owned, &mut supply.back);
+            has_more = self.take_turn(&mut owned, &mut block);
             if inner.has_extents() {
                 owned.return_emptied(false);
             }
             drop(owned);
-            if !inner.places[shard].inbox.is_empty() {
-                inner.visit(shard, self.owner);
-            }
+            inner.look_again(shard, self.owner);
         }
+        *supply = Supply { has_more, back: block };
         waits
     }
 

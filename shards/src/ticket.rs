@@ -3,12 +3,15 @@
 //! ```text
 //!   committer                        counter      cells          reader
 //!   ---------                        -------      -----          ------
-//!   1 bound := counter  ---------->  [ 41 ]
-//!     cell  := bound    ------------------------> [ 41 ]
+//!   1 cell  := seen     ------------------------> [ 38 ]
 //!   2 first := counter += n  ----->  [ 44 ]                      c   := counter        = 44
+//!     cell  := first    ------------------------> [ 41 ]
 //!   3 queue the batch's items                     [ 41 ] ----->  cut := min(c, cells)  = 41
 //!   4 cell  := IDLE     ------------------------> [  - ]
 //! ```
+//!
+//! What a committer announces at first is the last value of the counter that it has seen, not the present one: to look would be to
+//! fetch the counter's cache line twice for each batch. The announcement is made exact as soon as the tickets are there.
 //!
 //! A **ticket** numbers one chunk; a batch takes as many as it has chunks with one `fetch_add`, so they are
 //! consecutive. A **cut** is a number such that every chunk with a smaller ticket is queued at its shard. It always lies
@@ -27,6 +30,12 @@ use crossbeam_utils::CachePadded;
 /// What an idle committer's cell holds: above every ticket.
 const IDLE: u64 = u64::MAX;
 
+/// How often a reader looks again before it takes an older cut.
+#[cfg(not(loom))]
+const LOOKS: usize = 4;
+#[cfg(loom)]
+const LOOKS: usize = 0;
+
 /// The counter that all committers share, and their cells.
 #[derive(Debug)]
 pub(crate) struct Tickets {
@@ -35,6 +44,8 @@ pub(crate) struct Tickets {
     /// The newest cell; a list that only grows. Stored with Release by `register` (publishes the cell's `next` field),
     /// loaded with Acquire by whoever walks it.
     cells: AtomicPtr<Cell>,
+    /// The largest cut so far. Raised and read with one AcqRel operation.
+    last_cut: CachePadded<AtomicU64>,
 }
 
 #[derive(Debug)]
@@ -52,6 +63,8 @@ struct Cell {
 #[derive(Debug)]
 pub(crate) struct Seat {
     cell: *const Cell,
+    /// A number that the counter once had: what is behind this committer's last batch.
+    seen: u64,
 }
 
 // SAFETY: a seat points to a cell that lives as long as `Tickets` (its holder keeps that alive, see `register`), and all
@@ -63,11 +76,16 @@ unsafe impl Send for Seat {}
 pub(crate) struct Announced<'a> {
     tickets: &'a Tickets,
     cell: &'a Cell,
+    seen: &'a mut u64,
 }
 
 impl Tickets {
     pub(crate) fn new() -> Self {
-        Self { next: CachePadded::new(AtomicU64::new(0)), cells: AtomicPtr::new(std::ptr::null_mut()) }
+        Self {
+            next: CachePadded::new(AtomicU64::new(0)),
+            cells: AtomicPtr::new(std::ptr::null_mut()),
+            last_cut: CachePadded::new(AtomicU64::new(0)),
+        }
     }
 
     /// Takes a free cell, or adds one to the list.
@@ -76,8 +94,9 @@ impl Tickets {
     ///
     /// The seat must not be used, nor dropped, after `self` is dropped.
     pub(crate) unsafe fn register(&self) -> Seat {
+        let seen = self.next.load(Ordering::Relaxed);
         if let Some(cell) = self.iter().find(|cell| cell.try_take()) {
-            return Seat { cell };
+            return Seat { cell, seen };
         }
         let mut head = self.cells.load(Ordering::Acquire);
         let new = Box::into_raw(Box::new(Cell {
@@ -88,7 +107,7 @@ impl Tickets {
         loop {
             // Release publishes the cell; on failure Acquire, because the new head is walked through this cell's `next`.
             match self.cells.compare_exchange(head, new, Ordering::Release, Ordering::Acquire) {
-                Ok(_) => return Seat { cell: new },
+                Ok(_) => return Seat { cell: new, seen },
                 Err(newer) => {
                     head = newer;
                     // SAFETY: the cell is not published yet, so nobody else reads or writes it.
@@ -98,8 +117,23 @@ impl Tickets {
         }
     }
 
-    /// A number such that every chunk with a smaller ticket has been queued, and no batch lies on both sides of it.
+    /// A number such that every chunk with a smaller ticket has been queued, and no batch lies on both sides of it. Never smaller than an
+    /// earlier one, which stays right for ever.
     pub(crate) fn cut(&self) -> u64 {
+        let mut cut = self.look();
+        // A committer that is between announcing and taking its tickets holds the cut back for a few instructions.
+        for _ in 0..LOOKS {
+            if cut == self.next.load(Ordering::Relaxed) {
+                break;
+            }
+            crate::sync::spin_hint();
+            cut = cut.max(self.look());
+        }
+        // AcqRel: whoever gets an earlier reader's cut also sees what that one saw.
+        cut.max(self.last_cut.fetch_max(cut, Ordering::AcqRel))
+    }
+
+    fn look(&self) -> u64 {
         // Acquire pairs with the Release of every `fetch_add` up to the value read.
         let next = self.next.load(Ordering::Acquire);
         // Acquire pairs with the Release stores of `announce` and of `Announced::drop`: batches queued before are seen.
@@ -112,6 +146,11 @@ impl Tickets {
     /// A read-modify-write that adds nothing: a load would not be seen by the batches after it.
     pub(crate) fn now(&self) -> u64 {
         self.next.fetch_add(0, Ordering::AcqRel)
+    }
+
+    /// The same, roughly: for measures of age.
+    pub(crate) fn newest_hint(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
     }
 
     fn iter(&self) -> impl Iterator<Item = &Cell> {
@@ -154,11 +193,9 @@ impl Seat {
     pub(crate) fn announce<'a>(&'a mut self, tickets: &'a Tickets) -> Announced<'a> {
         // SAFETY: the cell lives as long as its `Tickets` (contract of `register`).
         let cell: &Cell = unsafe { &*self.cell };
-        // Any value that the counter once had is a lower bound, so Relaxed will do for reading it.
-        let bound = tickets.next.load(Ordering::Relaxed);
         // Release: a reader that sees this bound, and not the IDLE before it, still sees what the last batch queued.
-        cell.bound.store(bound, Ordering::Release);
-        Announced { tickets, cell }
+        cell.bound.store(self.seen, Ordering::Release);
+        Announced { tickets, cell, seen: &mut self.seen }
     }
 }
 
@@ -175,10 +212,15 @@ impl Announced<'_> {
     /// The first of `num_chunks` consecutive tickets; a batch of patches alone takes one all the same.
     ///
     /// To be called before the homes are looked up: see [`Tickets::now`].
-    pub(crate) fn take(&self, num_chunks: u64) -> u64 {
+    pub(crate) fn take(&mut self, num_chunks: u64) -> u64 {
+        let num_chunks = num_chunks.max(1);
         // Release publishes the announcement with the number, see the module's text; Acquire sees what the callers of
         // `now` that came before did.
-        self.tickets.next.fetch_add(num_chunks.max(1), Ordering::AcqRel)
+        let first = self.tickets.next.fetch_add(num_chunks, Ordering::AcqRel);
+        // From now on cuts need not be older than this batch. Release as in `announce`.
+        self.cell.bound.store(first, Ordering::Release);
+        *self.seen = first + num_chunks;
+        first
     }
 }
 
@@ -200,9 +242,9 @@ mod tests {
         let (mut a, mut b) = unsafe { (tickets.register(), tickets.register()) };
         assert_eq!(tickets.cut(), 0);
 
-        let slow = a.announce(&tickets);
+        let mut slow = a.announce(&tickets);
         let first_slow = slow.take(3);
-        let quick = b.announce(&tickets);
+        let mut quick = b.announce(&tickets);
         let first_quick = quick.take(2);
         drop(quick);
         assert_eq!((first_slow, first_quick), (0, 3));

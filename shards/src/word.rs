@@ -42,6 +42,11 @@ impl Word {
         self.0.compare_exchange(FREE, (owner.0 + 1) & !REQUEST, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
+    /// Whether somebody has the shard: what a failed try would say, without writing. `SeqCst`, as that one's load.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.0.load(Ordering::SeqCst) != FREE
+    }
+
     /// Gives the shard back; tells whether a request came in meanwhile.
     ///
     /// Only the owner may call it. A swap and not a store, so that a request cannot fall between looking and giving.

@@ -68,7 +68,7 @@ impl Workers {
 }
 
 fn work(inner: &Inner, shard: usize, is_over: &AtomicBool) {
-    let place = &inner.places[shard];
+    let place = &inner.places.get(shard);
     let owner = OwnerId(shard as u32);
     let _ = place.bell.worker.set(thread::current());
     while !is_over.load(Ordering::Acquire) {
@@ -89,7 +89,7 @@ fn work(inner: &Inner, shard: usize, is_over: &AtomicBool) {
 impl Drop for Workers {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::SeqCst);
-        for place in &self.inner.places {
+        for (_, place) in self.inner.places.made() {
             place.bell.ring();
         }
         for thread in self.threads.drain(..) {

@@ -124,9 +124,14 @@ fn stress(num_shards: usize, size_bytes: usize, has_workers: bool) -> ShardedBuf
             let mut passes = 0;
             while !is_over.load(Ordering::Acquire) {
                 let mut pass = buffer.read_pass(write_packet);
-                // Every other pass is given up in the middle.
+                // Some passes are written by several threads, some in pieces, some given up in the middle.
                 let list = match pass.next_pieces(10_000) {
-                    Some(pieces) if passes % 2 == 0 => {
+                    Some(pieces) if passes % 3 == 0 => {
+                        let mut bytes = pieces.iter().flatten().copied().collect::<Vec<u8>>();
+                        pass.write_all(|pieces| pieces.write_to(&mut bytes)).unwrap();
+                        parse(&bytes)
+                    }
+                    Some(pieces) if passes % 3 == 1 => {
                         parse(&pieces.iter().flatten().copied().collect::<Vec<u8>>())
                     }
                     Some(pieces) => {
@@ -168,7 +173,9 @@ fn stress(num_shards: usize, size_bytes: usize, has_workers: bool) -> ShardedBuf
         reader.join().unwrap();
     });
     let mut seen = seen.into_inner().unwrap();
-    read_all(&buffer).iter().for_each(|got| seen.check(got));
+    let mut rest = Vec::new();
+    buffer.read_pass(write_packet).write_all(|pieces| pieces.write_to(&mut rest)).unwrap();
+    parse(&rest).iter().for_each(|got| seen.check(got));
     let ledger = buffer.ledger();
     assert!(ledger.is_balanced(), "{ledger:?}");
     assert_eq!(ledger.written.chunks, written.load(Ordering::Relaxed));

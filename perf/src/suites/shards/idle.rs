@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::time::Duration;
 use watershed_engine::mem::Region;
 use watershed_engine::{ChunkFlags, ChunkId, ChunkInfo, HugePages, Packet, ProducerId, WriterId};
-use watershed_shards::{Committer, ShardedBuffer};
+use watershed_shards::{Committer, ShardedBuffer, ShardedConfig};
 
 /// The least that gives each of 1024 shards its eight extents.
 const MANY: (usize, usize) = (1 << 30, 1024);
@@ -19,12 +19,14 @@ const MANY: (usize, usize) = (1 << 30, 1024);
 /// Creation of a buffer of 1024 shards.
 pub(super) fn create(options: &Options) -> Result<Measurement, WrongAnswer> {
     let count = options.size(16, 1);
+    let config = ShardedConfig { num_shards: Some(MANY.1), ..ShardedConfig::ring(MANY.0) };
     let lap = || -> LapResult {
         let mut elapsed = Duration::ZERO;
         for _ in 0..count {
-            let (lap, made) = timed(1, || exact_ring(MANY.0, MANY.1));
+            let config = config.clone();
+            let (lap, made) = timed(1, || ShardedBuffer::create(config));
             elapsed += lap.elapsed;
-            if made?.num_free_extents() != 8 * MANY.1 {
+            if made.map_err(|error| error.to_string())?.num_free_extents() != 8 * MANY.1 {
                 return Err("a new buffer has not all of its extents".into());
             }
         }

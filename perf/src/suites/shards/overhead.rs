@@ -7,6 +7,7 @@ use crate::workload::rings::{buffer, check_written as check_engine, commit_slice
 use crate::workload::{SourceChunk, feed, templates};
 use std::hint::black_box;
 use std::sync::Arc;
+use std::time::Duration;
 use watershed_engine::ByteSource;
 use watershed_shards::{Batch, ShardedBuffer, ShardedConfig, Source};
 use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, ReadToken, SharedMemory, Smb};
@@ -51,20 +52,23 @@ pub(super) fn percent_more(ours: &Series, theirs: &Series) -> Series {
     Series::new(pairs.map(|(ours, theirs)| (ours / theirs - 1.0) * 100.0).collect())
 }
 
-/// Chunks in one lap, at most what a queue takes.
-const HANDED: usize = 1024;
+/// Chunks that wait in the queue before they are taken, and how often that is done in a lap.
+const HANDED: usize = 256;
+const TURNS: usize = 16;
+/// Overwritten by the lap that warms up, and in the cache.
+const SMALL_RING: usize = 128 << 10;
 
 /// The time of a small chunk from shared memory that goes through a shard's queue, `batch` to an item, less the time of the bare engine for
 /// it: announcement, ticket, home, queue, ownership. Put and taken on one core, where the memory of queue and chunk is at hand.
 pub(super) fn hand_off(name: &str, batch: usize, options: &Options) -> Result<Measurement, WrongAnswer> {
     let pages = Pages::new(HANDED.div_ceil(14))?;
     let config =
-        ShardedConfig { num_shards: Some(1), queue_capacity: HANDED, ..ShardedConfig::ring(1 << 20) };
+        ShardedConfig { num_shards: Some(1), queue_capacity: HANDED, ..ShardedConfig::ring(SMALL_RING) };
     let sharded = ShardedBuffer::create(config).map_err(|error| error.to_string())?;
     let mut committer = sharded.committer().ok_or("no committer")?;
-    let mut bare = buffer(1 << 20)?;
+    let mut bare = buffer(SMALL_RING)?;
     let (mut handed, mut passed) = (0, 0);
-    let queued_lap = || -> LapResult {
+    let mut queue = || -> LapResult {
         let mut batches = pages.batches(handed, batch)?;
         let (lap, result) = timed(HANDED as u64, || {
             let held = sharded.stop_shard(0);
@@ -77,7 +81,7 @@ pub(super) fn hand_off(name: &str, batch: usize, options: &Options) -> Result<Me
         handed += HANDED as u32;
         check_written(&sharded, handed.into()).map(|()| lap)
     };
-    let bare_lap = || -> LapResult {
+    let mut pass = || -> LapResult {
         let batches = pages.batches(passed, HANDED)?;
         let (lap, ()) = timed(HANDED as u64, || {
             for (info, source) in batches.into_iter().flat_map(|batch| batch.chunks) {
@@ -92,13 +96,22 @@ pub(super) fn hand_off(name: &str, batch: usize, options: &Options) -> Result<Me
             written => Err(format!("{written} chunks are written, not {passed}")),
         }
     };
-    let rounds = Options { rounds: options.rounds * options.size(8, 1), ..*options };
-    let contest = Both(queued_lap, bare_lap);
-    let [queued, direct] = on_a_core(move || contest.run(&rounds))?;
+    let contest = Both(|| turns(&mut queue), || turns(&mut pass));
+    let [queued, direct] = on_a_core(move || contest.run(options))?;
     let costs = queued.values().iter().zip(direct.values()).map(|(queued, direct)| queued - direct).collect();
     Ok(Measurement::ns_per("chunk", name, &Series::new(costs))
         .with("queued_ns", queued.median())
         .with("engine_ns", direct.median()))
+}
+
+/// One lap out of many short ones.
+fn turns(lap: &mut impl FnMut() -> LapResult) -> LapResult {
+    let mut sum = Lap { elapsed: Duration::ZERO, units: 0 };
+    for _ in 0..TURNS {
+        let Lap { elapsed, units } = lap()?;
+        sum = Lap { elapsed: sum.elapsed + elapsed, units: sum.units + units };
+    }
+    Ok(sum)
 }
 
 /// Two laps that go to another thread together.

@@ -1,0 +1,107 @@
+//! Where the parts of a batch go.
+
+use watershed_engine::{ProducerId, WriterId};
+
+use crate::batch::{Batch, Op, Part};
+use crate::directory::Key;
+use crate::inbox::Letter;
+use crate::inner::Inner;
+
+/// The homes of what is in a batch. Used again for the next one.
+#[derive(Debug, Default)]
+pub(crate) struct Route {
+    /// Of each chunk, then of each patch set.
+    homes: Vec<u16>,
+    /// Of everything, each once.
+    pub(crate) shards: Vec<u16>,
+}
+
+impl Route {
+    /// Finds the homes, choosing those that are not there. They do not change before the batch's announcement ends.
+    pub(crate) fn find(&mut self, inner: &Inner, cpu_id: Option<usize>, batch: &Batch<'_>) {
+        self.homes.clear();
+        self.shards.clear();
+        // A batch is often of one writer.
+        let mut last = (Key(0), 0);
+        for (info, _) in &batch.chunks {
+            let key = key_of(info.producer_id_trusted, info.writer_id);
+            if key != last.0 {
+                last = (key, inner.home_of(cpu_id, key));
+                self.add(last.1);
+            }
+            self.homes.push(last.1);
+        }
+        for set in &batch.patches {
+            // What has no home has no chunks: the patch fails wherever it goes, and is counted there.
+            let home = inner.directory.home(key_of(set.producer_id_trusted, set.writer_id)).unwrap_or(0);
+            self.homes.push(home);
+            self.add(home);
+        }
+        for &(producer, writer) in &batch.ended_writers {
+            inner.directory.home(key_of(producer, writer)).into_iter().for_each(|home| self.add(home));
+        }
+        for producer in &batch.ended_producers {
+            inner.directory.homes_of(producer.0).into_iter().for_each(|(_, home)| self.add(home));
+        }
+    }
+
+    fn add(&mut self, shard: u16) {
+        if !self.shards.contains(&shard) {
+            self.shards.push(shard);
+        }
+    }
+
+    /// Whether the batch is of chunks alone, for one shard that committers drain.
+    pub(crate) fn may_go_directly(&self, inner: &Inner, batch: &Batch<'_>) -> bool {
+        !inner.has_workers && self.shards.len() == 1 && batch.has_only_chunks()
+    }
+
+    /// Moves a batch into the parts for its shards.
+    pub(crate) fn fill(
+        &self,
+        inner: &Inner,
+        parts: &mut [(u16, Letter<Part>)],
+        batch: &mut Batch<'_>,
+        first_ticket: u64,
+    ) {
+        let (homes, homes_of_patches) = self.homes.split_at(batch.chunks.len());
+        let is_swapped = match parts {
+            [(_, letter)] => letter.with_item(|part| part.swap_chunks(&mut batch.chunks, first_ticket)),
+            _ => false,
+        };
+        if !is_swapped {
+            let chunks = (first_ticket..).zip(homes).zip(batch.chunks.drain(..));
+            for ((ticket, &home), (info, source)) in chunks {
+                with_part(parts, home, |part| part.push_chunk(info, ticket, source));
+            }
+        }
+        for (&home, set) in homes_of_patches.iter().zip(batch.patches.drain(..)) {
+            with_part(parts, home, |part| part.ops.push(Op::Patch(set)));
+        }
+        for (producer, writer) in batch.ended_writers.drain(..) {
+            if let Some(home) = inner.directory.home(key_of(producer, writer)) {
+                with_part(parts, home, |part| part.ops.push(Op::EndWriter(producer, writer)));
+            }
+        }
+        for producer in batch.ended_producers.drain(..) {
+            let mut homes: Vec<u16> =
+                inner.directory.homes_of(producer.0).into_iter().map(|(_, home)| home).collect();
+            homes.sort_unstable();
+            homes.dedup();
+            for home in homes {
+                with_part(parts, home, |part| part.ops.push(Op::EndProducer(producer)));
+            }
+        }
+    }
+}
+
+fn key_of(producer: ProducerId, writer: WriterId) -> Key {
+    Key::new(producer.0, writer.0)
+}
+
+fn with_part(parts: &mut [(u16, Letter<Part>)], home: u16, push: impl FnOnce(&mut Part)) {
+    // A writer that is said to end may have been given its home after the route was found, by another thread: then the end came first.
+    if let Some((_, letter)) = parts.iter_mut().find(|(shard, _)| *shard == home) {
+        letter.with_item(push);
+    }
+}

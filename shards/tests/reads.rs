@@ -1,0 +1,73 @@
+//! Reads by several threads, slow ones and failing ones: always what one thread would have read.
+
+mod common;
+
+use common::{Got, drain, info, parse, payload, write_packet};
+use std::time::Duration;
+use watershed_shards::{ShardedBuffer, ShardedConfig};
+
+/// Sixteen megabytes of two sequences for each of `num_shards` shards, in turns.
+fn filled(num_shards: usize) -> ShardedBuffer {
+    let config = ShardedConfig { num_shards: Some(num_shards), ..ShardedConfig::ring(32 << 20) };
+    let buffer = ShardedBuffer::create(config).unwrap();
+    let mut committer = buffer.committer().unwrap();
+    for id in 0..(16 << 20) / 4000 / (2 * num_shards as u32) {
+        for writer in 0..2 * num_shards {
+            committer.set_cpu(Some(writer / 2));
+            let bodies = (0..4).map(|part| [part, writer as u8, id as u8, (id >> 8) as u8]);
+            let bodies: Vec<Vec<u8>> = bodies.map(|body| body.repeat(250)).collect();
+            committer.commit_chunk(&info(1, 1 + writer as u16, id, 4, 0), &payload(&bodies)).unwrap();
+        }
+    }
+    assert!(buffer.shard_stats().iter().all(|(stats, _)| stats.chunks_written > 0), "all shards are used");
+    buffer
+}
+
+fn serially(buffer: &ShardedBuffer) -> Vec<Got> {
+    drain(&mut buffer.read_pass(write_packet).on_one_thread())
+}
+
+#[test]
+fn several_threads_read_what_one_would() {
+    for num_shards in [1, 2, 5, 16] {
+        let buffer = filled(num_shards);
+        let expected = serially(&buffer.clone_read_only().unwrap());
+        let mut bytes = Vec::new();
+        buffer.read_pass(write_packet).write_all(|pieces| pieces.write_to(&mut bytes)).unwrap();
+        assert!(parse(&bytes) == expected, "{num_shards} shards");
+    }
+}
+
+#[test]
+fn threads_that_read_ahead_sleep_while_the_writer_does_and_are_woken() {
+    let buffer = filled(2);
+    let expected = serially(&buffer.clone_read_only().unwrap());
+    let mut bytes = Vec::new();
+    let written = buffer.read_pass(write_packet).write_all(|pieces| {
+        std::thread::sleep(Duration::from_millis(20));
+        pieces.write_to(&mut bytes)
+    });
+    written.unwrap();
+    assert!(parse(&bytes) == expected);
+}
+
+#[test]
+fn what_a_failed_write_left_comes_first_in_the_next_pass_and_is_in_clones() {
+    let buffer = filled(4);
+    let expected = serially(&buffer.clone_read_only().unwrap());
+    let (mut bytes, mut pieces_left) = (Vec::new(), 3);
+    let failed = buffer.read_pass(write_packet).write_all(|pieces| {
+        pieces_left -= 1;
+        // What is given is handed out, whatever becomes of it.
+        pieces.write_to(&mut bytes).unwrap();
+        if pieces_left == 0 { Err("the disk is full") } else { Ok(()) }
+    });
+    assert_eq!(failed, Err("the disk is full"));
+    assert!(buffer.extracted_bytes() > 0, "others had read ahead");
+    let got = parse(&bytes);
+    assert!(got.len() < expected.len());
+    assert!(serially(&buffer.clone_read_only().unwrap()) == expected[got.len()..], "the rest is in a clone");
+    buffer.read_pass(write_packet).write_all(|pieces| pieces.write_to(&mut bytes)).unwrap();
+    assert!(parse(&bytes) == expected);
+    assert_eq!(buffer.extracted_bytes(), 0);
+}
