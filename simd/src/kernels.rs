@@ -66,6 +66,15 @@ impl Kernels {
         at_level!(self.0, walk(start, len, limit, spans))
     }
 
+    /// As [`copy::copy_raw`](crate::copy::copy_raw).
+    ///
+    /// # Safety
+    /// As there.
+    #[inline]
+    pub unsafe fn copy_raw(self, from: *const u8, to: *mut u8, len: usize) {
+        at_level!(self.0, copy(from, to, len))
+    }
+
     /// As [`walk::walk_many`].
     #[inline]
     pub fn walk_many(self, jobs: &mut [Job<'_>]) {

@@ -9,6 +9,7 @@ use std::arch::x86_64::*;
 
 use super::Bmi2;
 use crate::bytes::Bytes;
+use crate::copy::{Vector, in_vectors};
 use crate::decode::{self, Field, FieldError, FieldLengths, VarintError, Varints};
 use crate::fields::{self, Rules, Scan, Violation};
 use crate::walk::lanes::Lanes;
@@ -21,6 +22,33 @@ use crate::walk::{Job, Span, Walk, many, one};
 pub(crate) unsafe fn walk(start: *const u8, len: usize, limit: usize, spans: *mut Span) -> Walk {
     // SAFETY: the caller's promise.
     unsafe { one::walk::<Bmi2, NoPairs>(start, len, limit, spans) }
+}
+
+/// # Safety
+/// As [`crate::copy::copy_raw`], and the processor has the level.
+#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx2")]
+pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { in_vectors::<__m256i>(from, to, len) }
+}
+
+impl Vector for __m256i {
+    const BYTES: usize = 32;
+    #[inline(always)]
+    unsafe fn load(from: *const u8) -> Self {
+        // SAFETY: the caller's range.
+        unsafe { _mm256_loadu_si256(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut u8) {
+        // SAFETY: the caller's range.
+        unsafe { _mm256_storeu_si256(to.cast(), self) }
+    }
+    #[inline(always)]
+    unsafe fn store_aligned(self, to: *mut u8) {
+        // SAFETY: the caller's range, which is aligned.
+        unsafe { _mm256_store_si256(to.cast(), self) }
+    }
 }
 
 /// # Safety

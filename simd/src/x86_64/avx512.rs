@@ -10,6 +10,7 @@ use std::arch::x86_64::*;
 
 use super::Bmi2;
 use crate::bytes::Bytes;
+use crate::copy::{Vector, in_vectors};
 use crate::decode::{self, Field, FieldError, FieldLengths, VarintError, Varints};
 use crate::fields::{self, Rules, Scan, Violation};
 use crate::walk::lanes::Lanes;
@@ -23,6 +24,33 @@ use crate::walk::{Job, Span, Walk, many, one};
 pub(crate) unsafe fn walk(start: *const u8, len: usize, limit: usize, spans: *mut Span) -> Walk {
     // SAFETY: the caller's promise.
     unsafe { one::walk::<Bmi2, Vbmi>(start, len, limit, spans) }
+}
+
+/// # Safety
+/// As [`crate::copy::copy_raw`], and the processor has the level.
+#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx2,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vpopcntdq")]
+pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { in_vectors::<__m512i>(from, to, len) }
+}
+
+impl Vector for __m512i {
+    const BYTES: usize = 64;
+    #[inline(always)]
+    unsafe fn load(from: *const u8) -> Self {
+        // SAFETY: the caller's range.
+        unsafe { _mm512_loadu_si512(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut u8) {
+        // SAFETY: the caller's range.
+        unsafe { _mm512_storeu_si512(to.cast(), self) }
+    }
+    #[inline(always)]
+    unsafe fn store_aligned(self, to: *mut u8) {
+        // SAFETY: the caller's range, which is aligned.
+        unsafe { _mm512_store_si512(to.cast(), self) }
+    }
 }
 
 /// # Safety
