@@ -233,6 +233,8 @@ impl TraceBuffer {
     pub fn return_loss(&mut self, producer: ProducerId, writer: WriterId, loss: LossReasons) {
         let key = key_of(producer, writer);
         if !loss.is_empty() && key != 0 {
+            // Nothing is lost before the packets of a run.
+            self.settle();
             self.sequences.add_loss(key, loss);
         }
     }

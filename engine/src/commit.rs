@@ -221,7 +221,7 @@ impl TraceBuffer {
         let (id, visible_bytes) = (chunk.info.chunk_id, chunk.visible.len());
         let mut bits = chunk.bits();
         if skip != 0 {
-            bits |= bit::STARTED;
+            bits = bits & !bit::FIRST_TAKEN | bit::STARTED;
             if !ends_a_fragment(chunk, spans, skip) {
                 bits |= bit::UNALIGNED;
             }
@@ -341,16 +341,17 @@ fn size_fragments<'a>(info: &'a ChunkInfo, key: u32, bytes: &'a [u8], spans: &mu
     let walk = watershed_simd::walk(bytes, count, spans);
     let (mut fragments, mut visible_bytes, mut stop) = (walk.fragments, walk.visible_bytes, walk.stop);
     let found = &spans[..fragments];
-    let mut header_bytes: usize = found.iter().map(|span| span.header_bytes()).sum();
+    let header_bytes_of = |spans: &[Span]| spans.iter().map(|span| span.header_bytes()).sum::<usize>();
     let first = found.first().copied().unwrap_or_default();
     let mut last = found.last().copied().unwrap_or_default();
+    let mut more_header_bytes = 0;
     if fragments == SPANS && count > SPANS {
         let mut more = [Span::default(); 64];
         while fragments < count && stop == Stop::Limit {
             let walk = watershed_simd::walk(&bytes[visible_bytes..], count - fragments, &mut more);
             fragments += walk.fragments;
             visible_bytes += walk.visible_bytes;
-            header_bytes += more[..walk.fragments].iter().map(|span| span.header_bytes()).sum::<usize>();
+            more_header_bytes += header_bytes_of(&more[..walk.fragments]);
             last = more[..walk.fragments].last().copied().unwrap_or(last);
             stop = walk.stop;
         }
@@ -363,8 +364,11 @@ fn size_fragments<'a>(info: &'a ChunkInfo, key: u32, bytes: &'a [u8], spans: &mu
     if cut.is_some() {
         flags &= !TIED_TO_LAST;
     }
-    let body_of_whole = visible_bytes - header_bytes - body_of_ends(flags, fragments, first, last);
-    let mut summary = if body_of_whole > 0 { bit::DELIVERABLE } else { 0 };
+    // Usually there are more bytes than all headers together can have.
+    let body_of_ends = body_of_ends(flags, fragments, first, last);
+    let is_deliverable = visible_bytes > body_of_ends + fragments * 10
+        || visible_bytes > body_of_ends + header_bytes_of(found) + more_header_bytes;
+    let mut summary = if is_deliverable { bit::DELIVERABLE } else { 0 };
     if fragments > 0 {
         summary |= if first.body_bytes() == 0 { bit::FIRST_EMPTY } else { 0 };
         summary |= if last.body_bytes() == 0 { bit::LAST_EMPTY } else { 0 };

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use crate::buffer::TraceBuffer;
 use crate::ids::{LossReasons, ids_of};
-use crate::records::{NO_SIZES, Record, bit};
+use crate::records::{NO_SIZES, Slot, bit};
 use crate::stats::Amount;
 use crate::tbchunk::{INCOMPLETE, TbChunk, checksum, outer_bytes};
 
@@ -68,7 +68,7 @@ impl TraceBuffer {
             cursor_is_boundary |= offset == self.write_offset();
             end = offset + outer;
             let record = self.records.get(slot);
-            self.check_header(record, outer)?;
+            self.check_header(slot, outer)?;
             if !record.is_padding() {
                 listed.add(outer);
                 if !in_lists.contains(&(record.sequence, slot)) {
@@ -95,7 +95,7 @@ impl TraceBuffer {
                 continue;
             }
             let outer = self.space.outer_bytes(&self.records, slot);
-            self.check_header(record, outer)?;
+            self.check_header(slot, outer)?;
             listed.add(outer);
         }
         let in_lists: usize = self.sequences.live().map(|sequence| sequence.queue.len()).sum();
@@ -105,7 +105,8 @@ impl TraceBuffer {
         Ok(())
     }
 
-    fn check_header(&self, record: &Record, outer: usize) -> Result<(), String> {
+    fn check_header(&self, slot: Slot, outer: usize) -> Result<(), String> {
+        let record = &self.reader.run.settled(slot, self.records.get(slot), &self.reader.at);
         let offset = record.offset();
         let header = self.ring.header(offset);
         let wrong = |what: &str| Err(format!("at {offset}: {what}: {header:?}, {record:?}"));

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A record of which nothing was consumed is evicted by what is kept of it in [`crate::records`]: neither its payload nor its
-//! header is touched. Fragments are gone through one by one only if a sink wants the packets, or if some were consumed.
+//! header is touched. Fragments are gone through one by one only if a sink wants the packets, or if others than the first were consumed.
 
 use crate::buffer::TraceBuffer;
 use crate::ids::{ChunkId, LossReasons};
@@ -112,13 +112,18 @@ impl TraceBuffer {
             self.arrive_at_front(sequence);
             let record = *self.records.get(front);
             if record.unread_bytes != 0 {
-                is_lost |= if self.sink.is_some() || record.has(bit::STARTED) {
+                let is_in_fragments = record.has(bit::STARTED) && !record.has(bit::FIRST_TAKEN);
+                is_lost |= if self.sink.is_some() || is_in_fragments {
                     self.evict_by_fragment(sequence)
                 } else {
-                    self.evict_untouched(sequence, front, &record)
+                    self.evict_whole(sequence, front, &record)
                 };
             }
-            let visible_bytes = (!record.has(bit::STARTED)).then_some(record.unread_bytes);
+            let visible_bytes = match () {
+                () if !record.has(bit::STARTED) => Some(record.unread_bytes),
+                () if record.has(bit::FIRST_TAKEN) => Some(record.unread_bytes + record.first_bytes),
+                () => None,
+            };
             self.erase_front(sequence, keeps_header || front != target, visible_bytes);
             if front == target {
                 break;
@@ -132,23 +137,24 @@ impl TraceBuffer {
         }
     }
 
-    /// Evicts the fragments of the front record, of which none was consumed. Returns whether packets are lost.
+    /// Evicts the fragments of the front record, of which none was consumed, or just a first one that continued a packet. Returns whether
+    /// packets are lost.
     #[inline]
-    fn evict_untouched(&mut self, sequence: u32, front: Slot, record: &Record) -> bool {
+    fn evict_whole(&mut self, sequence: u32, front: Slot, record: &Record) -> bool {
         let mut is_lost = record.has(bit::DELIVERABLE);
         if record.has(bit::FIRST_CONTINUES | bit::LAST_CONTINUES) {
             is_lost |= self.evict_open_ends(sequence, record);
         }
         let record = self.records.get_mut(front);
         record.unread_bytes = 0;
-        record.bits |= bit::STARTED;
+        record.bits = record.bits & !bit::FIRST_TAKEN | bit::STARTED;
         self.note_drained(front, Mode::Evict);
         is_lost
     }
 
     /// The fragments that belong to packets of several chunks. Returns whether a whole packet is lost.
     fn evict_open_ends(&mut self, sequence: u32, record: &Record) -> bool {
-        let continues = record.has(bit::FIRST_CONTINUES);
+        let continues = record.has(bit::FIRST_CONTINUES) && !record.has(bit::STARTED);
         if continues {
             self.sequences.get_mut(sequence).add_loss(LossReasons::ORPHAN_CONTINUATION);
         }
@@ -181,16 +187,18 @@ impl TraceBuffer {
     /// Goes through the unread fragments of the front record. Returns whether packets are lost that no sink has absorbed.
     fn evict_by_fragment(&mut self, sequence: u32) -> bool {
         let mut is_lost = false;
-        let mut at = self.open_front(sequence);
-        while let Some(packet) = self.next_of_front(sequence, &mut at, Mode::Evict) {
+        // No read pass stands anywhere while something is written.
+        self.open_front(sequence);
+        while self.next_of_front(sequence, Mode::Evict) {
+            let Some(packet) = self.reader.found.take() else { continue };
             let Some(sink) = &mut self.sink else {
                 is_lost = true;
                 continue;
             };
-            // SAFETY: the packet's slices lie in the ring and its list in the arena; neither changes before it is dropped.
-            let packet = unsafe { packet.for_lifetime() };
+            // Its slices lie in the ring and its list in the arena; neither changes before it is dropped.
             is_lost |= !sink.handle_overwritten(&packet);
         }
+        self.reader.pause();
         self.arena.reset();
         is_lost
     }
@@ -204,9 +212,25 @@ impl TraceBuffer {
         }
     }
 
+    /// As [`erase_front`](Self::erase_front) for a front that was read to its end and has nothing special.
+    #[inline]
+    pub(crate) fn erase_read(&mut self, sequence: u32, slot: Slot, visible_bytes: u16) {
+        const SPECIAL: u16 = bit::CUT | bit::ABORTED | bit::LIFE_END | bit::DRAINED_BY_EVICTION;
+        let record = *self.records.get(slot);
+        if record.has(SPECIAL) || record.unread_bytes != 0 || visible_bytes == 0 {
+            self.erase_front(sequence, true, Some(visible_bytes));
+            return;
+        }
+        let outer = self.space.outer_bytes(&self.records, slot);
+        self.unlist(record.offset(), outer);
+        self.ledger.read.add(outer);
+        self.sequences.get_mut(sequence).pop_front(&record, visible_bytes);
+        self.records.get_mut(slot).sequence = NONE;
+        self.ring.clear_header(record.offset());
+    }
+
     /// Takes the front record out of its sequence, books it, and turns it into padding. Whether its header says so too depends
     /// on whether anybody will see it; the header is not looked at if the caller knows the number of visible bytes.
-    #[inline]
     pub(crate) fn erase_front(&mut self, sequence: u32, keeps_header: bool, visible_bytes: Option<u16>) {
         let slot = self.sequences.get(sequence).queue.get(0);
         let record = *self.records.get(slot);

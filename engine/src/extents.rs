@@ -137,6 +137,7 @@ impl TraceBuffer {
     /// Evicts everything in the oldest extent and gives it up. None if the shard has none.
     pub(crate) fn evict_oldest_extent(&mut self) -> Option<u32> {
         let index = *self.extents().order.front()?;
+        self.end_read_pass();
         if self.extents().order.len() == 1 {
             self.seal();
         }

@@ -34,10 +34,11 @@
 //! - A sequence that waits (for a patch, for the rest of a scraped chunk) stops no other, and no write.
 //!
 //! How it is built, from the bytes up: `tbchunk` (the ring), `records`, `sizes`, `sequences` (what is kept beside it), `space`
-//! (where the next record goes), `commit`, `recommit`, `patch`, `evict`, `read`, `walk`.
+//! (where the next record goes), `commit`, `recommit`, `patch`, `evict`, `read`, `run`, `walk`, `chain`.
 #![warn(missing_docs)]
 
 mod buffer;
+mod chain;
 mod commit;
 mod config;
 mod dump;
@@ -56,6 +57,7 @@ mod read;
 mod recommit;
 mod records;
 mod remembered;
+mod run;
 mod sequences;
 mod shard;
 mod sink;

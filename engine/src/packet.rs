@@ -37,36 +37,50 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// What a packet consists of before it has a lifetime.
+/// A packet inside of the engine, before a borrow of the buffer bounds its lifetime: it must not be handed out, or kept over a
+/// write, as it is.
+pub(crate) type Unbound = Packet<'static>;
+
+/// Whose a packet is, and what was lost before it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RawPacket {
-    pub(crate) bodies: Bodies,
+pub(crate) struct Origin {
     pub(crate) producer_id: ProducerId,
     pub(crate) writer_id: WriterId,
     pub(crate) identity: ClientIdentity,
     pub(crate) loss: LossReasons,
 }
 
-/// One slice, or a list of them in a [`SliceArena`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Bodies {
-    One(*const [u8]),
-    Many(*const [*const [u8]]),
-}
-
-impl RawPacket {
+impl Unbound {
+    /// A packet in one piece.
+    ///
     /// # Safety
-    /// The slices, and the list of them if there are several, must stay valid and unchanged for `'a`.
-    #[inline]
-    pub(crate) unsafe fn for_lifetime<'a>(self) -> Packet<'a> {
-        let (one, many): (&'a [u8], &'a [&'a [u8]]) = match self.bodies {
-            // SAFETY: the caller says that the slice is valid for 'a.
-            Bodies::One(slice) => (unsafe { &*slice }, &[]),
-            // SAFETY: the caller says that list and slices are valid for 'a; pointer and reference have the same layout.
-            Bodies::Many(list) => (&[], unsafe { &*(list as *const [&'a [u8]]) }),
-        };
-        let RawPacket { producer_id, writer_id, identity, loss, .. } = self;
+    /// The bytes must be readable and stay as they are as long as the buffer is borrowed by who gets the packet.
+    #[inline(always)]
+    pub(crate) unsafe fn whole(body: *const [u8], origin: Origin) -> Unbound {
+        let Origin { producer_id, writer_id, identity, loss } = origin;
+        // SAFETY: the caller's promise.
+        Packet { one: unsafe { &*body }, many: &[], producer_id, writer_id, identity, loss }
+    }
+
+    /// The same packet, taken to pieces and put together.
+    #[inline(always)]
+    pub(crate) fn apart(self) -> Unbound {
+        let Packet { one, many, producer_id, writer_id, identity, loss } = self;
+        let ClientIdentity { uid, pid, machine_id } = identity;
+        let identity = ClientIdentity { uid, pid, machine_id };
         Packet { one, many, producer_id, writer_id, identity, loss }
+    }
+
+    /// A packet in several pieces.
+    ///
+    /// # Safety
+    /// As [`whole`](Self::whole), for the list and for what it names.
+    #[inline]
+    pub(crate) unsafe fn pieces(list: *const [*const [u8]], origin: Origin) -> Unbound {
+        let Origin { producer_id, writer_id, identity, loss } = origin;
+        // SAFETY: the caller's promise; pointer and reference have the same layout.
+        let many = unsafe { &*(list as *const [&'static [u8]]) };
+        Packet { one: &[], many, producer_id, writer_id, identity, loss }
     }
 }
 

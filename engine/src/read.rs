@@ -12,9 +12,9 @@
 
 use crate::buffer::TraceBuffer;
 use crate::ids::{ClientIdentity, LossReasons, ProducerId, WriterId};
-use crate::packet::{Bodies, Packet, RawPacket};
-use crate::records::{NONE, Slot};
-use crate::sizes;
+use crate::packet::{Origin, Packet, Unbound};
+use crate::records::{NONE, Slot, bit};
+use crate::run::Run;
 use crate::walk::At;
 
 /// Who consumes: a reader, or a writer that needs the space.
@@ -33,18 +33,22 @@ pub(crate) enum Reassembly {
 }
 
 /// Where a read pass is.
-#[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader {
     /// The record of the outer walk; [`NONE`] when there is no more, or no pass.
     slot: Slot,
     /// The sequence that is being read up to that record; [`NONE`] between two.
-    sequence: u32,
+    pub(crate) sequence: u32,
     /// The place in the front of the sequence; nowhere between two.
-    at: At,
-    /// Whose packets these are.
-    producer_id: ProducerId,
-    writer_id: WriterId,
-    identity: ClientIdentity,
+    pub(crate) at: At,
+    /// What comes next from there.
+    pub(crate) run: Run,
+    /// A packet on its way to who asked for one.
+    ///
+    /// Packets out of a run, which are in registers, and packets that calls return would meet in memory, where they would be written
+    /// in pieces and read back in larger ones, which processors wait for. So calls leave their packet here, and it is taken in the same pieces.
+    pub(crate) found: Option<Unbound>,
+    /// Whose packets these are, without losses.
+    pub(crate) origin: Origin,
     /// In a shard: the record of the outer walk, which stands before `slot` in the order of tickets; and its ticket.
     target: (Slot, u64),
 }
@@ -55,9 +59,14 @@ impl Default for Reader {
             slot: NONE,
             sequence: NONE,
             at: At::NOWHERE,
-            producer_id: ProducerId(0),
-            writer_id: WriterId(0),
-            identity: ClientIdentity::default(),
+            run: Run::default(),
+            found: None,
+            origin: Origin {
+                producer_id: ProducerId(0),
+                writer_id: WriterId(0),
+                identity: ClientIdentity::default(),
+                loss: LossReasons::NONE,
+            },
             target: (NONE, 0),
         }
     }
@@ -97,6 +106,7 @@ impl TraceBuffer {
     /// To be called before anything is written: a read pass ends, or, in a shard, looks again where it is.
     #[inline]
     pub(crate) fn end_read_pass(&mut self) {
+        self.settle();
         if self.tickets.is_some() {
             self.reader.pause();
         } else {
@@ -106,6 +116,7 @@ impl TraceBuffer {
 
     /// Starts a read pass at the oldest data. Sequences that stalled are tried again.
     pub fn begin_read(&mut self) {
+        self.settle();
         self.generation = self.generation.checked_add(1).unwrap_or(1);
         self.arena.reset();
         self.reader = Reader { slot: self.records.front().unwrap_or(NONE), ..Reader::default() };
@@ -117,10 +128,14 @@ impl TraceBuffer {
     /// packet that goes on in later chunks comes at the place of its first.
     #[inline]
     pub fn read_next(&mut self) -> Option<Packet<'_>> {
-        self.arena.reset();
-        let packet = self.read_raw()?;
-        // SAFETY: ring and arena do not change while the buffer is borrowed by the packet.
-        Some(unsafe { packet.for_lifetime() })
+        match self.next_of_run() {
+            None => {
+                self.arena.reset();
+                self.look_on();
+                self.found()
+            }
+            packet => packet,
+        }
     }
 
     /// Starts a read pass whose packets may be held together.
@@ -132,115 +147,141 @@ impl TraceBuffer {
     /// As [`read_next`](Self::read_next), of records with tickets below `cut`; with the ticket of the record at whose turn the packet comes.
     #[inline]
     pub(crate) fn read_next_below(&mut self, cut: u64) -> Option<(u64, Packet<'_>)> {
-        self.arena.reset();
-        let packet = match self.next_plain() {
-            None => self.read_on_below(cut)?,
+        let packet = match self.next_of_run() {
+            None => {
+                self.arena.reset();
+                self.look_on_below(cut);
+                self.found()?
+            }
             Some(packet) => packet,
         };
-        // SAFETY: ring and arena do not change while the buffer is borrowed by the packet.
-        Some((self.reader.target.1, unsafe { packet.for_lifetime() }))
+        Some((self.reader.target.1, packet))
     }
 
+    /// The next packet of the run at hand.
+    #[inline(always)]
+    fn next_of_run(&mut self) -> Option<Unbound> {
+        let body = self.reader.run.take()?;
+        // SAFETY: a run's bodies lie in the ring, of which reads write headers only.
+        Some(unsafe { Unbound::whole(body, self.reader.origin) })
+    }
+
+    /// The packet that was just looked for.
+    #[inline(always)]
+    fn found(&mut self) -> Option<Unbound> {
+        self.reader.found.take().map(Unbound::apart)
+    }
+
+    /// Looks for the next packet of records with tickets below `cut`.
     #[inline(never)]
-    fn read_on_below(&mut self, cut: u64) -> Option<RawPacket> {
+    fn look_on_below(&mut self, cut: u64) {
+        if self.last_of_run() {
+            return;
+        }
         while self.reader.slot != NONE {
             if self.reader.sequence == NONE {
-                let next = self.next_to_read(self.reader.slot, cut)?;
+                let Some(next) = self.next_to_read(self.reader.slot, cut) else { return };
                 if !next.is_late {
                     self.reader.slot = next.slot;
                 }
                 self.reader.target = (next.slot, next.ticket);
                 self.stand_at(next.slot);
+                if self.first_of_run() {
+                    return;
+                }
             }
-            if let Some(packet) = self.step(self.reader.target.0) {
-                return Some(packet);
+            if self.step(self.reader.target.0) {
+                return;
             }
         }
-        None
     }
 
     /// Stands at the front of the sequence of a record.
     #[inline]
     fn stand_at(&mut self, slot: Slot) {
         let sequence = self.records.get(slot).sequence;
-        self.reader.sequence = sequence;
         self.arrive_at_front(sequence);
-        self.reader.at = self.open_front(sequence);
+        self.open_front(sequence);
         if let Some(offset) = self.records.offset_ahead(slot, PREFETCH_RECORDS) {
             self.ring.prefetch_header(offset);
         }
     }
 
-    /// The next packet of the sequence at hand up to `target`; none when it has been reached, and then the reader stands between two
-    /// sequences.
+    /// Begins a run where the reader has just come to stand, and finds its first packet. False if there is no run.
     #[inline]
-    fn step(&mut self, target: Slot) -> Option<RawPacket> {
-        let sequence = self.reader.sequence;
-        let mut at = self.reader.at;
-        let packet = self.walk_sequence(sequence, target, &mut at);
-        self.reader.at = at;
-        let Some(mut packet) = packet else {
-            self.sequences.release(sequence);
-            self.reader.pause();
-            return None;
+    fn first_of_run(&mut self) -> bool {
+        let listed = self.sequences.get(self.reader.sequence);
+        if listed.pending_loss != 0 || listed.stalled_in == self.generation {
+            return false;
+        }
+        self.start_run();
+        let Some(body) = self.reader.run.take() else {
+            self.settle();
+            return false;
         };
-        let pending = &mut self.sequences.get_mut(sequence).pending_loss;
-        packet.loss = LossReasons(std::mem::take(pending).into());
-        let RawPacket { producer_id, writer_id, identity, .. } = packet;
-        self.reader = Reader { producer_id, writer_id, identity, ..self.reader };
-        Some(packet)
+        // SAFETY: as in `next_of_run`.
+        self.reader.found = Some(unsafe { Unbound::whole(body, self.reader.origin) });
+        true
     }
 
+    /// Ends a run, and finds the record's last fragment if it is a packet as those of the run were.
     #[inline]
-    fn read_raw(&mut self) -> Option<RawPacket> {
-        match self.next_plain() {
-            None => self.read_on(),
-            packet => packet,
-        }
-    }
-
-    /// The next fragment, if it is a packet by itself, not empty, of an ordinary size, and its size is kept: nearly every one.
-    #[inline]
-    fn next_plain(&mut self) -> Option<RawPacket> {
+    fn last_of_run(&mut self) -> bool {
+        let size = self.reader.run.last_size();
+        self.settle();
         let at = &mut self.reader.at;
-        let extent = sizes::first_narrow(self.records.block_sizes(at.slot, at.sizes_at))?;
-        let total = extent.total_bytes as usize;
-        let left_bytes = at.left_bytes.checked_sub(total)?;
-        if at.continues || extent.header_bytes == extent.total_bytes || (at.goes_on && left_bytes == 0) {
-            return None;
+        let Some(extent) = size else { return false };
+        if at.goes_on {
+            return false;
         }
-        let start = at.offset + extent.header_bytes as usize;
-        let body =
-            std::ptr::slice_from_raw_parts(self.ring.pointer(start), total - extent.header_bytes as usize);
-        at.left_bytes = left_bytes;
-        at.offset += total;
-        at.sizes_at += 1;
+        let body = self.ring.pointer(at.offset + extent.header_bytes as usize);
+        let body = std::ptr::slice_from_raw_parts(body, (extent.total_bytes - extent.header_bytes) as usize);
         let slot = at.slot;
-        self.set_unread(slot, left_bytes as u16, Mode::Read);
-        let pending = &mut self.sequences.get_mut(self.reader.sequence).pending_loss;
-        let loss = LossReasons(std::mem::take(pending).into());
-        let Reader { producer_id, writer_id, identity, .. } = self.reader;
-        Some(RawPacket { bodies: Bodies::One(body), producer_id, writer_id, identity, loss })
+        at.left_bytes = 0;
+        self.set_unread(slot, 0, bit::STARTED, Mode::Read);
+        // SAFETY: as in `next_of_run`.
+        self.reader.found = Some(unsafe { Unbound::whole(body, self.reader.origin) });
+        true
     }
 
-    /// The next packet, whatever it takes.
+    /// Looks for the next packet of the sequence at hand up to `target`; false when it has been reached, and then the reader stands
+    /// between two sequences.
+    #[inline]
+    fn step(&mut self, target: Slot) -> bool {
+        let sequence = self.reader.sequence;
+        if self.walk_sequence(sequence, target) {
+            self.sequences.get_mut(sequence).pending_loss = 0;
+            self.start_run();
+            return true;
+        }
+        self.sequences.release(sequence);
+        self.reader.pause();
+        false
+    }
+
+    /// Looks for the next packet, whatever it takes.
     #[inline(never)]
-    fn read_on(&mut self) -> Option<RawPacket> {
+    fn look_on(&mut self) {
+        if self.last_of_run() {
+            return;
+        }
         loop {
             let slot = self.reader.slot;
             if slot == NONE {
-                return None;
+                return;
             }
             if self.reader.sequence == NONE {
-                let record = *self.records.get(slot);
-                if record.is_padding() {
+                if self.records.get(slot).is_padding() {
                     self.reader.slot = self.records.next(slot).unwrap_or(NONE);
                     continue;
                 }
                 self.stand_at(slot);
+                if self.first_of_run() {
+                    return;
+                }
             }
-            if let Some(packet) = self.step(slot) {
-                return Some(packet);
+            if self.step(slot) {
+                return;
             }
             self.reader.slot = self.records.next(slot).unwrap_or(NONE);
         }
@@ -263,9 +304,13 @@ impl<'a> Iterator for ReadPass<'a> {
     type Item = Packet<'a>;
 
     fn next(&mut self) -> Option<Packet<'a>> {
-        let packet = self.buffer.read_raw()?;
-        // SAFETY: the buffer is borrowed for 'a by this pass, whose methods write headers and sequences only and keep all
-        // lists in the arena.
-        Some(unsafe { packet.for_lifetime() })
+        // The buffer is borrowed for 'a by this pass, whose methods write headers and sequences only and keep all lists in the arena.
+        match self.buffer.next_of_run() {
+            None => {
+                self.buffer.look_on();
+                self.buffer.found()
+            }
+            packet => packet,
+        }
     }
 }

@@ -62,6 +62,9 @@ impl TraceBuffer {
             | bit::FIRST_EMPTY
             | bit::LAST_EMPTY);
         record.bits |= chunk.bits() & !bit::INCOMPLETE;
+        if consumed != 0 {
+            record.bits &= !bit::FIRST_TAKEN;
+        }
         if consumed != 0 && !ends_a_fragment(chunk, spans, consumed) {
             record.bits |= bit::UNALIGNED;
         }

@@ -33,7 +33,8 @@ pub(crate) mod bit {
     pub(crate) const KNOWN_FLAGS: u16 = 7;
     /// Scraped and not committed in full yet.
     pub(crate) const INCOMPLETE: u16 = 1 << 3;
-    /// Some fragment that is a packet by itself is not empty. Exact while nothing of the record was consumed.
+    /// Some fragment that is a packet by itself is not empty. Exact while nothing of the record was consumed, or just a first
+    /// fragment that continued a packet.
     pub(crate) const DELIVERABLE: u16 = 1 << 4;
     /// Ids missing before this record have been reported.
     pub(crate) const GAP_ACCOUNTED: u16 = 1 << 5;
@@ -45,8 +46,10 @@ pub(crate) mod bit {
     pub(crate) const COUNTED_READ: u16 = 1 << 8;
     /// An eviction took the last byte.
     pub(crate) const DRAINED_BY_EVICTION: u16 = 1 << 9;
-    /// The first fragment has no body.
+    /// The first fragment has no body, of a record of which nothing was consumed.
     pub(crate) const FIRST_EMPTY: u16 = 1 << 10;
+    /// Of a record of which something was consumed: just the first fragment, which continued a packet.
+    pub(crate) const FIRST_TAKEN: u16 = FIRST_EMPTY;
     /// The last fragment has no body.
     pub(crate) const LAST_EMPTY: u16 = 1 << 11;
     /// The last record of a life of its writer that has ended.
@@ -180,6 +183,19 @@ impl Records {
     pub(crate) fn next(&self, slot: Slot) -> Option<Slot> {
         let next = self.step(slot);
         (next != self.end).then_some(next)
+    }
+
+    /// Offsets of a listed record and of the next one; none after the newest.
+    #[inline]
+    pub(crate) fn extent(&self, slot: Slot) -> (usize, Option<usize>) {
+        let records = &self.blocks[(slot >> BLOCK_BITS) as usize].records;
+        let index = slot as usize % BLOCK_RECORDS;
+        let offset = records[index].offset();
+        match records.get(index + 1) {
+            Some(next) if slot + 1 != self.end => (offset, Some(next.offset())),
+            Some(_) => (offset, None),
+            None => (offset, self.next(slot).map(|next| self.get(next).offset())),
+        }
     }
 
     #[inline]

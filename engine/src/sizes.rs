@@ -26,17 +26,14 @@ impl Extent {
     /// Entries that its size takes in a list.
     #[inline]
     pub(crate) fn entries(self) -> usize {
-        if self.total_bytes as usize <= MAX_NARROW { 1 } else { 2 }
+        entries(self.total_bytes as usize)
     }
 }
 
-/// The first fragment of a list, if it takes one entry.
+/// Entries that the size of a fragment takes in a list.
 #[inline]
-pub(crate) fn first_narrow(sizes: &[u16]) -> Option<Extent> {
-    let first = *sizes.first()?;
-    let extent =
-        Extent { header_bytes: u32::from(first >> 12), total_bytes: u32::from(first) & MAX_NARROW as u32 };
-    (first < WIDE).then_some(extent)
+pub(crate) fn entries(total_bytes: usize) -> usize {
+    if total_bytes <= MAX_NARROW { 1 } else { 2 }
 }
 
 /// Whether the sizes of this many fragments may be kept.

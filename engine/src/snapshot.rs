@@ -39,10 +39,15 @@ impl TraceBuffer {
         stats.chunks_read = 0;
         stats.readaheads_succeeded = 0;
         stats.readaheads_failed = 0;
+        let mut records = self.records.clone();
+        if self.reader.at.slot != NONE {
+            let slot = self.reader.at.slot;
+            *records.get_mut(slot) = self.reader.run.settled(slot, records.get(slot), &self.reader.at);
+        }
         TraceBuffer {
             ring: RingMemory::new(region),
             space: self.space.clone(),
-            records: self.records.clone(),
+            records,
             sequences: self.sequences.clone(),
             identities: self.identities.clone(),
             histograms: self.histograms.clone(),

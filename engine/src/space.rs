@@ -105,12 +105,10 @@ impl Space {
     /// The outer size of a record: it ends where the next one begins, or at a seam.
     #[inline]
     pub(crate) fn outer_bytes(&self, records: &Records, slot: Slot) -> usize {
-        let offset = records.get(slot).offset();
-        match records.next(slot).map(|next| records.get(next).offset()) {
-            Some(next) if next > offset && next <= self.seam(offset) => next - offset,
-            None if self.cursor > offset && self.cursor <= self.seam(offset) => self.cursor - offset,
-            _ => self.seam(offset) - offset,
-        }
+        let (offset, next) = records.extent(slot);
+        let end = next.unwrap_or(self.cursor);
+        let seam = self.seam(offset);
+        if end > offset && end <= seam { end - offset } else { seam - offset }
     }
 
     /// The offset of the oldest record, when it is the next to be overwritten. None while nothing lies at the cursor.

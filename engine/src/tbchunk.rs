@@ -138,6 +138,13 @@ impl RingMemory {
         unsafe { self.region.base().add(offset + 12).cast::<u16>().write_unaligned(unread_bytes.to_le()) }
     }
 
+    /// Where [`set_unread`](Self::set_unread) writes.
+    #[inline]
+    pub(crate) fn unread_pointer(&self, offset: usize) -> *mut u16 {
+        assert!(offset + HEADER_BYTES <= self.size_bytes() && offset.is_multiple_of(HEADER_BYTES));
+        self.region.base().wrapping_add(offset + 12).cast()
+    }
+
     /// Says of the record at an offset that nothing is left of it. What it reserved and showed stays readable; nothing is read, so that this
     /// does not wait for memory.
     #[inline]
@@ -161,11 +168,19 @@ impl RingMemory {
     /// Asks for the lines of the next record, which will be as long as the one before, or so: they arrive while its chunk is sized.
     #[inline]
     pub(crate) fn prefetch_ahead(&self, offset: usize, len: usize) {
+        const LINE: usize = 64;
         let end = (offset + len).min(self.size_bytes());
         let mut at = offset;
+        while at + 8 * LINE <= end {
+            let lines = self.pointer(at);
+            for line in 0..8 {
+                crate::prefetch::for_write(lines.wrapping_add(line * LINE));
+            }
+            at += 8 * LINE;
+        }
         while at < end {
             crate::prefetch::for_write(self.pointer(at));
-            at += 64;
+            at += LINE;
         }
     }
 
@@ -189,6 +204,6 @@ impl RingMemory {
     pub(crate) fn write(&mut self, offset: usize, bytes: &[u8]) {
         assert!(offset <= self.size_bytes() && bytes.len() <= self.size_bytes() - offset);
         // SAFETY: the assertion keeps the target inside the region; `bytes` cannot overlap it, as `&mut self` is exclusive.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.region.base().add(offset), bytes.len()) }
+        unsafe { watershed_simd::copy::copy_raw(bytes.as_ptr(), self.region.base().add(offset), bytes.len()) }
     }
 }

@@ -1,0 +1,242 @@
+//! Packets over several chunks: looked for, put together, consumed.
+//!
+//! ```text
+//!   front                 next                  next
+//!   | ... | whole | begin | continue ---------- | end | whole | ...
+//!                   ^ the reader stands here      ^ first fragments: of these the records know the size
+//! ```
+
+use crate::buffer::TraceBuffer;
+use crate::ids::{ChunkId, LossReasons};
+use crate::read::{Mode, Reassembly};
+use crate::records::{Slot, bit};
+use crate::sizes::{self, Extent, Token};
+use crate::tbchunk::HEADER_BYTES;
+use crate::walk::Next;
+
+/// Parts that a packet over several chunks may have to be read the short way.
+const MOST_ORDINARY: usize = 16;
+
+/// What became of a packet that goes on in later records.
+pub(crate) enum Long {
+    Found,
+    /// Empty or lost.
+    Gone,
+    Stalled,
+}
+
+/// Of a record that the look-ahead comes to: its first unread fragment.
+enum First {
+    Continue,
+    End,
+    /// Whole or begin.
+    Other,
+    Nothing {
+        is_damaged: bool,
+    },
+}
+
+impl TraceBuffer {
+    /// A packet that goes on in later records: puts it together, or gives it up, or waits.
+    #[inline(never)]
+    pub(crate) fn take_long(&mut self, sequence: u32, begin: Extent, mode: Mode) -> Long {
+        if mode == Mode::Read && self.take_ordinary(sequence, begin) {
+            return Long::Found;
+        }
+        let outcome = self.look_ahead(sequence);
+        if outcome == Reassembly::Success {
+            self.stats.readaheads_succeeded += 1;
+        } else {
+            self.stats.readaheads_failed += 1;
+        }
+        let is_old = self.sequences.get(sequence).is_front_of_an_old_life();
+        match outcome {
+            Reassembly::Success => return self.take_whole_chain(sequence, begin, mode),
+            Reassembly::NotEnoughData if mode == Mode::Read && !is_old => {
+                self.sequences.get_mut(sequence).stalled_in = self.generation;
+                return Long::Stalled;
+            }
+            _ => {}
+        }
+        let reasons = match outcome {
+            Reassembly::Loss(reasons) => reasons,
+            _ if mode == Mode::Evict => LossReasons::OVERWRITE,
+            // Its writer has ended: the rest will not come.
+            _ => LossReasons::REASSEMBLY_BROKEN_CHAIN,
+        };
+        self.sequences.get_mut(sequence).add_loss(reasons);
+        self.consume(begin, mode);
+        self.consume_chain(mode);
+        Long::Gone
+    }
+
+    /// Reads a packet of which each part is there, in records that nothing else is the matter with: nearly every one. False, and
+    /// nothing done, if it is another kind of packet.
+    #[inline]
+    fn take_ordinary(&mut self, sequence: u32, begin: Extent) -> bool {
+        const SPECIAL: u16 =
+            bit::STARTED | bit::NEEDS_PATCHING | bit::INCOMPLETE | bit::LIFE_END | bit::FIRST_EMPTY;
+        let queue = &self.sequences.get(sequence).queue;
+        let front = self.records.get(self.reader.at.slot);
+        if front.has(bit::NEEDS_PATCHING | bit::LIFE_END) || begin.header_bytes == begin.total_bytes {
+            return false;
+        }
+        let mut bodies = [self.body(&self.reader.at, begin); MOST_ORDINARY];
+        let mut id = ChunkId(front.chunk_id);
+        let mut parts = 1;
+        loop {
+            if parts == queue.len().min(MOST_ORDINARY) {
+                return false;
+            }
+            let slot = queue.get(parts);
+            let record = self.records.get(slot);
+            id = id.successor();
+            if record.chunk_id != id.0
+                || record.has(SPECIAL)
+                || !record.has(bit::FIRST_CONTINUES)
+                || record.unread_bytes == 0
+            {
+                return false;
+            }
+            bodies[parts] = self.first_body(slot);
+            parts += 1;
+            if record.first_bytes != record.unread_bytes || !record.has(bit::LAST_CONTINUES) {
+                break;
+            }
+        }
+        self.stats.readaheads_succeeded += 1;
+        self.consume(begin, Mode::Read);
+        for part in 1..parts {
+            let slot = self.sequences.get(sequence).queue.get(part);
+            self.consume_first(slot, Mode::Read);
+        }
+        self.find_pieces(sequence, &bodies[..parts]);
+        true
+    }
+
+    fn take_whole_chain(&mut self, sequence: u32, begin: Extent, mode: Mode) -> Long {
+        let mut bodies = std::mem::take(&mut self.scratch.bodies);
+        bodies.clear();
+        bodies.push(self.body(&self.reader.at, begin));
+        for &slot in &self.scratch.chain {
+            bodies.push(self.first_body(slot));
+        }
+        bodies.retain(|body| !body.is_empty());
+        self.consume(begin, mode);
+        self.consume_chain(mode);
+        let outcome = match bodies.as_slice() {
+            [] => Long::Gone,
+            [one] => {
+                self.find_whole(sequence, *one);
+                Long::Found
+            }
+            many => {
+                self.find_pieces(sequence, many);
+                Long::Found
+            }
+        };
+        self.scratch.bodies = bodies;
+        outcome
+    }
+
+    /// The body of the first fragment of a record of which nothing was consumed.
+    #[inline]
+    fn first_body(&self, slot: Slot) -> *const [u8] {
+        let record = self.records.get(slot);
+        let payload = record.offset() + HEADER_BYTES;
+        let total = usize::from(record.first_bytes);
+        let header = match sizes::split_first(self.records.sizes(slot)) {
+            Some((extent, _)) => extent.header_bytes as usize,
+            None => match sizes::token(self.ring.bytes(payload, total)) {
+                Token::Fragment(extent) => extent.header_bytes as usize,
+                _ => total,
+            },
+        };
+        std::ptr::slice_from_raw_parts(self.ring.pointer(payload + header), total - header)
+    }
+
+    /// Consumes the first fragment of a record, which continues a packet.
+    #[inline]
+    fn consume_first(&mut self, slot: Slot, mode: Mode) {
+        let record = self.records.get(slot);
+        let unread_bytes = record.unread_bytes - record.first_bytes;
+        self.set_unread(slot, unread_bytes, bit::STARTED | bit::FIRST_TAKEN, mode);
+    }
+
+    /// Consumes the first fragments of the records that the look-ahead has found.
+    pub(crate) fn consume_chain(&mut self, mode: Mode) {
+        let chain = std::mem::take(&mut self.scratch.chain);
+        for &slot in &chain {
+            self.consume_first(slot, mode);
+        }
+        self.scratch.chain = chain;
+    }
+
+    /// Looks for the rest of the packet that begins at the end of the front record. Nothing is consumed; the records that hold parts of
+    /// it are left in `scratch.chain`, whatever the outcome.
+    pub(crate) fn look_ahead(&mut self, sequence: u32) -> Reassembly {
+        self.scratch.chain.clear();
+        let queue = &self.sequences.get(sequence).queue;
+        let front = self.records.get(queue.get(0));
+        if front.has(bit::NEEDS_PATCHING) || front.has(bit::LIFE_END) {
+            return Reassembly::NotEnoughData;
+        }
+        let mut id = ChunkId(front.chunk_id);
+        for index in 1..queue.len() {
+            let slot = queue.get(index);
+            let record = self.records.get(slot);
+            let first = self.first_unread(slot);
+            if record.has(bit::NEEDS_PATCHING) && !matches!(first, First::End) {
+                return Reassembly::NotEnoughData;
+            }
+            id = id.successor();
+            if record.chunk_id != id.0 {
+                return Reassembly::Loss(LossReasons::REASSEMBLY_GAP);
+            }
+            match first {
+                First::Continue => self.scratch.chain.push(slot),
+                First::End => {
+                    self.scratch.chain.push(slot);
+                    return Reassembly::Success;
+                }
+                First::Other => return Reassembly::Loss(LossReasons::REASSEMBLY_BROKEN_CHAIN),
+                First::Nothing { is_damaged } if is_damaged || record.has(bit::CUT) => {
+                    return Reassembly::Loss(LossReasons::CHUNK_CORRUPTED);
+                }
+                First::Nothing { .. } if record.has(bit::INCOMPLETE) => return Reassembly::NotEnoughData,
+                First::Nothing { .. } => {}
+            }
+            if record.has(bit::LIFE_END) {
+                return Reassembly::NotEnoughData;
+            }
+        }
+        Reassembly::NotEnoughData
+    }
+
+    #[inline]
+    fn first_unread(&self, slot: Slot) -> First {
+        let record = self.records.get(slot);
+        if record.unread_bytes == 0 {
+            return First::Nothing { is_damaged: false };
+        }
+        if record.has(bit::UNALIGNED) {
+            return self.first_unaligned(slot);
+        }
+        if record.has(bit::STARTED) || !record.has(bit::FIRST_CONTINUES) {
+            return First::Other;
+        }
+        let is_one = record.first_bytes == record.unread_bytes;
+        if is_one && record.has(bit::LAST_CONTINUES) { First::Continue } else { First::End }
+    }
+
+    /// The bytes of a hostile recommit: what is at the place where reading stopped?
+    #[cold]
+    fn first_unaligned(&self, slot: Slot) -> First {
+        let (at, is_inside) = self.place_in(slot);
+        let at = if is_inside { self.skip_consumed(at) } else { at };
+        match self.next_fragment(&at) {
+            Next::Fragment(..) => First::Other,
+            Next::Nothing { is_damaged } => First::Nothing { is_damaged },
+        }
+    }
+}
