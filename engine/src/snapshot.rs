@@ -27,8 +27,10 @@ impl TraceBuffer {
         };
         let region =
             Region::map(size_bytes, pages).map_err(|source| CreateError::NoMemory { size_bytes, source })?;
-        let mut copy = self.copy_read_only(Arc::new(region));
-        copy.ring.write(0, self.ring.bytes(0, self.space.used_bytes()));
+        let region = Arc::new(region);
+        let mut copy = self.copy_read_only(Arc::clone(&region));
+        let bytes = self.ring.bytes(0, self.space.used_bytes());
+        region.touch_behind(bytes.len(), || copy.ring.write(0, bytes));
         Ok(copy)
     }
 

@@ -18,7 +18,7 @@ pub struct Suite {
     pub about: &'static str,
     /// Whether the whole suite stays on one processor. Suites that measure threads pin their own.
     pub pinned: bool,
-    /// In the order in which they are run and printed; names are unique in the suite.
+    /// In the order in which they are run and printed, those that are not pinned first; names are unique in the suite.
     pub workloads: fn() -> Vec<Workload>,
 }
 
@@ -31,6 +31,8 @@ pub struct Workload {
     pub name: String,
     /// What measures it.
     pub run: Box<Run>,
+    /// Whether it runs before its suite is pinned: what it measures uses more than one processor.
+    pub unpinned: bool,
 }
 
 impl Workload {
@@ -39,7 +41,13 @@ impl Workload {
         name: impl Into<String>,
         run: impl Fn(&Options) -> Result<Measurement, WrongAnswer> + 'static,
     ) -> Self {
-        Self { name: name.into(), run: Box::new(run) }
+        Self { name: name.into(), run: Box::new(run), unpinned: false }
+    }
+
+    /// The same on all processors.
+    #[must_use]
+    pub fn on_all_processors(self) -> Self {
+        Self { unpinned: true, ..self }
     }
 }
 
@@ -60,15 +68,19 @@ pub fn run(
 ) -> Result<Report, WrongAnswer> {
     // Asked before pinning, after which only one core is left.
     let machine = Machine::here();
-    if suite.pinned {
-        pin_to_last_core();
-    }
+    let mut workloads = (suite.workloads)();
+    workloads.retain(|workload| workload.name.contains(filter));
+    // Pinning cannot be undone: first those that it would change.
+    workloads.sort_by_key(|workload| !workload.unpinned);
     let mut results = Vec::new();
-    for workload in (suite.workloads)() {
-        if workload.name.contains(filter) {
-            progress(&workload.name);
-            results.push((workload.run)(options).map_err(|answer| format!("{}: {answer}", workload.name))?);
+    let mut is_pinned = false;
+    for workload in workloads {
+        if suite.pinned && !workload.unpinned && !is_pinned {
+            pin_to_last_core();
+            is_pinned = true;
         }
+        progress(&workload.name);
+        results.push((workload.run)(options).map_err(|answer| format!("{}: {answer}", workload.name))?);
     }
     Ok(Report { suite: suite.name.into(), machine, results })
 }

@@ -42,8 +42,9 @@ pub(super) fn first_commit(options: &Options) -> Result<Measurement, WrongAnswer
     Ok(Measurement::microseconds("first_commit_64mb", &series))
 }
 
-/// A clone of a full 64 MiB buffer, its own mapping included, against a copy between two regions that are there.
-pub(super) fn clone(options: &Options) -> Result<Measurement, WrongAnswer> {
+/// A clone of a full 64 MiB buffer, its own mapping included, against a copy between two regions that are there. Where the process may
+/// use several processors, a second thread clears the clone's pages.
+pub(super) fn clone(name: &str, options: &Options) -> Result<Measurement, WrongAnswer> {
     let ring_bytes = options.size(64 << 20, 1 << 20);
     let chunks = templates::mixed(100);
     let mut full = buffer(ring_bytes)?;
@@ -76,7 +77,7 @@ pub(super) fn clone(options: &Options) -> Result<Measurement, WrongAnswer> {
         Ok(lap)
     };
     let [ours, plain] = interleave(options, [Box::new(clone_lap), Box::new(plain_lap)])?;
-    Ok(Measurement::microseconds("clone_64mb", &ours)
+    Ok(Measurement::microseconds(name, &ours)
         .with("ratio_to_memcpy", ours.speedup_over(&plain))
         .with("memcpy_us", plain.median() / 1e3))
 }
