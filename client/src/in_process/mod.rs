@@ -10,7 +10,7 @@
 //!   Session::stop, wait <---------------------------------   Sink (file)
 //! ```
 //!
-//! Both threads sleep while nothing is due. The producer talks to the service through the same seam as across processes
+//! Both threads sleep while nothing is due. At the end of a session a third one writes what the service's has read. The producer talks to the service through the same seam as across processes
 //! ([`crate::Endpoint`], [`crate::producer::Command`]), so a data source that runs here runs behind a socket as well.
 //!
 //! ```no_run
@@ -34,6 +34,7 @@
 
 mod endpoint;
 mod machine;
+mod pipeline;
 mod session;
 mod shell;
 mod sink;

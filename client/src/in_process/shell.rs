@@ -17,6 +17,7 @@ use watershed_wire::protos::TraceStats;
 use super::Event;
 use super::endpoint::Call;
 use super::machine::{identity, read_clocks};
+use super::pipeline;
 use super::session::{Notices, SessionEnd};
 use super::sink::{self, Sink};
 use crate::producer::{Command, CommandSender};
@@ -351,13 +352,12 @@ impl Shell {
         let Some(live) = self.sessions.get_mut(&consumer_id) else { return };
         let stats = self.service.trace_stats(consumer_id);
         if live.output.is_some() && !live.writes_into_file {
-            let mut progress = ReadProgress::More;
-            while progress == ReadProgress::More && live.write_error.is_none() {
-                self.block.clear();
-                progress = self.service.read_framed(consumer_id, &mut self.block, now);
-                // Kept in `write_error`.
-                let _ = live.write(&self.block);
-            }
+            let read = |block: &mut Vec<u8>| {
+                block.clear();
+                self.service.read_framed(consumer_id, block, now) == ReadProgress::More
+            };
+            // A failure is kept in `write_error`.
+            pipeline::drain(&mut self.block, read, |block| live.write(block).is_ok());
             if live.write_error.is_none() {
                 let _ = live.sync();
             }
