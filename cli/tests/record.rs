@@ -7,10 +7,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use support::{Dir, packets};
+use support::{Dir, packets, wait_until};
 use watershed_wire::protos::sys_stats::CpuTimes;
 use watershed_wire::protos::trace_packet::{Data, OptionalTrustedPacketSequenceId};
 use watershed_wire::protos::{SysStats, TracePacket, VmstatCounters};
+
+/// What may be late on a machine that does other things. Below the 5 s after which the service gives up on a flush or a stop, so that
+/// one that nobody answers shows. How late `record` is on an idle machine is for `record_cost` to say.
+const LATE_MAX: Duration = Duration::from_secs(4);
 
 /// Readings of the machine, in their order.
 fn sys_stats(packets: &[TracePacket]) -> Vec<&SysStats> {
@@ -54,7 +58,7 @@ fn two_seconds_of_this_machine() {
     let run = dir.record(&["-t", "2s", "-o", "t.pftrace"]);
     let took = started.elapsed();
     assert_eq!(run.code, Some(0), "{}", run.stderr);
-    assert!(took > Duration::from_secs(2) && took < Duration::from_millis(2900), "{took:?}");
+    assert!(took > Duration::from_secs(2) && took < Duration::from_secs(2) + LATE_MAX, "{took:?}");
     assert_eq!(run.stdout, "");
     assert_eq!(run.stderr.lines().count(), 1, "the summary, and no progress in a pipe: {}", run.stderr);
     assert!(run.stderr.starts_with("t.pftrace: ") && run.stderr.contains("no data lost"), "{}", run.stderr);
@@ -75,7 +79,7 @@ fn two_seconds_of_this_machine() {
 
     let stats = sys_stats(&packets);
     // Readings that come late on a loaded machine are dropped.
-    assert!((5..=11).contains(&stats.len()), "one each 250 ms, at the start and at the end: {}", stats.len());
+    assert!((3..=11).contains(&stats.len()), "one each 250 ms, at the start and at the end: {}", stats.len());
     let (first, last) = (stats[0], stats[stats.len() - 1]);
     let times_ns: Vec<u64> = packets
         .iter()
@@ -83,7 +87,10 @@ fn two_seconds_of_this_machine() {
         .map(TracePacket::timestamp)
         .collect();
     let span_ms = (times_ns[times_ns.len() - 1] - times_ns[0]) / 1_000_000;
-    assert!((1950..2300).contains(&span_ms), "readings at the start and at the end: {span_ms} ms");
+    assert!(
+        (1900..2000 + LATE_MAX.as_millis() as u64).contains(&span_ms),
+        "readings at the start and at the end: {span_ms} ms"
+    );
     assert!(stats.windows(2).all(|w| w[0].num_forks <= w[1].num_forks));
     let passed_ns = |s: &SysStats| s.cpu_stat.iter().map(all_ns).sum::<u64>();
     let cpus = first.cpu_stat.len() as u64;
@@ -132,7 +139,7 @@ fn bad_arguments() {
         let run = dir.record(args);
         assert_eq!(run.code, Some(2), "{args:?}: {}", run.stderr);
         assert!(run.stderr.contains(expected), "{args:?}: {}", run.stderr);
-        assert!(started.elapsed() < Duration::from_secs(1), "{args:?}: nothing is recorded");
+        assert!(started.elapsed() < LATE_MAX, "{args:?}: nothing is recorded");
         assert_eq!(dir.files(), ["c.pbtxt"], "{args:?}");
     }
 }
@@ -214,10 +221,10 @@ fn a_text_config_from_standard_input() {
     let started = Instant::now();
     let run = dir.record_with_input(&["-c", "-", "-o", "t.pftrace"], TWO_BUFFERS.as_bytes());
     assert_eq!(run.code, Some(0), "{}", run.stderr);
-    assert!(started.elapsed() < Duration::from_millis(1500), "duration_ms is honoured");
+    assert!(started.elapsed() < Duration::from_millis(600) + LATE_MAX, "duration_ms is honoured");
     let packets = packets(&dir.read("t.pftrace"));
     let stats = sys_stats(&packets);
-    assert!((3..=9).contains(&stats.len()), "{}", stats.len());
+    assert!((2..=9).contains(&stats.len()), "{}", stats.len());
     for s in stats {
         assert!(s.num_forks.is_some() && s.cpu_stat.is_empty() && s.meminfo.is_empty());
     }
@@ -253,12 +260,17 @@ fn a_binary_config_from_a_file_and_a_time_that_overrides_it() {
 fn a_config_that_streams_into_the_file() {
     let dir = Dir::new();
     let config = format!("{TWO_BUFFERS} write_into_file: true file_write_period_ms: 100");
-    let mut run = dir.spawn_with_input(&["-c", "-", "-t", "2s", "-o", "t.pftrace"], config.as_bytes());
-    std::thread::sleep(Duration::from_millis(1200));
-    assert!(!dir.read("t.pftrace").is_empty(), "the file grows during the recording");
+    let mut run = dir.spawn_with_input(&["-c", "-", "-t", "1h", "-o", "t.pftrace"], config.as_bytes());
+    let mut size = 0;
+    for _ in 0..3 {
+        wait_until("the file grows during the recording", || dir.size("t.pftrace") > size);
+        size = dir.size("t.pftrace");
+    }
+    assert!(run.is_running());
+    run.signal(Signal::INT);
     let run = run.wait();
-    assert_eq!(run.code, Some(0), "{}", run.stderr);
-    assert!(sys_stats(&packets(&dir.read("t.pftrace"))).len() > 15);
+    assert_eq!(run.code, Some(130), "{}", run.stderr);
+    assert!(sys_stats(&packets(&dir.read("t.pftrace"))).len() >= 2);
 }
 
 #[test]
@@ -294,7 +306,7 @@ fn outputs_that_cannot_be_created() {
         let started = Instant::now();
         let run = dir.record(&["-t", "5s", "-o", out, "--", "touch", "ran"]);
         assert_eq!(run.code, Some(1), "{out}: {}", run.stderr);
-        assert!(started.elapsed() < Duration::from_secs(1), "before the recording starts");
+        assert!(started.elapsed() < LATE_MAX, "before the recording starts");
         assert_eq!(dir.files(), [""; 0], "the command was not run");
     }
 }
@@ -322,11 +334,12 @@ fn the_first_signal_finishes_the_trace() {
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let dir = Dir::new();
         let mut run = dir.spawn(&["-t", "1h", "-o", "t.pftrace"]);
-        std::thread::sleep(Duration::from_millis(700));
+        run.wait_until_it_catches(signal);
+        std::thread::sleep(Duration::from_millis(300));
         run.signal(signal);
         let signalled = Instant::now();
         let run = run.wait();
-        assert!(signalled.elapsed() < Duration::from_millis(500), "{:?}", signalled.elapsed());
+        assert!(signalled.elapsed() < LATE_MAX, "{:?}", signalled.elapsed());
         assert_eq!(run.code, Some(code), "{}", run.stderr);
         assert!(run.stderr.contains("t.pftrace: ") && run.stderr.contains("no data lost"), "{}", run.stderr);
         assert!(sys_stats(&packets(&dir.read("t.pftrace"))).len() >= 2);
@@ -337,20 +350,17 @@ fn the_first_signal_finishes_the_trace() {
 fn the_second_signal_stops_at_once() {
     let dir = Dir::new();
     // Nobody reads the pipe, so finishing the trace takes for ever.
-    let _reader = dir.unread_pipe("pipe");
-    let config = format!("{TWO_BUFFERS} write_into_file: false").replace(
-        "stat_period_ms: 100 stat_counters: STAT_FORK_COUNT",
-        "vmstat_period_ms: 10 meminfo_period_ms: 10",
-    );
-    let mut run = dir.spawn_with_input(&["-c", "-", "-t", "1h", "-o", "pipe"], config.as_bytes());
-    std::thread::sleep(Duration::from_millis(1500));
+    let _reader = dir.full_pipe("pipe");
+    let mut run = dir.spawn(&["-t", "1h", "-o", "pipe"]);
+    run.wait_until_it_catches(Signal::INT);
+    run.wait_until_it_catches(Signal::TERM);
     run.signal(Signal::TERM);
     std::thread::sleep(Duration::from_millis(700));
     assert!(run.is_running(), "it is still writing");
     run.signal(Signal::INT);
     let signalled = Instant::now();
     assert_eq!(run.wait().code, Some(130));
-    assert!(signalled.elapsed() < Duration::from_millis(200));
+    assert!(signalled.elapsed() < LATE_MAX, "{:?}", signalled.elapsed());
 }
 
 #[test]
@@ -397,14 +407,14 @@ fn commands_that_end_otherwise() {
 #[test]
 fn a_signal_reaches_the_command_too() {
     let dir = Dir::new();
-    let mut run =
-        dir.spawn(&["-o", "t.pftrace", "--", "sh", "-c", "trap 'touch told; exit 0' TERM; sleep 5 & wait"]);
-    std::thread::sleep(Duration::from_millis(500));
+    let script = "trap 'touch told; exit 0' TERM; touch ready; while :; do sleep 0.1; done";
+    let mut run = dir.spawn(&["-o", "t.pftrace", "--", "sh", "-c", script]);
+    wait_until("the command is ready", || dir.files().contains(&"ready".to_owned()));
     run.signal(Signal::TERM);
     let run = run.wait();
     assert_eq!(run.code, Some(143), "{}", run.stderr);
-    std::thread::sleep(Duration::from_millis(200));
-    assert_eq!(dir.files(), ["t.pftrace", "told"]);
+    wait_until("the command is told", || dir.files().contains(&"told".to_owned()));
+    assert_eq!(dir.files(), ["ready", "t.pftrace", "told"]);
 }
 
 #[test]
@@ -421,7 +431,7 @@ fn the_default_name_has_the_time() {
 #[test]
 fn a_small_ring_says_what_it_lost() {
     let dir = Dir::new();
-    let config = r#"buffers { size_kb: 64 } duration_ms: 2000
+    let config = r#"buffers { size_kb: 16 } duration_ms: 2000
         data_sources { config { name: "linux.sys_stats" sys_stats_config {
             vmstat_period_ms: 10 meminfo_period_ms: 10 } } }"#;
     let run = dir.record_with_input(&["-c", "-", "-o", "t.pftrace"], config.as_bytes());

@@ -3,7 +3,9 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use rustix::process::{Pid, Signal, kill_process};
@@ -64,12 +66,23 @@ impl Dir {
         self.start(Command::new("bash").args(["-c", script, env!("CARGO_BIN_EXE_watershed")]), b"").wait()
     }
 
-    /// A named pipe that is open for reading and never read.
-    pub(crate) fn unread_pipe(&self, name: &str) -> fs::File {
+    /// Size of a file, 0 if there is none.
+    pub(crate) fn size(&self, name: &str) -> u64 {
+        fs::metadata(self.0.path().join(name)).map_or(0, |metadata| metadata.len())
+    }
+
+    /// A named pipe that is full and never read: the first byte that is written into it waits for ever.
+    pub(crate) fn full_pipe(&self, name: &str) -> fs::File {
         let path = self.0.path().join(name);
         assert!(Command::new("mkfifo").arg(&path).status().expect("mkfifo runs").success());
-        // Read and write, so that opening does not wait for the other end.
-        fs::OpenOptions::new().read(true).write(true).open(path).expect("the pipe is ours")
+        // Read and write, so that opening does not wait for the other end; filling it must not wait either.
+        let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let options = fs::OpenOptions::new().read(true).write(true).custom_flags(nonblocking).to_owned();
+        let mut pipe = options.open(path).expect("the pipe is ours");
+        for size_bytes in [4096, 1] {
+            while pipe.write(&[0; 4096][..size_bytes]).is_ok() {}
+        }
+        pipe
     }
 
     fn start(&self, command: &mut Command, input: &[u8]) -> Running {
@@ -89,6 +102,16 @@ impl Running {
         kill_process(Pid::from_child(&self.0), signal).expect("it runs");
     }
 
+    /// Waits until the program has its own way with this signal: earlier, it would just be killed.
+    pub(crate) fn wait_until_it_catches(&self, signal: Signal) {
+        let bit = 1_u64 << (signal.as_raw() - 1);
+        wait_until("the signal is caught", || {
+            let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).expect("it runs");
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a mask");
+            u64::from_str_radix(caught.trim(), 16).expect("a mask") & bit != 0
+        });
+    }
+
     pub(crate) fn is_running(&mut self) -> bool {
         self.0.try_wait().expect("it is ours").is_none()
     }
@@ -100,6 +123,15 @@ impl Running {
         self.0.stdout.take().expect("piped").read_to_string(&mut stdout).expect("text");
         self.0.stderr.take().expect("piped").read_to_string(&mut stderr).expect("text");
         Ended { code, stdout, stderr }
+    }
+}
+
+/// Waits for something that happens soon on an idle machine, and still happens on a busy one.
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < Duration::from_secs(60), "not within a minute: {what}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
