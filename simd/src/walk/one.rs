@@ -23,7 +23,7 @@
 //! body that does not fit all end behind the last place where a header can be read, and so does the last fragment, to which
 //! the gaits do not come. And a walk begins with `vault`, whose branches do not wait for the chain.
 //!
-//! All of them leave what is unusual (the last bytes, whatever ends a walk, more than a few headers longer than a word) to the
+//! All of them leave what is unusual (the last bytes, whatever ends a walk, more than one header longer than a word) to the
 //! naive walk, which goes on from that place. So the gaits only ever say yes.
 
 use super::pairs::Pairs;
@@ -227,7 +227,7 @@ unsafe fn stride<H: Header, P: Pairs>(place: Place, mut headers: usize) -> Place
     // Where the sample of sizes began, and the fragment at which `amble` stops to look at it.
     let mut sampled_from = at;
     let mut pause = if P::EXISTS { out.wrapping_add(SAMPLE).min(last_out) } else { last_out };
-    let mut last_long = std::ptr::null_mut();
+    let mut met_long = false;
     'walk: loop {
         // Vault. All headers together of the last group, and of the one before. Here, and at the head of each loop below,
         // at <= last_wide.
@@ -244,13 +244,12 @@ unsafe fn stride<H: Header, P: Pairs>(place: Place, mut headers: usize) -> Place
                     at = next;
                 } else {
                     let mut place = Place { at, end: last_wide, out, out_end };
-                    // Two long headers in a row are the rule rather than the exception: the naive walk is faster then.
+                    // No usual writer makes such headers: after a second one the naive walk is faster.
                     // SAFETY: the invariants hold.
-                    if out == last_long || !unsafe { long_step(&mut place) } {
+                    if std::mem::replace(&mut met_long, true) || !unsafe { long_step(&mut place) } {
                         break 'walk;
                     }
                     Place { at, out, .. } = place;
-                    last_long = out;
                     headers = usize::MAX;
                 }
             }
