@@ -14,6 +14,18 @@ pub enum Source<'a> {
     /// A chunk in shared memory that a scrape found and that was not taken: its state is left alone and its writer may go on at any moment.
     /// Copied before the commit returns, for later it may be another chunk.
     Scraped(Payload<'a>),
+    /// Bytes from somewhere else, which the batch owns. Copied when the shard's owner gets to it, which may be after the commit has returned
+    /// and in another thread.
+    Owned(OwnedBytes),
+}
+
+/// The bytes of a chunk behind a pointer.
+pub struct OwnedBytes(pub Box<dyn ByteSource + Send + Sync>);
+
+impl std::fmt::Debug for OwnedBytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.0.size_bytes())
+    }
 }
 
 /// Patches for one chunk: all of them are applied, or none.
@@ -53,6 +65,7 @@ impl Source<'_> {
             Source::Borrowed(bytes) => bytes.len(),
             Source::Shared(smb, _) => smb.page_size_bytes(),
             Source::Scraped(payload) => payload.size_bytes(),
+            Source::Owned(bytes) => bytes.0.size_bytes(),
         }
     }
 
@@ -63,6 +76,7 @@ impl Source<'_> {
         let _ = match std::mem::replace(self, Source::Borrowed(&[])) {
             Source::Borrowed(bytes) => engine.copy_chunk_untrusted(info, bytes, ticket),
             Source::Scraped(payload) => engine.copy_chunk_untrusted(info, &SharedBytes(payload), ticket),
+            Source::Owned(bytes) => engine.copy_chunk_untrusted(info, &*bytes.0, ticket),
             Source::Shared(smb, token) => {
                 let chunk = smb.attach(token);
                 engine.copy_chunk_untrusted(info, &SharedBytes(chunk.payload()), ticket)
@@ -92,8 +106,8 @@ impl<'a> Batch<'a> {
 pub(crate) enum Waiting {
     /// In the part's own bytes, from here on, so many.
     Copied { start: usize, len: usize },
-    /// In shared memory. Borrowed and empty when they have been copied.
-    Shared(Source<'static>),
+    /// Where they were. Borrowed and empty when they have been copied.
+    Whole(Source<'static>),
 }
 
 /// One thing to do at a shard.
@@ -108,7 +122,7 @@ pub(crate) enum Op {
 /// A batch's part for one shard: the item of the queue. Its memory is used again.
 #[derive(Debug, Default)]
 pub(crate) struct Part {
-    /// A batch's chunks in shared memory, as they came, with tickets from `first_ticket` on; before `ops`.
+    /// A batch's chunks, none of them borrowed, as they came, with tickets from `first_ticket` on; before `ops`.
     chunks: Vec<(ChunkInfo, Source<'static>)>,
     first_ticket: u64,
     pub(crate) ops: Vec<Op>,
@@ -122,8 +136,8 @@ const MOST_BYTES_KEPT: usize = 256 << 10;
 
 /// What is to be done next of a part.
 pub(crate) enum Next<'a> {
-    /// A chunk in shared memory, with its ticket.
-    Shared(&'a ChunkInfo, &'a mut Source<'static>, u64),
+    /// A chunk as it came, with its ticket.
+    Chunk(&'a ChunkInfo, &'a mut Source<'static>, u64),
     /// Something else, and the part's bytes.
     Op(&'a mut Op, &'a [u8]),
 }
@@ -144,21 +158,21 @@ impl Part {
         match self.chunks.len() {
             len if done < len => {
                 let (info, source) = &mut self.chunks[done];
-                Some(Next::Shared(info, source, self.first_ticket + done as u64))
+                Some(Next::Chunk(info, source, self.first_ticket + done as u64))
             }
             len => Some(Next::Op(self.ops.get_mut(done - len)?, &self.bytes)),
         }
     }
 
-    /// Takes a batch's list of chunks as it is, in exchange for an empty list, if all of them lie in shared memory.
+    /// Takes a batch's list of chunks as it is, in exchange for an empty list, if none of them borrows its bytes.
     pub(crate) fn swap_chunks(
         &mut self,
         chunks: &mut Vec<(ChunkInfo, Source<'_>)>,
         first_ticket: u64,
     ) -> bool {
-        let is_shared = |source: &Source<'_>| matches!(source, Source::Shared(..));
+        let is_owned = |source: &Source<'_>| matches!(source, Source::Shared(..) | Source::Owned(_));
         debug_assert!(self.chunks.is_empty());
-        if !chunks.iter().all(|(_, source)| is_shared(source)) {
+        if !chunks.iter().all(|(_, source)| is_owned(source)) {
             return false;
         }
         // SAFETY: the types differ in the lifetimes of `Source::Borrowed` and `Source::Scraped` only, and neither list has such an element: one is empty, the
@@ -176,7 +190,8 @@ impl Part {
                 self.bytes.extend_from_slice(bytes);
                 Waiting::Copied { start, len: bytes.len() }
             }
-            Source::Shared(smb, token) => Waiting::Shared(Source::Shared(smb, token)),
+            Source::Shared(smb, token) => Waiting::Whole(Source::Shared(smb, token)),
+            Source::Owned(bytes) => Waiting::Whole(Source::Owned(bytes)),
             Source::Scraped(payload) => {
                 let (start, len) = (self.bytes.len(), payload.size_bytes());
                 self.bytes.resize(start + len, 0);

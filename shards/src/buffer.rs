@@ -294,11 +294,21 @@ impl ShardedBuffer {
         result
     }
 
+    /// Stops the worker of a shard before its next batch, until the guard is dropped. For tests and measurements of what that holds up.
+    pub fn stop_worker(&self, shard: usize) -> StoppedWorker<'_> {
+        StoppedWorker { _gate: self.inner.places.get(shard).bell.stop() }
+    }
+
     /// Stands in for a thread that stops while it has a shard: the shard is nobody else's until the guard is dropped. For tests and
     /// measurements of what that holds up.
     pub fn stop_shard(&self, shard: usize) -> Stopped<'_> {
         Stopped { _owned: Owned::wait_for(&self.inner, shard, OwnerId(STOPPED_OWNER), |_, _| {}) }
     }
+}
+
+/// A worker that was stopped between two batches: see [`ShardedBuffer::stop_worker`].
+pub struct StoppedWorker<'a> {
+    _gate: std::sync::MutexGuard<'a, ()>,
 }
 
 /// The number by which a shard that was stopped on purpose names its owner.

@@ -40,11 +40,13 @@ mod word;
 #[cfg(not(loom))]
 mod worker;
 
-pub use batch::{Batch, PatchSet, Source};
+pub use batch::{Batch, OwnedBytes, PatchSet, Source};
 #[cfg(not(loom))]
 pub use blocks::Pieces;
 #[cfg(not(loom))]
-pub use buffer::{Homes, Reduced, Report, STOPPED_OWNER, ShardedBuffer, ShardedConfig, Stopped};
+pub use buffer::{
+    Homes, Reduced, Report, STOPPED_OWNER, ShardedBuffer, ShardedConfig, Stopped, StoppedWorker,
+};
 #[cfg(not(loom))]
 pub use commit::{CommitError, Committer, HandedBack};
 pub use extents::Cutting;

@@ -122,8 +122,8 @@ impl<'a> Owned<'a> {
     /// Does one thing, and tells how many bytes that was about. None if it needs an extent and there is none.
     fn do_next(&mut self, next: Next<'_>) -> Option<usize> {
         match next {
-            Next::Shared(info, source, ticket) => return self.do_chunk(info, source, ticket),
-            Next::Op(Op::Chunk { info, ticket, bytes: Waiting::Shared(source) }, _) => {
+            Next::Chunk(info, source, ticket) => return self.do_chunk(info, source, ticket),
+            Next::Op(Op::Chunk { info, ticket, bytes: Waiting::Whole(source) }, _) => {
                 return self.do_chunk(info, source, *ticket);
             }
             Next::Op(Op::Chunk { info, ticket, bytes: Waiting::Copied { start, len } }, bytes) => {

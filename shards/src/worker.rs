@@ -1,6 +1,6 @@
 //! Workers: one thread for each shard that drains it, pinned where the system allows it.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 
 use crate::inner::Inner;
@@ -14,15 +14,33 @@ pub(crate) struct Bell {
     /// committers with `SeqCst` after their put: one of the two sees the other.
     is_parked: AtomicBool,
     worker: OnceLock<Thread>,
+    /// Held by who has stopped the worker, for tests and measurements; the flag says whether it is worth a look. Relaxed: the mutex does the
+    /// rest.
+    gate: Mutex<()>,
+    is_gated: AtomicBool,
 }
 
 impl Default for Bell {
     fn default() -> Bell {
-        Bell { is_parked: AtomicBool::new(false), worker: OnceLock::new() }
+        let (is_parked, is_gated) = (AtomicBool::new(false), AtomicBool::new(false));
+        Bell { is_parked, worker: OnceLock::new(), gate: Mutex::new(()), is_gated }
     }
 }
 
 impl Bell {
+    /// Stops the worker when it comes to its next batch, until the guard is dropped.
+    pub(crate) fn stop(&self) -> MutexGuard<'_, ()> {
+        let gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_gated.store(true, Ordering::Relaxed);
+        gate
+    }
+
+    fn pass(&self) {
+        if self.is_gated.load(Ordering::Relaxed) {
+            drop(self.gate.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
     /// Wakes the worker if it is parked: the first to find it so does, the others need not.
     pub(crate) fn ring(&self) {
         if self.is_parked.load(Ordering::SeqCst)
@@ -72,6 +90,7 @@ fn work(inner: &Inner, shard: usize, is_over: &AtomicBool) {
     let owner = OwnerId(shard as u32);
     let _ = place.bell.worker.set(thread::current());
     while !is_over.load(Ordering::Acquire) {
+        place.bell.pass();
         if inner.visit(shard, owner) {
             // Other owners have all the extents in hand: they will let go of one, or of a word.
             thread::yield_now();

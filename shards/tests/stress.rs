@@ -10,8 +10,10 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Got, Random, drain, info, parse, payload, read_all, write_packet};
-use watershed_engine::{BufferConfig, ChunkInfo};
-use watershed_shards::{Batch, CommitError, Committer, ShardedBuffer, ShardedConfig, Source, Wait};
+use watershed_engine::{BufferConfig, ByteSource, ChunkInfo};
+use watershed_shards::{
+    Batch, CommitError, Committer, OwnedBytes, ShardedBuffer, ShardedConfig, Source, Wait,
+};
 
 fn buffer(size_bytes: usize, num_shards: usize, has_workers: bool) -> ShardedBuffer {
     let buffer = BufferConfig::ring(size_bytes);
@@ -86,6 +88,50 @@ fn migrate(random: &mut Random) {
 #[cfg(not(target_os = "linux"))]
 fn migrate(_random: &mut Random) {}
 
+/// A source that kills the thread which commits it, in the middle of the copy, and serves others well.
+struct Deadly {
+    bytes: Vec<u8>,
+    of: thread::ThreadId,
+}
+
+impl ByteSource for Deadly {
+    fn size_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn copy_range(&self, offset_bytes: usize, dst: &mut [u8]) {
+        if thread::current().id() == self.of {
+            // Without the panic's message, of which there would be hundreds.
+            std::panic::resume_unwind(Box::new("dead"));
+        }
+        dst.copy_from_slice(&self.bytes[offset_bytes..][..dst.len()]);
+    }
+}
+
+/// Commits a whole chunk and then one that kills the thread while it copies. Chunks that were written: one if the thread died, two if
+/// somebody else got to copy.
+fn die_in_mid_commit(
+    buffer: &ShardedBuffer,
+    whole: &(ChunkInfo, Vec<u8>),
+    deadly: &(ChunkInfo, Vec<u8>),
+) -> u64 {
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let mut committer = buffer.committer().unwrap();
+            let bytes = deadly.1.clone();
+            let source = Source::Owned(OwnedBytes(Box::new(Deadly { bytes, of: thread::current().id() })));
+            let mut batch = Batch {
+                chunks: vec![(whole.0, Source::Borrowed(&whole.1)), (deadly.0, source)],
+                ..Batch::default()
+            };
+            while let Err(CommitError::HandedBack(_)) = committer.commit(&mut batch) {
+                thread::yield_now();
+            }
+        });
+        if thread.join().is_ok() { 2 } else { 1 }
+    })
+}
+
 /// One thread's life: some writers of its own, batches of theirs, now and then another CPU, sometimes a death with an announced batch.
 fn live(buffer: &ShardedBuffer, thread: u16, rounds: u32, written: &AtomicU64) {
     let mut random = Random(u64::from(thread));
@@ -102,6 +148,13 @@ fn live(buffer: &ShardedBuffer, thread: u16, rounds: u32, written: &AtomicU64) {
         commit_all(&mut committer, &chunks);
         if round % 64 == 0 {
             migrate(&mut random);
+        }
+        if random.one_in(100) {
+            let writer = random.below(6) as usize;
+            let id = next_ids[writer];
+            let chunks = [0, 1].map(|more| chunk(thread, writer as u16 + 1, id + more));
+            written.fetch_add(die_in_mid_commit(buffer, &chunks[0], &chunks[1]), Ordering::Relaxed);
+            next_ids[writer] += 2;
         }
         if random.one_in(200) {
             // The thread ends and another one goes on in its name.

@@ -1,0 +1,186 @@
+//! Workers that stop, between two batches and in the middle of a copy: what goes on, what waits, and that nothing is lost.
+
+mod common;
+
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use common::{Got, info, payload, read_all, write_packet};
+use watershed_engine::ByteSource;
+use watershed_shards::{
+    Batch, CommitError, Committer, HandedBack, OwnedBytes, ShardedBuffer, ShardedConfig, Source, Wait,
+};
+
+const SHARDS: usize = 4;
+const WRITERS: usize = 12;
+
+fn buffer() -> ShardedBuffer {
+    let config = ShardedConfig {
+        num_shards: Some(SHARDS),
+        has_workers: true,
+        queue_capacity: 16,
+        ..ShardedConfig::ring(4 << 20)
+    };
+    let buffer = ShardedBuffer::create(config).unwrap();
+    assert_eq!(buffer.report().cutting.num_shards, SHARDS);
+    buffer
+}
+
+/// Writers of all shards, whose chunks hold one packet each, with its number.
+struct Writers {
+    committer: Committer,
+    next_ids: [u32; WRITERS],
+}
+
+impl Writers {
+    fn new(buffer: &ShardedBuffer) -> Writers {
+        Writers { committer: buffer.committer().unwrap(), next_ids: [0; WRITERS] }
+    }
+
+    /// The shard of a writer: each gets three, as long as nobody else commits.
+    fn shard(writer: usize) -> usize {
+        writer % SHARDS
+    }
+
+    fn write(&mut self, writer: usize) -> Result<(), HandedBack> {
+        let id = self.next_ids[writer];
+        let mut body = id.to_le_bytes().to_vec();
+        body.resize(1500, 0);
+        self.committer.set_cpu(Some(Writers::shard(writer)));
+        let chunk = info(1, 1 + writer as u16, id, 1, 0);
+        match self.committer.commit_chunk(&chunk, &payload(&[body])) {
+            Ok(()) => {
+                self.next_ids[writer] += 1;
+                Ok(())
+            }
+            Err(CommitError::HandedBack(full)) => Err(full),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn write_for_sure(&mut self, writer: usize) {
+        while self.write(writer).is_err() {
+            thread::yield_now();
+        }
+    }
+}
+
+/// Packets come in order, and what is missing is said. The newest of each writer.
+fn check(list: &[Got]) -> HashMap<u16, u32> {
+    let mut newest: HashMap<u16, u32> = HashMap::new();
+    for got in list {
+        let number = u32::from_le_bytes(got.bytes[..4].try_into().unwrap());
+        let next = newest.get(&got.writer_id).map_or(0, |last| last + 1);
+        assert!(number >= next, "writer {}: {number} after {next}", got.writer_id);
+        assert_eq!(got.loss != 0, number != next, "writer {}: packet {number}, not {next}", got.writer_id);
+        newest.insert(got.writer_id, number);
+    }
+    newest
+}
+
+#[test]
+fn the_backlog_of_a_worker_that_stops_between_batches_is_taken_over() {
+    let buffer = buffer();
+    let mut writers = Writers::new(&buffer);
+    (0..WRITERS).for_each(|writer| writers.write_for_sure(writer));
+    buffer.ledger();
+    let stopped = buffer.stop_worker(2);
+    // More than the ring holds, so that all shards evict; the queue of the one without a worker holds sixteen.
+    for round in 0..600 * WRITERS {
+        writers.write_for_sure(round % WRITERS);
+    }
+    let mut pass = buffer.read_pass(write_packet);
+    let mut bytes = Vec::new();
+    pass.write_all(|pieces| pieces.write_to(&mut bytes)).unwrap();
+    drop(pass);
+    let newest = check(&common::parse(&bytes));
+    for (writer, next) in writers.next_ids.iter().enumerate() {
+        assert_eq!(newest[&(1 + writer as u16)], next - 1, "the newest packet of writer {writer} is there");
+    }
+    let ledger = buffer.ledger();
+    assert!(ledger.is_balanced() && ledger.overwritten.chunks > 0, "{ledger:?}");
+    assert_eq!(ledger.written.chunks, writers.next_ids.iter().map(|&next| u64::from(next)).sum::<u64>());
+    drop(stopped);
+}
+
+/// A source in whose copy the thread stops until it is let go.
+struct Stopping {
+    bytes: Vec<u8>,
+    begun: Mutex<Sender<()>>,
+    gate: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl ByteSource for Stopping {
+    fn size_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn copy_range(&self, offset_bytes: usize, dst: &mut [u8]) {
+        let (front, back) = dst.split_at_mut(dst.len() / 2);
+        front.copy_from_slice(&self.bytes[offset_bytes..][..front.len()]);
+        self.begun.lock().unwrap().send(()).unwrap();
+        let (is_open, news) = &*self.gate;
+        drop(news.wait_while(is_open.lock().unwrap(), |is_open| !*is_open).unwrap());
+        back.copy_from_slice(&self.bytes[offset_bytes + front.len()..][..back.len()]);
+    }
+}
+
+fn stopping(bytes: Vec<u8>) -> (Source<'static>, Receiver<()>, Arc<(Mutex<bool>, Condvar)>) {
+    let (begun, has_begun) = channel();
+    let gate = Arc::new((Mutex::new(false), Condvar::new()));
+    let source = Stopping { bytes, begun: Mutex::new(begun), gate: Arc::clone(&gate) };
+    (Source::Owned(OwnedBytes(Box::new(source))), has_begun, gate)
+}
+
+#[test]
+fn a_worker_that_stops_in_the_middle_of_a_copy_holds_up_its_own_shard_only() {
+    let buffer = buffer();
+    let mut writers = Writers::new(&buffer);
+    (0..WRITERS).for_each(|writer| writers.write_for_sure(writer));
+    let stuck = Writers::shard(1);
+    let mut body = 1_u32.to_le_bytes().to_vec();
+    body.resize(2000, 0);
+    let (source, has_begun, gate) = stopping(payload(&[body]));
+    let mut batch = Batch { chunks: vec![(info(1, 2, 1, 1, 0), source)], ..Batch::default() };
+    writers.committer.commit(&mut batch).unwrap();
+    writers.next_ids[1] = 2;
+    has_begun.recv_timeout(Duration::from_secs(20)).expect("the worker is in the middle of the copy");
+
+    // Ten megabytes for the other shards: they are taken only if their evictions go on.
+    let mut handed_back = 0;
+    for round in 0..800 * WRITERS {
+        let writer = round % WRITERS;
+        if Writers::shard(writer) != stuck {
+            writers.write_for_sure(writer);
+        } else if let Err(full) = writers.write(writer) {
+            assert_eq!(full.shard, stuck);
+            handed_back += 1;
+        }
+    }
+    assert!(handed_back > 0, "the queue of the shard that is stopped is full");
+    // A read waits for it, and says for whom.
+    thread::scope(|scope| {
+        let (sender, receiver) = channel();
+        let buffer = &buffer;
+        scope.spawn(move || {
+            let pass = buffer.read_pass(write_packet);
+            sender.send(pass.waits().to_vec()).unwrap();
+        });
+        assert!(receiver.recv_timeout(Duration::from_millis(50)).is_err(), "the read waits");
+        *gate.0.lock().unwrap() = true;
+        gate.1.notify_all();
+        let waits: Vec<Wait> = receiver.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert!(waits.iter().any(|wait| wait.shard == stuck && wait.owner.0 == stuck as u32), "{waits:?}");
+    });
+    for (shard, (stats, _)) in buffer.shard_stats().iter().enumerate() {
+        assert!(shard == stuck || stats.chunks_overwritten > 0, "shard {shard} evicted");
+    }
+    let newest = check(&read_all(&buffer));
+    for (writer, next) in writers.next_ids.iter().enumerate() {
+        assert_eq!(newest[&(1 + writer as u16)], next - 1, "the newest packet of writer {writer} is there");
+    }
+    assert!(buffer.ledger().is_balanced());
+}
