@@ -1,4 +1,4 @@
-//! Collecting the counts of a finished run of `benches/instructions.rs`.
+//! Collecting the counts of a finished run of `benches/instructions.rs`, and the files of any counting program.
 
 use super::baseline::{Count, Counts, Toolchain};
 use super::callgrind::{self, Profile};
@@ -10,25 +10,37 @@ use std::path::{Path, PathBuf};
 /// Functions below this part of a benchmark's total are left out of what is kept.
 const SMALLEST_PART: f64 = 0.001;
 
-/// The profiles below `folder` (`target/iai`), by the benchmark's name: "GROUP/FUNCTION_CASE".
+/// The profiles below `folder` (`target/iai`) of the benchmark `instructions`, by the benchmark's name.
 ///
 /// # Errors
-/// When there are none, or one is not understood.
+/// As [`outputs`], and when one is not understood.
 pub fn profiles(folder: &Path) -> Result<BTreeMap<String, Profile>, String> {
-    let mut profiles = BTreeMap::new();
-    for group in folders(&folder.join("watershed-perf/instructions"))? {
-        for benchmark in folders(&group)? {
-            let (group, case) = (file_name(&group), file_name(&benchmark));
-            let output = benchmark.join(format!("callgrind.{case}.out"));
-            let text =
-                std::fs::read_to_string(&output).map_err(|error| format!("{}: {error}", output.display()))?;
-            let profile =
-                callgrind::parse(&text).map_err(|error| format!("{}: {error}", output.display()))?;
-            let (function, case) = case.split_once('.').unwrap_or((case, ""));
-            profiles.insert(format!("{group}/{function}_{}", case.trim_start_matches('_')), profile);
+    let profile = |(name, output): (String, PathBuf)| {
+        let text =
+            std::fs::read_to_string(&output).map_err(|error| format!("{}: {error}", output.display()))?;
+        let profile = callgrind::parse(&text).map_err(|error| format!("{}: {error}", output.display()))?;
+        Ok((name, profile))
+    };
+    outputs(folder)?.into_iter().map(profile).collect()
+}
+
+/// Callgrind's output files below `folder`, of all counting programs, by the benchmark's name: "GROUP/FUNCTION_CASE".
+///
+/// # Errors
+/// When there are none.
+pub fn outputs(folder: &Path) -> Result<BTreeMap<String, PathBuf>, String> {
+    let mut outputs = BTreeMap::new();
+    for program in folders(&folder.join("watershed-perf"))? {
+        for group in folders(&program)? {
+            for benchmark in folders(&group)? {
+                let (group, case) = (file_name(&group), file_name(&benchmark));
+                let output = benchmark.join(format!("callgrind.{case}.out"));
+                let (function, case) = case.split_once('.').unwrap_or((case, ""));
+                outputs.insert(format!("{group}/{function}_{}", case.trim_start_matches('_')), output);
+            }
         }
     }
-    if profiles.is_empty() { Err(format!("no counts in {}", folder.display())) } else { Ok(profiles) }
+    if outputs.is_empty() { Err(format!("no counts in {}", folder.display())) } else { Ok(outputs) }
 }
 
 fn folders(path: &Path) -> Result<Vec<PathBuf>, String> {
@@ -43,6 +55,11 @@ fn file_name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
+/// What a benchmark counts, and how many of them, by its name.
+pub fn units(benchmark: &str) -> Option<(&'static str, u64)> {
+    counted::units(benchmark).or_else(|| simd::counted::units(benchmark))
+}
+
 /// The counts of a run, to be judged or kept.
 ///
 /// # Errors
@@ -50,9 +67,7 @@ fn file_name(path: &Path) -> &str {
 pub fn counts(folder: &Path) -> Result<Counts, String> {
     let mut benchmarks = BTreeMap::new();
     for (name, profile) in profiles(folder)? {
-        let (unit, units) = counted::units(&name)
-            .or_else(|| simd::counted::units(&name))
-            .ok_or_else(|| format!("{name}: what it counts is not known"))?;
+        let (unit, units) = units(&name).ok_or_else(|| format!("{name}: what it counts is not known"))?;
         benchmarks.insert(name, count(profile, unit, units));
     }
     check_copies(&benchmarks)?;

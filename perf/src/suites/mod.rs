@@ -3,6 +3,8 @@
 //! A new suite is one file here, with a function that lists its workloads, and one line in [`all`].
 
 pub mod engine;
+#[cfg(feature = "session")]
+pub mod session;
 pub mod shards;
 pub mod simd;
 
@@ -53,7 +55,13 @@ impl Workload {
 
 /// Every suite there is.
 pub fn all() -> Vec<Suite> {
-    vec![engine::suite(), simd::suite(), shards::suite()]
+    vec![
+        engine::suite(),
+        simd::suite(),
+        shards::suite(),
+        #[cfg(feature = "session")]
+        session::suite(),
+    ]
 }
 
 /// Runs the workloads of `suite` whose names contain `filter`; `progress` is told each name before it starts.

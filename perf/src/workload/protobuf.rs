@@ -27,8 +27,8 @@ pub fn track_events(count: usize) -> Vec<SourceChunk> {
         .collect()
 }
 
-/// One packet of exactly `size_bytes`.
-fn track_event(size_bytes: usize, timestamp_ns: u64) -> Vec<u8> {
+/// One packet of exactly `size_bytes`, at least 13.
+pub fn track_event(size_bytes: usize, timestamp_ns: u64) -> Vec<u8> {
     let mut packet = vec![8 << 3];
     append_varint(&mut packet, timestamp_ns);
     // Of the two lengths of the length's own varint, the longer one where both would do: two bytes hold any.

@@ -82,9 +82,10 @@ fn against_memcpy(options: &Options, course: &Course) -> Result<Measurement, Wro
         return Err(format!("both threads went to one shard: {shards:?}"));
     }
     let (ours, copied) = (scaling(&one, &two), scaling(&one_copy, &two_copies));
-    let of_memcpy: Vec<f64> = ours.values().iter().zip(copied.values()).map(|(a, b)| a / b).collect();
+    let of_memcpy = Series::new(ours.values().iter().zip(copied.values()).map(|(a, b)| a / b).collect());
     Ok(Measurement::ratio(course.name, &ours)
-        .with("of_memcpy", Series::new(of_memcpy).median())
+        .with("of_memcpy", of_memcpy.median())
+        .with("of_memcpy_noise", of_memcpy.noise())
         .with("memcpy", copied.median())
         .with("one_ns", one.median())
         .with("two_ns", two.median())

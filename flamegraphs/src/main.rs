@@ -1,0 +1,146 @@
+//! `watershed-flamegraphs`: draws what a run of the instruction counts left behind.
+#![forbid(unsafe_code)]
+
+use clap::{Parser, Subcommand};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use watershed_flamegraphs::inlined::Inlined;
+use watershed_flamegraphs::picture::{self, Heading};
+use watershed_flamegraphs::stacks::{self, Stacks};
+use watershed_perf::instructions::{callgrind, collect};
+
+/// Draws where the instructions of the counted workloads go. The folders are those that `ci/gate` and `ci/flamegraphs` count into; a
+/// file `program` in them names the program that was counted.
+#[derive(Parser)]
+#[command(name = "watershed-flamegraphs")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// A flame graph of each benchmark. Pictures of benchmarks that are no longer there are removed.
+    Draw {
+        /// Where the counts are.
+        #[arg(long, value_name = "FOLDER")]
+        from: PathBuf,
+        /// Where the pictures go: GROUP/BENCHMARK.svg.
+        #[arg(long, value_name = "FOLDER")]
+        into: PathBuf,
+    },
+    /// Differential flame graphs: what grew is red, what shrank is blue.
+    Compare {
+        /// The counts from before.
+        #[arg(long, value_name = "FOLDER")]
+        old: PathBuf,
+        /// The counts from after, whose widths are drawn.
+        #[arg(long, value_name = "FOLDER")]
+        new: PathBuf,
+        /// Where the pictures go: GROUP/BENCHMARK.svg.
+        #[arg(long, value_name = "FOLDER")]
+        into: PathBuf,
+        /// The benchmarks, such as `engine/patch_newest`.
+        #[arg(required = true)]
+        benchmarks: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Draw { from, into } => draw(&from, &into),
+        Command::Compare { old, new, into, benchmarks } => compare(&old, &new, &into, &benchmarks),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            eprintln!("watershed-flamegraphs: {text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn draw(from: &Path, into: &Path) -> Result<(), String> {
+    let counts = Counts::of(from)?;
+    remove_pictures(into)?;
+    // The plain loops are there to be compared with: nobody looks for their instructions.
+    for name in counts.outputs.keys().filter(|name| !name.ends_with("_plain")) {
+        let stacks = counts.stacks(name)?;
+        write(into, name, &picture::draw(&heading(name, &stacks), &stacks)?)?;
+    }
+    Ok(())
+}
+
+fn compare(old: &Path, new: &Path, into: &Path, benchmarks: &[String]) -> Result<(), String> {
+    let (old, new) = (Counts::of(old)?, Counts::of(new)?);
+    for name in benchmarks {
+        let (before, after) = (old.stacks(name)?, new.stacks(name)?);
+        write(into, name, &picture::draw_difference(&heading(name, &after), &before, &after)?)?;
+    }
+    Ok(())
+}
+
+/// What one run of a counting program left.
+struct Counts {
+    outputs: BTreeMap<String, PathBuf>,
+    program: Inlined,
+}
+
+impl Counts {
+    fn of(folder: &Path) -> Result<Self, String> {
+        let outputs = collect::outputs(folder)?;
+        let program = read(&folder.join("program"))?;
+        Ok(Self { outputs, program: Inlined::of(Path::new(program.trim()))? })
+    }
+
+    fn stacks(&self, name: &str) -> Result<Stacks, String> {
+        let path = self.outputs.get(name).ok_or_else(|| format!("there are no counts of {name}"))?;
+        let functions =
+            callgrind::functions(&read(path)?).map_err(|error| format!("{}: {error}", path.display()))?;
+        stacks::fold(&functions, |object, address| self.program.at(object, address))
+            .map_err(|error| format!("{name}: {error}"))
+    }
+}
+
+fn heading(name: &str, stacks: &Stacks) -> Heading {
+    let total: u64 = stacks.values().sum();
+    let subtitle = match collect::units(name) {
+        Some((unit, units)) => {
+            format!("{:.1} instructions a {unit}, {units} of them", total as f64 / units as f64)
+        }
+        None => format!("{total} instructions"),
+    };
+    Heading { title: name.to_owned(), subtitle }
+}
+
+/// Removes the pictures in the folders of groups. Nothing else lies there, and nothing else is touched.
+fn remove_pictures(into: &Path) -> Result<(), String> {
+    let groups = fs::create_dir_all(into)
+        .and_then(|()| fs::read_dir(into))
+        .map_err(|error| format!("{}: {error}", into.display()))?;
+    for group in groups.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_dir()) {
+        let files = fs::read_dir(&group).map_err(|error| format!("{}: {error}", group.display()))?;
+        for file in files.filter_map(|entry| Some(entry.ok()?.path())) {
+            if file.extension().is_some_and(|extension| extension == "svg") {
+                fs::remove_file(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write(into: &Path, name: &str, svg: &str) -> Result<(), String> {
+    let path = into.join(format!("{name}.svg"));
+    let folder = path.parent().expect("a file in a folder");
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::write(&path, svg))
+        .map_err(|error| format!("{}: {error}", path.display()))?;
+    println!("{}", path.display());
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
