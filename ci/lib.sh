@@ -43,7 +43,8 @@ readme_command() {
         fail "README.md shows no command that starts with \"$1\""
 }
 
-# count_instructions PROGRAM FOLDER: runs the benchmark program `instructions` under callgrind, its output below FOLDER.
+# count_instructions PROGRAM FOLDER: runs the benchmark program `instructions` under callgrind, its output below FOLDER. A file `program` there
+# names it: pictures ask it what was inlined at the addresses that callgrind writes down, which change no count.
 #
 # The program is run from a copy whose path always has the same length: the length of its own path is the one thing around
 # it that a program's heap depends on, and so, by a few instructions, its copies' way around page boundaries.
@@ -52,11 +53,12 @@ count_instructions() (
     trap 'rm -rf "$place"' EXIT
     cp "$1" "$place/instructions"
     rm -rf "$2"
-    CARGO_PKG_NAME=watershed-perf IAI_CALLGRIND_HOME=$2 "$place/instructions" --bench
+    IAI_CALLGRIND_CALLGRIND_ARGS=--dump-instr=yes CARGO_PKG_NAME=watershed-perf IAI_CALLGRIND_HOME=$2 "$place/instructions" --bench
+    printf '%s\n' "$1" >"$2/program"
 )
 
-# instructions_program [CARGO-OPTION...]: builds the benchmark program and prints its path.
+# instructions_program [CARGO-OPTION...]: builds the benchmark program `instructions` and prints its path.
 instructions_program() {
-    cargo bench --locked --package watershed-perf --bench instructions --no-run "$@" 2>&1 |
+    cargo bench --locked --package watershed-perf --no-default-features --bench instructions --no-run "$@" 2>&1 |
         tee /dev/stderr | sed -n 's/.*Executable .* (\(.*\))$/\1/p' | xargs -r realpath
 }

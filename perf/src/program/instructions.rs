@@ -3,8 +3,8 @@
 use crate::Failure;
 use std::path::PathBuf;
 use watershed_perf::instructions::baseline::{self, Counts, Limits};
+use watershed_perf::instructions::collect;
 use watershed_perf::instructions::judge::{self, Missing, Verdict};
-use watershed_perf::instructions::{collect, counted};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -20,6 +20,9 @@ pub(crate) struct Arguments {
     /// How much more is allowed.
     #[arg(long, value_name = "FILE", default_value = "perf/baseline/limits.json")]
     limits: PathBuf,
+    /// Write the names of the benchmarks whose limits are broken here, one a line.
+    #[arg(long, value_name = "FILE")]
+    broken: Option<PathBuf>,
     /// Benchmarks that only one of the two has do not matter.
     #[arg(long)]
     other_revision: bool,
@@ -39,7 +42,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let old: Counts = baseline::read(path).map_err(refused)?;
     let limits: Limits = baseline::read(&arguments.limits).map_err(refused)?;
     limits.check().map_err(refused)?;
-    if let Some(name) = limits.benchmarks.keys().find(|name| counted::units(name).is_none()) {
+    if let Some(name) = limits.benchmarks.keys().find(|name| collect::units(name).is_none()) {
         return Err(refused(format!("there is a limit for {name}, which is no benchmark")));
     }
     print!("{}", judge::table(Some(&old), &new));
@@ -48,7 +51,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Verdict::Pass => Ok(()),
         Verdict::Refused(why) => Err(refused(why)),
         Verdict::Broken(benchmarks) => {
-            for name in benchmarks.iter().filter_map(|text| text.split(": ").next()) {
+            let names = || benchmarks.iter().filter_map(|text| text.split(": ").next());
+            if let Some(path) = &arguments.broken {
+                crate::write(path, &names().map(|name| format!("{name}\n")).collect::<String>())?;
+            }
+            for name in names() {
                 println!("\n{name}, by function, the largest growth first:");
                 print!("{}", judge::functions_table(&old.benchmarks[name], &new.benchmarks[name], 15));
             }
