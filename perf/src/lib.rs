@@ -19,5 +19,6 @@ pub mod instructions;
 pub mod machine;
 pub mod measure;
 pub mod report;
+pub mod scaling;
 pub mod suites;
 pub mod workload;

@@ -10,6 +10,12 @@ pub struct Machine {
     pub cpu: String,
     /// Processors that this process may use.
     pub cores: usize,
+    /// Which of them, such as "4-5", where the system says so.
+    #[serde(default)]
+    pub cpus: String,
+    /// The kind of cores that was asked for, on machines with several: "little", "middle", "big", or what the caller said.
+    #[serde(default)]
+    pub cluster: String,
     /// For instance "x86_64".
     pub arch: String,
     /// For instance "linux".
@@ -36,6 +42,8 @@ impl Machine {
         Self {
             cpu: cpu_name(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
+            cpus: allowed_cpus(),
+            cluster: String::new(),
             arch: std::env::consts::ARCH.into(),
             os: std::env::consts::OS.into(),
             kernel: first_line("/proc/sys/kernel/osrelease").unwrap_or_else(|| output("uname", &["-r"])),
@@ -59,6 +67,9 @@ impl Machine {
 impl std::fmt::Display for Machine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}, {} cores, {} {} {}", self.cpu, self.cores, self.os, self.kernel, self.arch)?;
+        if !self.cluster.is_empty() {
+            write!(f, ", {} cores ({})", self.cluster, self.cpus)?;
+        }
         write!(f, ", {} ({}), commit {}", self.compiler, self.profile, self.commit)?;
         if self.emulated { f.write_str(", EMULATED: no figure means anything") } else { Ok(()) }
     }
@@ -74,16 +85,32 @@ fn output(program: &str, args: &[&str]) -> String {
     output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
 }
 
+/// The kernel's list of the processors that this process may use.
+fn allowed_cpus() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.map_or_else(String::new, |list| list.trim().to_owned())
+}
+
+/// The name of the last processor that may be used, which is where pinned suites run: a phone has several kinds.
 fn cpu_name() -> String {
+    let allowed = allowed_cpus();
+    let last = allowed.rsplit([',', '-']).next().unwrap_or_default();
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let field = |name: &str| {
-        let line = info.lines().find(|line| line.split(':').next().is_some_and(|key| key.trim() == name))?;
+    cpu_name_in(&info, last).unwrap_or_else(|| output("sysctl", &["-n", "machdep.cpu.brand_string"]))
+}
+
+/// The name of processor `number` in the text of /proc/cpuinfo.
+fn cpu_name_in(info: &str, number: &str) -> Option<String> {
+    let value = |block: &str, name: &str| {
+        let line = block.lines().find(|line| line.split(':').next().is_some_and(|key| key.trim() == name))?;
         Some(line.split_once(':')?.1.trim().to_owned())
     };
+    let its_own = info.split("\n\n").find(|block| value(block, "processor").as_deref() == Some(number));
+    let field = |name: &str| value(its_own.unwrap_or(info), name);
     // aarch64 kernels name no model, but the part's number says as much.
     field("model name")
         .or_else(|| Some(format!("implementer {} part {}", field("CPU implementer")?, field("CPU part")?)))
-        .unwrap_or_else(|| output("sysctl", &["-n", "machdep.cpu.brand_string"]))
 }
 
 /// The bracketed word of the kernel's list.
@@ -93,7 +120,11 @@ fn huge_pages() -> String {
     word.map_or_else(String::new, |(word, _)| word.to_owned())
 }
 
+/// What the working folder says, or where there is none, as on a device, what whoever packed the program said.
 fn commit() -> String {
+    if let Ok(packed) = std::env::var("WATERSHED_PERF_COMMIT") {
+        return packed;
+    }
     let id = output("git", &["rev-parse", "--short=12", "HEAD"]);
     if id.is_empty() || output("git", &["status", "--porcelain", "--untracked-files=no"]).is_empty() {
         id
@@ -108,7 +139,10 @@ fn emulated() -> bool {
     let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default();
     let foreign_kernel =
         first_line("/proc/sys/kernel/arch").is_some_and(|arch| arch != std::env::consts::ARCH);
-    foreign_kernel || preloaded.to_string_lossy().contains("vgpreload")
+    // Kernels before 6.1 do not say: then a processor of another make does.
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let foreign_processor = std::env::consts::ARCH == "aarch64" && info.contains("vendor_id");
+    foreign_kernel || foreign_processor || preloaded.to_string_lossy().contains("vgpreload")
 }
 
 #[cfg(test)]
@@ -120,6 +154,15 @@ mod tests {
         let machine = Machine::here();
         assert!(machine.compiler.starts_with("rustc "), "{machine:?}");
         assert!(machine.cores > 0);
+    }
+
+    #[test]
+    fn each_kind_of_core_has_its_name() {
+        let info = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd05\n\n\
+            processor\t: 7\nCPU implementer\t: 0x41\nCPU part\t: 0xd44\n\nHardware: x\n";
+        assert_eq!(cpu_name_in(info, "7").as_deref(), Some("implementer 0x41 part 0xd44"));
+        assert_eq!(cpu_name_in(info, "0").as_deref(), Some("implementer 0x41 part 0xd05"));
+        assert_eq!(cpu_name_in("", "0"), None);
     }
 
     #[test]

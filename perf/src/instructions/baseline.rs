@@ -53,6 +53,8 @@ pub struct Limits {
     pub default_percent: f64,
     /// By the benchmark's name.
     pub benchmarks: BTreeMap<String, Limit>,
+    /// Of the scaling gate.
+    pub scaling: crate::scaling::Limit,
 }
 
 /// A benchmark's own limit.
@@ -124,7 +126,8 @@ mod tests {
     fn a_larger_limit_needs_a_reason() {
         let limits = |reason: &str| -> Limits {
             let text = format!(
-                r#"{{"default_percent": 0.5, "benchmarks": {{"a": {{"percent": 2, "reason": "{reason}"}}}}}}"#
+                r#"{{"default_percent": 0.5, "benchmarks": {{"a": {{"percent": 2, "reason": "{reason}"}}}},
+                "scaling": {{"of_memcpy_min": 0.9, "memcpy_min": 1.8, "noise_max": 0.02}}}}"#
             );
             serde_json::from_str(&text).unwrap()
         };

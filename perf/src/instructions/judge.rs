@@ -107,7 +107,8 @@ mod tests {
     }
 
     fn limits() -> Limits {
-        Limits { default_percent: 0.5, benchmarks: [].into() }
+        let scaling = crate::scaling::Limit { of_memcpy_min: 0.95, memcpy_min: 1.8, noise_max: 0.02 };
+        Limits { default_percent: 0.5, benchmarks: [].into(), scaling }
     }
 
     #[test]

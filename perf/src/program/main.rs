@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod instructions;
+mod scaling;
 
 use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
@@ -37,6 +38,9 @@ enum Command {
         /// Timed rounds for each result.
         #[arg(long, value_name = "N", default_value_t = Options::full().rounds, value_parser = parse_rounds)]
         rounds: usize,
+        /// The kind of cores that this run was confined to, such as "little": kept with the results.
+        #[arg(long, value_name = "NAME", default_value = "")]
+        cluster: String,
         /// Check the answers on small sizes; the times mean nothing.
         #[arg(long)]
         quick: bool,
@@ -51,6 +55,8 @@ enum Command {
     /// Print the instruction counts of a finished run of the benchmark `instructions`, and judge them. Exit code 3: a limit
     /// is broken; 4: the two cannot be compared. `ci/gate` does all of it.
     Instructions(instructions::Arguments),
+    /// Measure how two committing threads scale, and judge it. Exit code 3: less than the limit; 4: this machine cannot tell.
+    Scaling(scaling::Arguments),
     /// Print the suites and the names of their results.
     List,
 }
@@ -66,12 +72,14 @@ struct Failure(u8, String);
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
-        Command::Run { suite, filter, json, record, rounds, quick } => {
+        Command::Run { suite, filter, json, record, rounds, cluster, quick } => {
             let options = Options { rounds, ..if quick { Options::check() } else { Options::full() } };
-            run(suite.as_deref(), &filter, json.as_deref(), record, &options)
+            let keep = Keep { json, record, cluster };
+            run(suite.as_deref(), &filter, &keep, &options)
         }
         Command::Compare { old, new } => compare_files(&old, &new),
         Command::Instructions(arguments) => instructions::run(&arguments),
+        Command::Scaling(arguments) => scaling::run(&arguments),
         Command::List => {
             list();
             Ok(())
@@ -86,13 +94,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(
-    name: Option<&str>,
-    filter: &str,
-    json: Option<&Path>,
+/// What becomes of a run's results, beside the table.
+struct Keep {
+    json: Option<PathBuf>,
     record: bool,
-    options: &Options,
-) -> Result<(), Failure> {
+    cluster: String,
+}
+
+fn run(name: Option<&str>, filter: &str, keep: &Keep, options: &Options) -> Result<(), Failure> {
     if cfg!(debug_assertions) && options.full_size {
         eprintln!("watershed-perf: built without optimisation, no figure means anything: use --release");
     }
@@ -107,21 +116,22 @@ fn run(
     }
     let mut reports = Vec::new();
     for suite in &chosen {
-        let report =
+        let mut report =
             suites::run(suite, filter, options, |workload| eprintln!("{} {workload} ...", suite.name))
                 .map_err(|answer| Failure(1, format!("wrong answer: {}: {answer}", suite.name)))?;
         if report.results.is_empty() && name.is_some() {
             return Err(Failure(2, format!("no result of suite {} has {filter:?} in its name", suite.name)));
         }
+        report.machine.cluster.clone_from(&keep.cluster);
         println!("{}", report.to_table());
         reports.push(report);
     }
     // One suite was asked for: one object. All of them: an array.
     let text = if name.is_some() { reports[0].to_json() } else { to_json_array(&reports) };
-    if let Some(path) = json {
+    if let Some(path) = &keep.json {
         write(path, &text)?;
     }
-    if record {
+    if keep.record {
         write(&record_path(options, name)?, &text)?;
     }
     Ok(())
