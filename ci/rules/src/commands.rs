@@ -1,14 +1,14 @@
 //! Documents name only commands, scripts and files that exist.
 
-/// The command lines in a document: lines of code blocks and pieces of inline code that start like a command of this
-/// repository, without prompt and comment.
+/// The command lines in a document: lines of code blocks (between fences, or indented by four) and pieces of inline code that start
+/// like a command of this repository, without prompt and comment.
 pub fn cited(document: &str) -> Vec<String> {
     let mut commands = Vec::new();
     let mut in_block = false;
     for line in document.lines() {
         if line.trim_start().starts_with("```") {
             in_block = !in_block;
-        } else if in_block {
+        } else if in_block || line.starts_with("    ") {
             commands.extend(command(line));
         } else {
             commands.extend(line.split('`').skip(1).step_by(2).filter_map(command));
@@ -44,6 +44,16 @@ pub fn package(command: &str) -> Option<&str> {
     (words.first() == Some(&"cargo")).then(|| words.get(flag + 1).copied())?
 }
 
+/// The target that `cargo ... --bench NAME` (or `--test`, `--example`) names: its kind's folder and its name.
+pub fn target(command: &str) -> Option<(&'static str, &str)> {
+    let words: Vec<&str> = command.split_whitespace().take_while(|word| *word != "--").collect();
+    let kinds = [("--bench", "benches"), ("--test", "tests"), ("--example", "examples")];
+    kinds.into_iter().find_map(|(flag, folder)| {
+        let at = words.iter().position(|word| *word == flag)?;
+        (words.first() == Some(&"cargo")).then(|| words.get(at + 1).map(|name| (folder, *name)))?
+    })
+}
+
 /// The program of ours that a command runs ("watershed", "watershed-perf") and its subcommand.
 pub fn subcommand(command: &str) -> Option<(&str, &str)> {
     let words: Vec<&str> = command.split_whitespace().collect();
@@ -66,7 +76,7 @@ mod tests {
 
     const DOCUMENT: &str = "Run `ci/gate --against REV`, never `make`; see `ci/` and `watershed`.\n\
         ```sh\n$ cargo run --release -p watershed-perf -- run engine   # all of it\ncargo test --workspace\n\
-        # a comment\nls\n```\nOr `watershed inspect x.pftrace`.\n";
+        # a comment\nls\n```\nOr `watershed inspect x.pftrace`.\n\n    ci/fuzz 20   # indented\n";
 
     #[test]
     fn commands_are_found_in_blocks_and_in_lines() {
@@ -76,7 +86,8 @@ mod tests {
                 "ci/gate --against REV",
                 "cargo run --release -p watershed-perf -- run engine",
                 "cargo test --workspace",
-                "watershed inspect x.pftrace"
+                "watershed inspect x.pftrace",
+                "ci/fuzz 20"
             ]
         );
     }
@@ -88,6 +99,8 @@ mod tests {
         assert_eq!(script("cargo test"), None);
         assert_eq!(package("cargo test -p watershed-smb x"), Some("watershed-smb"));
         assert_eq!(package("cp -p a b"), None);
+        assert_eq!(target("cargo bench -p watershed-perf --bench engine -- x"), Some(("benches", "engine")));
+        assert_eq!(target("cargo test --workspace"), None);
         assert_eq!(subcommand("cargo run --release -- record -t 3s"), Some(("watershed", "record")));
         assert_eq!(
             subcommand("cargo run -p watershed-perf -- compare a b"),

@@ -6,6 +6,7 @@
 
 pub mod commands;
 pub mod length;
+pub mod links;
 pub mod manifests;
 pub mod unsafety;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::process::Command;
-use watershed_rules::{Repository, commands, length, manifests, unsafety};
+use watershed_rules::{Repository, commands, length, links, manifests, unsafety};
 
 fn assert_none(violations: &[String]) {
     assert!(violations.is_empty(), "\n{}\n", violations.join("\n"));
@@ -69,8 +69,58 @@ fn documents_name_scripts_and_packages_that_exist() {
         if let Some(name) = commands::package(&command).filter(|name| !has_package(name)) {
             violations.push(format!("{document}: {command:?}: there is no package {name}"));
         }
+        if let Some((folder, name)) = commands::target(&command) {
+            let file = format!("/{folder}/{name}.rs");
+            if !repository.files().any(|known| known.ends_with(&file)) {
+                violations.push(format!("{document}: {command:?}: there is no {name} in {folder}"));
+            }
+        }
     }
     assert_none(&violations);
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let repository = Repository::here();
+    let documents = repository.texts(".md");
+    let mut violations = Vec::new();
+    for (document, text) in &documents {
+        for target in links::targets(text) {
+            let path = links::resolved(document, target);
+            let Some(path) = path.filter(|path| repository.root().join(path).exists()) else {
+                violations.push(format!("{document}: {target:?} leads nowhere"));
+                continue;
+            };
+            let anchor = target.split_once('#').map(|(_, anchor)| anchor);
+            let of = |anchor: &str| {
+                documents.iter().any(|(known, text)| *known == path && links::has_anchor(text, anchor))
+            };
+            if path.ends_with(".md") && anchor.is_some_and(|anchor| !of(anchor)) {
+                violations.push(format!("{document}: {target:?}: {path} has no such heading"));
+            }
+        }
+    }
+    assert_none(&violations);
+}
+
+#[test]
+fn workflows_call_scripts_that_exist() {
+    let repository = Repository::here();
+    let workflows = repository.texts(".yml");
+    let commands: Vec<&str> = workflows.iter().flat_map(|(_, text)| links::workflow_commands(text)).collect();
+    assert!(commands.contains(&"ci/gate"), "{commands:?}");
+    let checks: Vec<&str> = workflows
+        .iter()
+        .flat_map(|(_, text)| text.lines().filter_map(|line| line.trim().strip_prefix("check: [")))
+        .flat_map(|list| list.trim_end_matches(']').split(", "))
+        .collect();
+    let scripts = commands
+        .iter()
+        .filter_map(|command| commands::script(command))
+        .filter(|script| !script.contains('$'));
+    let named = scripts.map(str::to_owned).chain(checks.iter().map(|check| format!("ci/{check}")));
+    let missing: Vec<String> = named.filter(|script| !repository.has(script)).collect();
+    assert_none(&missing);
 }
 
 /// A program of ours: beside this test when the whole workspace is tested, else built first.
@@ -105,6 +155,24 @@ fn documents_name_subcommands_that_exist() {
             !output.status.success()
         })
         .map(|(program, subcommand)| format!("{program} has no subcommand {subcommand}"))
+        .collect();
+    assert_none(&violations);
+}
+
+#[test]
+fn documents_name_results_that_there_are() {
+    let repository = Repository::here();
+    let output = run(&repository, "watershed-perf").arg("list").output().expect("it runs");
+    let known = String::from_utf8(output.stdout).expect("names are UTF-8");
+    let known: BTreeSet<&str> = known.lines().map(str::trim).collect();
+    assert!(known.contains("write_one_writer"), "{known:?}");
+    let documents = repository.texts(".md");
+    let named = documents
+        .iter()
+        .flat_map(|(path, text)| links::results(text).into_iter().map(move |name| (path, name)));
+    let violations: Vec<String> = named
+        .filter(|(_, name)| !is_known(name))
+        .map(|(path, name)| format!("{path}: watershed-perf has no result {name}"))
         .collect();
     assert_none(&violations);
 }
