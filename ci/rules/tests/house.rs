@@ -166,6 +166,11 @@ fn documents_name_results_that_there_are() {
     let known = String::from_utf8(output.stdout).expect("names are UTF-8");
     let known: BTreeSet<&str> = known.lines().map(str::trim).collect();
     assert!(known.contains("write_one_writer"), "{known:?}");
+    // "..._x" is a name that ends so.
+    let is_known = |name: &str| match name.strip_prefix("...") {
+        Some(end) => known.iter().any(|known| known.ends_with(end)),
+        None => known.contains(name),
+    };
     let documents = repository.texts(".md");
     let named = documents
         .iter()
