@@ -2,7 +2,37 @@
 //!
 //! A [`ShardedBuffer`] scales like buffers of each CPU and reads like one ring: chunks of a sequence go to one shard, each shard is filled by
 //! one thread at a time, all shards share the memory of one ring, and a read gives what one ring would give, in the order of
-//! commits.
+//! commits. `docs/architecture.md` follows one chunk through it.
+//!
+//! # Every atomic
+//!
+//! "RMW" is a read-modify-write. Models are those of `src/models.rs`, run by `ci/loom`; "argument": loom cannot show it (it runs the
+//! stores of one thread in program order, and SeqCst loads as Acquire), the proof is in the module's text.
+//!
+//! | atomic | publishes | ordering, and its partner | model |
+//! |---|---|---|---|
+//! | `Tickets::next` | the announcement stored before it; with `now`: what the caller did | RMW AcqRel by `take` and `now`; Acquire load in `look`, RMW in `take` | `a_cut_covers_only_what_is_queued`, `homes_never_split` |
+//! | `Tickets::last_cut` | what an earlier reader has seen | RMW AcqRel with itself | `a_cut_covers_only_what_is_queued` |
+//! | `Tickets::cells` | a new cell and its `next` | RMW Release in `register`; Acquire load in `iter` | both models of seats |
+//! | `Cell::bound` | with IDLE: the items that were queued | Release stores in `announce`, `take`, `Announced::drop`; Acquire load in `look` | `a_cut_covers_only_what_is_queued`; argument for the Release of IDLE |
+//! | `Cell::taken` | the last holder's stores to `bound` | Acquire RMW in `try_take`; Release store in `Seat::drop` | `a_seat_is_used_again_by_another_thread` |
+//! | `Word` | the shard's state, from owner to owner | SeqCst RMW `try_take`, `give`, `request`; SeqCst load `is_taken` against `Inbox::head` | `nothing_is_left_behind_when_an_owner_stops`; argument for `is_taken` |
+//! | `Inbox::head` | the nodes of all puts | SeqCst RMW `put`, `take_all`; SeqCst load `is_empty` against the word | the same, `nodes_go_round` |
+//! | `Node::depth` | nothing, it admits or refuses | Relaxed store before the put; Relaxed load after an Acquire load of `head` | `nodes_go_round` |
+//! | `NodePool::returned` | the item as its last holder left it | Release RMW `give_back`; Acquire swap in `letter` | `nodes_go_round` |
+//! | `Directory` entries | that the home's place is made; LEAVING: that the sequence was dropped | Acquire load and AcqRel RMW in `home_or`, `start_leaving`, `finish_leaving`; with `Tickets::now` | `homes_never_split` |
+//! | `Lazy` | what was made | AcqRel RMW `make`; Acquire load `get` | `homes_never_split` makes its rooms by it |
+//! | `Pool::top`, `Pool::next` | `next` of the top, and what was done in the extent | Release RMW `put`; Acquire load and AcqRel RMW in `pop`; `next` is Relaxed below them | `an_extent_has_one_holder` |
+//! | `Pool::fresh`, `Pool::num_free` | nothing: the first use of an extent has no past; a hint | Relaxed | `an_extent_has_one_holder` takes its extents by `fresh` |
+//! | `Place::oldest` | nothing: the word is taken before anything is done about it | Release store, Relaxed load | none needed |
+//! | `Place::wanted` | with REQUEST in the word: a wish for an extent | Release RMW by who wishes; Acquire swap by the owner | none; a wish that is seen late is served by the next owner |
+//! | `Place::neglected` | nothing: who owes a visit pays it or finds it paid | AcqRel RMW | none; the visit itself follows the word's rule |
+//! | `Place::live`, `Inner::live`, `num_neglected`, `next_owner`, `next_home`, `Directory::room_bytes` | nothing: hints and numbers | Relaxed | none needed |
+//! | `Bell::is_parked` | against `Inbox::head`: "queue, then look who sleeps; say so, then look at the queue" | SeqCst store and RMW | argument, as for the word |
+//! | `Bell::is_gated` | nothing: the mutex beside it does | Relaxed | tests only |
+//! | `Workers::is_over` | that it is over | SeqCst store; Acquire and SeqCst loads | joined |
+//! | `Slot::state` (`depot`) | a block that is ready, or has been used up | Acquire RMW NEEDY to FILLING; Release stores; Acquire loads | none; its data lies in a mutex |
+//! | `Depot::is_over` | that it is over | Release store; Acquire load | none needed |
 mod batch;
 #[cfg(not(loom))]
 mod blocks;

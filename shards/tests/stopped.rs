@@ -106,11 +106,14 @@ fn the_backlog_of_a_worker_that_stops_between_batches_is_taken_over() {
     drop(stopped);
 }
 
+/// Whether it is open, and news of that.
+type Gate = Arc<(Mutex<bool>, Condvar)>;
+
 /// A source in whose copy the thread stops until it is let go.
 struct Stopping {
     bytes: Vec<u8>,
     begun: Mutex<Sender<()>>,
-    gate: Arc<(Mutex<bool>, Condvar)>,
+    gate: Gate,
 }
 
 impl ByteSource for Stopping {
@@ -128,7 +131,7 @@ impl ByteSource for Stopping {
     }
 }
 
-fn stopping(bytes: Vec<u8>) -> (Source<'static>, Receiver<()>, Arc<(Mutex<bool>, Condvar)>) {
+fn stopping(bytes: Vec<u8>) -> (Source<'static>, Receiver<()>, Gate) {
     let (begun, has_begun) = channel();
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let source = Stopping { bytes, begun: Mutex::new(begun), gate: Arc::clone(&gate) };
