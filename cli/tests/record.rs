@@ -312,6 +312,26 @@ fn outputs_that_cannot_be_created() {
 }
 
 #[test]
+fn to_standard_output() {
+    let dir = Dir::new();
+    // Behind what is there already, as whoever redirects it expects.
+    let run = dir.shell(
+        "echo before > t; \"$0\" record -t 300ms -o - >> t && \"$0\" record -t 100ms -o - | cat > piped",
+    );
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert!(run.stderr.contains("no data lost"), "the summary is on standard error: {}", run.stderr);
+    let file = dir.read("t");
+    assert!(packets(file.strip_prefix(b"before\n").unwrap()).len() > 5);
+    assert!(packets(&dir.read("piped")).len() > 5);
+    assert_eq!(dir.files(), ["piped", "t"], "no file of that name");
+
+    let run = dir.record(&["-t", "1s", "-o", "-", "--", "touch", "ran"]);
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+    assert!(run.stderr.contains("the command's"), "{}", run.stderr);
+    assert_eq!(dir.files(), ["piped", "t"], "the command was not run");
+}
+
+#[test]
 fn a_full_disk() {
     let dir = Dir::new();
     let run = dir.record(&["-t", "300ms", "-o", "/dev/full"]);

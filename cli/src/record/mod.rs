@@ -47,7 +47,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "CONFIG")]
     config: Option<PathBuf>,
 
-    /// Write the trace here [default: trace-<date>-<time>.pftrace]
+    /// Write the trace here, to standard output if it is `-` [default: trace-<date>-<time>.pftrace]
     #[arg(short, long, value_name = "OUT")]
     out: Option<PathBuf>,
 

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,15 +20,24 @@ pub(super) struct Output {
     path: PathBuf,
     file: File,
     is_new: bool,
+    /// Ours from its first byte to its last. Standard output may stand behind what others wrote.
+    is_whole: bool,
 }
 
 impl Output {
+    /// Standard output, under the name that users know it by.
+    pub(super) fn standard() -> io::Result<Self> {
+        let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        Ok(Output { path: "-".into(), file, is_new: false, is_whole: false })
+    }
+
     /// Opens the file for writing, or creates it.
     pub(super) fn open(path: PathBuf) -> io::Result<Self> {
         match OpenOptions::new().write(true).create_new(true).open(&path) {
-            Ok(file) => Ok(Output { path, file, is_new: true }),
+            Ok(file) => Ok(Output { path, file, is_new: true, is_whole: true }),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                OpenOptions::new().write(true).open(&path).map(|file| Output { path, file, is_new: false })
+                let file = OpenOptions::new().write(true).open(&path)?;
+                Ok(Output { path, file, is_new: false, is_whole: true })
             }
             Err(error) => Err(error),
         }
@@ -41,7 +51,8 @@ impl Output {
     pub(super) fn writer(&self) -> io::Result<(TraceFile, Written)> {
         let written = Written::default();
         let tally = Arc::clone(&written.0);
-        Ok((TraceFile { file: self.file.try_clone()?, state: State::Untouched, tally }, written))
+        let file = self.file.try_clone()?;
+        Ok((TraceFile { file, is_whole: self.is_whole, state: State::Untouched, tally }, written))
     }
 
     /// Nothing was recorded: a file that was not there before is not there afterwards.
@@ -59,6 +70,7 @@ impl Output {
 #[derive(Debug)]
 pub(super) struct TraceFile {
     file: File,
+    is_whole: bool,
     state: State,
     tally: Arc<Mutex<Tally>>,
 }
@@ -95,7 +107,9 @@ impl TraceFile {
 
     /// Not every output can be cut: pipes and devices take what they took.
     fn cut(&self, size_bytes: u64) {
-        let _ = self.file.set_len(size_bytes);
+        if self.is_whole {
+            let _ = self.file.set_len(size_bytes);
+        }
     }
 }
 

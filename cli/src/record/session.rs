@@ -1,6 +1,6 @@
 //! One recording: from an open output to the summary.
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -116,10 +116,25 @@ pub(super) fn record(args: &Args, config: &TraceConfig, verbose: bool) -> Result
 }
 
 fn open_output(args: &Args, config: &TraceConfig) -> Result<Output, Failure> {
+    if args.out.as_deref() == Some(Path::new("-")) {
+        return standard_output(args);
+    }
     let of_config = config.view().output_path.as_ref().map(PathBuf::from);
     let path = args.out.clone().or(of_config).unwrap_or_else(output::default_path);
     let name = path.display().to_string();
     Output::open(path).map_err(|error| Failure::failed(format_args!("cannot create {name}: {error}")))
+}
+
+fn standard_output(args: &Args) -> Result<Output, Failure> {
+    if !args.command.is_empty() {
+        return Err(Failure::usage("-o -: standard output is the command's; name a file"));
+    }
+    if io::stdout().is_terminal() {
+        return Err(Failure::usage(
+            "-o -: standard output is a terminal; name a file, or a pipe to read the trace",
+        ));
+    }
+    Output::standard().map_err(|error| Failure::failed(format_args!("standard output: {error}")))
 }
 
 fn refused(error: &StartError) -> Failure {
