@@ -74,13 +74,12 @@ impl Owned<'_> {
     fn evict_at(&mut self, theirs: usize) -> Option<u32> {
         let place = &self.inner.places.get(theirs);
         let Some(mut other) = Owned::try_new(self.inner, theirs, self.owner()) else {
-            // Release: the owner that takes the wish sees it with the bit.
-            place.wanted.fetch_add(1, Ordering::Release);
+            // Release: the owner that takes the wish sees it with the bit. One wish, however often it is said: whoever says it goes on
+            // with an extent of its own, so wishes that an owner was too busy to hear must not add up until it has nothing left.
+            place.wanted.store(true, Ordering::Release);
             if !place.word.request() {
                 // It was given back meanwhile, perhaps with the wish served.
-                let _ = place
-                    .wanted
-                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |wanted| wanted.checked_sub(1));
+                place.wanted.store(false, Ordering::Relaxed);
             }
             return None;
         };
@@ -93,14 +92,10 @@ impl Owned<'_> {
         index
     }
 
-    /// Evicts extents that others have asked for.
+    /// Evicts the extent that others have asked for.
     #[cold]
-    pub(crate) fn hand_over_extents(&mut self, wanted: u32) {
-        for _ in 0..wanted {
-            let Some(index) = self.state.engine.as_mut().and_then(|engine| engine.evict_oldest_extent())
-            else {
-                break;
-            };
+    pub(crate) fn hand_over_extent(&mut self) {
+        if let Some(index) = self.state.engine.as_mut().and_then(|engine| engine.evict_oldest_extent()) {
             self.inner.pool.put(index);
         }
         self.return_emptied(false);

@@ -53,8 +53,8 @@ pub(crate) struct Place {
     pub(crate) oldest: AtomicU64,
     /// Live sequences: a hint for the choice of homes. Relaxed.
     pub(crate) live: AtomicU32,
-    /// Extents that others want and could not take themselves. Raised with Release before the word's REQUEST, taken with Acquire by the owner.
-    pub(crate) wanted: AtomicU32,
+    /// Others want an extent and could not take it themselves. Raised with Release before the word's REQUEST, taken with Acquire by the owner.
+    pub(crate) wanted: AtomicBool,
     pub(crate) bell: Bell,
     /// Somebody had the word for an eviction and did not look at the queue. Set and taken by the same thread.
     neglected: AtomicBool,
@@ -71,7 +71,7 @@ impl Place {
             inbox: CachePadded::new(Inbox::new(queue_capacity)),
             oldest: AtomicU64::new(NO_TICKET),
             live: AtomicU32::new(0),
-            wanted: AtomicU32::new(0),
+            wanted: AtomicBool::new(false),
             bell: Bell::default(),
             neglected: AtomicBool::new(false),
             state: UnsafeCell::new(State {

@@ -25,7 +25,7 @@
 //! | `Pool::top`, `Pool::next` | `next` of the top, and what was done in the extent | Release RMW `put`; Acquire load and AcqRel RMW in `pop`; `next` is Relaxed below them | `an_extent_has_one_holder` |
 //! | `Pool::fresh`, `Pool::num_free` | nothing: the first use of an extent has no past; a hint | Relaxed | `an_extent_has_one_holder` takes its extents by `fresh` |
 //! | `Place::oldest` | nothing: the word is taken before anything is done about it | Release store, Relaxed load | none needed |
-//! | `Place::wanted` | with REQUEST in the word: a wish for an extent | Release RMW by who wishes; Acquire swap by the owner | none; a wish that is seen late is served by the next owner |
+//! | `Place::wanted` | with REQUEST in the word: a wish for one extent | Release store by who wishes; Acquire swap by the owner | none; a wish that is seen late is served by the next owner |
 //! | `Place::neglected` | nothing: who owes a visit pays it or finds it paid | AcqRel RMW | none; the visit itself follows the word's rule |
 //! | `Place::live`, `Inner::live`, `num_neglected`, `next_owner`, `next_home`, `Directory::room_bytes` | nothing: hints and numbers | Relaxed | none needed |
 //! | `Bell::is_parked` | against `Inbox::head`: "queue, then look who sleeps; say so, then look at the queue" | SeqCst store and RMW | argument, as for the word |

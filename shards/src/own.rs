@@ -155,9 +155,8 @@ impl<'a> Owned<'a> {
     #[inline]
     fn publish(&mut self) {
         // Relaxed: who raised it asks by the word as well, which is looked at when it is given back.
-        if self.place.wanted.load(Ordering::Relaxed) != 0 {
-            let wanted = self.place.wanted.swap(0, Ordering::Acquire);
-            self.hand_over_extents(wanted);
+        if self.place.wanted.load(Ordering::Relaxed) && self.place.wanted.swap(false, Ordering::Acquire) {
+            self.hand_over_extent();
         }
         let Some(engine) = &mut self.state.engine else { return };
         if self.inner.has_extents() {
@@ -228,7 +227,7 @@ impl Turn {
 impl Drop for Owned<'_> {
     fn drop(&mut self) {
         self.publish();
-        if self.place.word.give() && self.place.wanted.load(Ordering::Relaxed) != 0 {
+        if self.place.word.give() && self.place.wanted.load(Ordering::Relaxed) {
             // A request came in between: whoever is there next serves it, and that may as well be this thread.
             drop(Owned::try_new(self.inner, self.shard, self.owner));
         }
