@@ -183,7 +183,13 @@ fn a_worker_that_stops_in_the_middle_of_a_copy_holds_up_its_own_shard_only() {
     }
     let newest = check(&read_all(&buffer));
     for (writer, next) in writers.next_ids.iter().enumerate() {
-        assert_eq!(newest[&(1 + writer as u16)], next - 1, "the newest packet of writer {writer} is there");
+        let newest = newest.get(&(1 + writer as u16)).copied();
+        // What waited in the shard that was stopped is the oldest of all by now: the others' backlogs may have pushed it out.
+        let is_pushed_out = newest.is_none() && Writers::shard(writer) == stuck;
+        assert!(is_pushed_out || newest == Some(next - 1), "writer {writer}: {newest:?} of {next}");
     }
-    assert!(buffer.ledger().is_balanced());
+    let accepted = writers.next_ids.iter().map(|&next| u64::from(next)).sum::<u64>();
+    let ledger = buffer.ledger();
+    assert!(ledger.is_balanced(), "{ledger:?}");
+    assert_eq!(ledger.written.chunks, accepted, "what was queued behind the copy was written after it");
 }
