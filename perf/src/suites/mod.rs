@@ -72,13 +72,27 @@ pub fn run(
     suite: &Suite,
     filter: &str,
     options: &Options,
-    mut progress: impl FnMut(&str),
+    progress: impl FnMut(&str) + Send,
 ) -> Result<Report, WrongAnswer> {
     // Asked before pinning, after which only one core is left.
     let machine = Machine::here();
+    // Pinning cannot be undone: it ends with a thread of the suite's own, or the next suite would have one core.
+    let results = std::thread::scope(|scope| {
+        let suite = scope.spawn(|| results(suite, filter, options, progress));
+        suite.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })?;
+    Ok(Report { suite: suite.name.into(), machine, results })
+}
+
+fn results(
+    suite: &Suite,
+    filter: &str,
+    options: &Options,
+    mut progress: impl FnMut(&str),
+) -> Result<Vec<Measurement>, WrongAnswer> {
     let mut workloads = (suite.workloads)();
     workloads.retain(|workload| workload.name.contains(filter));
-    // Pinning cannot be undone: first those that it would change.
+    // First those that pinning would change.
     workloads.sort_by_key(|workload| !workload.unpinned);
     let mut results = Vec::new();
     let mut is_pinned = false;
@@ -90,7 +104,7 @@ pub fn run(
         progress(&workload.name);
         results.push((workload.run)(options).map_err(|answer| format!("{}: {answer}", workload.name))?);
     }
-    Ok(Report { suite: suite.name.into(), machine, results })
+    Ok(results)
 }
 
 /// Keeps this thread on one processor, the last of those it may use (interrupts prefer the first). Where the system
