@@ -1,5 +1,6 @@
 //! Owning a shard: taking its word, working through its queue, giving it back.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
 use watershed_engine::{ChunkInfo, Shard};
@@ -88,12 +89,21 @@ impl<'a> Owned<'a> {
         let mut returns = Returns::none();
         loop {
             let Some(mut letter) = self.next_letter() else { return Drained::Everything };
-            let stopped = letter.with_item(|part| self.do_part(part, &mut turn));
-            if let Some(stopped) = stopped {
-                self.state.current = Some(letter);
-                return stopped;
+            // Copying a source is the one thing here that is not ours and may panic. The thread dies of it; the rest of the part does not.
+            let done =
+                catch_unwind(AssertUnwindSafe(|| letter.with_item(|part| self.do_part(part, &mut turn))));
+            match done {
+                Ok(None) => returns.add(letter),
+                Ok(Some(stopped)) => {
+                    self.state.current = Some(letter);
+                    return stopped;
+                }
+                Err(panic) => {
+                    letter.with_item(|part| part.done += 1);
+                    self.state.current = Some(letter);
+                    resume_unwind(panic);
+                }
             }
-            returns.add(letter);
         }
     }
 

@@ -193,3 +193,59 @@ fn a_worker_that_stops_in_the_middle_of_a_copy_holds_up_its_own_shard_only() {
     assert!(ledger.is_balanced(), "{ledger:?}");
     assert_eq!(ledger.written.chunks, accepted, "what was queued behind the copy was written after it");
 }
+
+/// A source that cannot be copied.
+struct Broken;
+
+impl ByteSource for Broken {
+    fn size_bytes(&self) -> usize {
+        100
+    }
+
+    fn copy_range(&self, _offset_bytes: usize, _dst: &mut [u8]) {
+        // Without the panic's message.
+        std::panic::resume_unwind(Box::new("broken"));
+    }
+}
+
+#[test]
+fn a_source_that_panics_takes_one_chunk_with_it() {
+    let buffer =
+        ShardedBuffer::create(ShardedConfig { num_shards: Some(1), ..ShardedConfig::ring(1 << 20) }).unwrap();
+    let stopped = buffer.stop_shard(0);
+    let owned = |bytes: Vec<u8>| Source::Owned(OwnedBytes(Box::new(Bytes(bytes))));
+    let body = |number: u32| payload(&[number.to_le_bytes().to_vec()]);
+    let mut batch = Batch {
+        chunks: vec![
+            (info(1, 1, 0, 1, 0), owned(body(0))),
+            (info(1, 1, 1, 1, 0), Source::Owned(OwnedBytes(Box::new(Broken)))),
+            (info(1, 1, 2, 1, 0), owned(body(2))),
+        ],
+        ..Batch::default()
+    };
+    buffer.committer().unwrap().commit(&mut batch).unwrap();
+    drop(stopped);
+    thread::scope(|scope| {
+        assert!(scope.spawn(|| buffer.ledger()).join().is_err(), "who drains the queue meets the source");
+    });
+    // The letter is used again, by another committer that gets the same pool.
+    buffer.committer().unwrap().commit_chunk(&info(1, 1, 3, 1, 0), &body(3)).unwrap();
+    let numbers: Vec<(u8, bool)> =
+        read_all(&buffer).iter().map(|got| (got.bytes[0], got.loss != 0)).collect();
+    assert_eq!(numbers, [(0, false), (2, true), (3, false)]);
+    let ledger = buffer.ledger();
+    assert_eq!(ledger.written.chunks, 3);
+    assert!(ledger.is_balanced());
+}
+
+struct Bytes(Vec<u8>);
+
+impl ByteSource for Bytes {
+    fn size_bytes(&self) -> usize {
+        self.0.len()
+    }
+
+    fn copy_range(&self, offset_bytes: usize, dst: &mut [u8]) {
+        dst.copy_from_slice(&self.0[offset_bytes..][..dst.len()]);
+    }
+}

@@ -4,8 +4,8 @@
 mod common;
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -88,10 +88,11 @@ fn migrate(random: &mut Random) {
 #[cfg(not(target_os = "linux"))]
 fn migrate(_random: &mut Random) {}
 
-/// A source that kills the thread which commits it, in the middle of the copy, and serves others well.
+/// A source that kills the thread which commits it, in the middle of the copy, and serves others well: they are counted.
 struct Deadly {
     bytes: Vec<u8>,
     of: thread::ThreadId,
+    served: Arc<AtomicU64>,
 }
 
 impl ByteSource for Deadly {
@@ -105,21 +106,25 @@ impl ByteSource for Deadly {
             std::panic::resume_unwind(Box::new("dead"));
         }
         dst.copy_from_slice(&self.bytes[offset_bytes..][..dst.len()]);
+        self.served.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Commits a whole chunk and then one that kills the thread while it copies. Chunks that were written: one if the thread died, two if
-/// somebody else got to copy.
+/// Commits a whole chunk and then one that kills the thread while it copies. `written` counts what gets into the buffer: the second one
+/// too if it lay in a queue, where whoever owns the shard next takes it.
 fn die_in_mid_commit(
     buffer: &ShardedBuffer,
     whole: &(ChunkInfo, Vec<u8>),
     deadly: &(ChunkInfo, Vec<u8>),
-) -> u64 {
+    written: &Arc<AtomicU64>,
+) {
+    written.fetch_add(1, Ordering::Relaxed);
     thread::scope(|scope| {
         let thread = scope.spawn(|| {
             let mut committer = buffer.committer().unwrap();
             let bytes = deadly.1.clone();
-            let source = Source::Owned(OwnedBytes(Box::new(Deadly { bytes, of: thread::current().id() })));
+            let deadly_source = Deadly { bytes, of: thread::current().id(), served: Arc::clone(written) };
+            let source = Source::Owned(OwnedBytes(Box::new(deadly_source)));
             let mut batch = Batch {
                 chunks: vec![(whole.0, Source::Borrowed(&whole.1)), (deadly.0, source)],
                 ..Batch::default()
@@ -128,12 +133,12 @@ fn die_in_mid_commit(
                 thread::yield_now();
             }
         });
-        if thread.join().is_ok() { 2 } else { 1 }
-    })
+        let _ = thread.join();
+    });
 }
 
 /// One thread's life: some writers of its own, batches of theirs, now and then another CPU, sometimes a death with an announced batch.
-fn live(buffer: &ShardedBuffer, thread: u16, rounds: u32, written: &AtomicU64) {
+fn live(buffer: &ShardedBuffer, thread: u16, rounds: u32, written: &Arc<AtomicU64>) {
     let mut random = Random(u64::from(thread));
     let mut committer = buffer.committer().unwrap();
     let mut next_ids = [0u32; 6];
@@ -153,7 +158,7 @@ fn live(buffer: &ShardedBuffer, thread: u16, rounds: u32, written: &AtomicU64) {
             let writer = random.below(6) as usize;
             let id = next_ids[writer];
             let chunks = [0, 1].map(|more| chunk(thread, writer as u16 + 1, id + more));
-            written.fetch_add(die_in_mid_commit(buffer, &chunks[0], &chunks[1]), Ordering::Relaxed);
+            die_in_mid_commit(buffer, &chunks[0], &chunks[1], written);
             next_ids[writer] += 2;
         }
         if random.one_in(200) {
@@ -170,7 +175,7 @@ fn scale() -> u32 {
 
 fn stress(num_shards: usize, size_bytes: usize, has_workers: bool) -> ShardedBuffer {
     let buffer = buffer(size_bytes, num_shards, has_workers);
-    let (written, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (written, is_over) = (Arc::new(AtomicU64::new(0)), AtomicBool::new(false));
     let seen = Mutex::new(Seen::default());
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
