@@ -1,15 +1,20 @@
 //! The command that is recorded: started, waited for, its end passed on.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::exit::Failure;
+
+/// How long a command is given to get its name. One that has ended has none any more, and all of this is spent for it.
+const NAME_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// A command that runs, with our standard input, output and error.
 pub(super) struct Running {
@@ -27,6 +32,17 @@ impl Running {
             .spawn()
             .map_err(|error| Failure::failed(format_args!("cannot run {}: {error}", program.display())))?;
         Ok(Running { child })
+    }
+
+    /// Waits until the system knows the command's arguments. The kernel lets us go on as soon as the new program has memory of its own, which is
+    /// before it has written them there: a scan that is quicker finds a process without a name.
+    pub(super) fn wait_for_name(&self) {
+        let path = format!("/proc/{}/cmdline", self.child.id());
+        let started = Instant::now();
+        let is_nameless = || fs::read(&path).is_ok_and(|arguments| arguments.is_empty());
+        while is_nameless() && started.elapsed() < NAME_TIMEOUT {
+            thread::sleep(Duration::from_micros(200));
+        }
     }
 
     pub(super) fn handle(&self) -> CommandHandle {

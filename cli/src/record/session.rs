@@ -173,6 +173,7 @@ fn start_command(
     let running = Running::start(&args.command)?;
     let handle = running.handle();
     // So that it is in the process tree even if it has ended by now: as long as nobody waits for it, /proc has it.
+    running.wait_for_name();
     backend.scan_request.raise();
     let _ = session.flush_and_wait(SCAN_TIMEOUT);
     let events = events.clone();
