@@ -14,7 +14,7 @@ use crate::tbchunk::RingMemory;
 impl TraceBuffer {
     /// A read-only copy: contents, what has been consumed of them, pending losses, statistics, ledger, histograms. Counters of
     /// reads and of read-aheads start again at 0. Sink and read pass stay with the original. Memory above the used
-    /// part is not touched.
+    /// part is not touched. Of a large buffer, where more than one processor may be used, a second thread clears pages during the call.
     ///
     /// # Errors
     /// If the system has no memory.

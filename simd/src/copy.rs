@@ -5,18 +5,7 @@
 //! below takes every length of a chunk the same way: full vectors at aligned places of the target, and its ragged
 //! ends as vectors that overlap them.
 
-/// Copies `from` to `to`, of the same length.
-///
-/// # Panics
-/// If the lengths differ.
-#[inline]
-pub fn copy(from: &[u8], to: &mut [u8]) {
-    assert_eq!(from.len(), to.len());
-    // SAFETY: both ranges are those of slices, and an exclusive one overlaps no other.
-    unsafe { copy_raw(from.as_ptr(), to.as_mut_ptr(), from.len()) }
-}
-
-/// As [`copy`], without slices.
+/// Copies `len` bytes.
 ///
 /// # Safety
 /// `from` is readable and `to` writable for `len` bytes, and they do not overlap.

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`walk`](mod@walk) | where does each `[varint size][body]` fragment of a chunk begin, and why does the row of them end? |
 //! | [`decode`] | what are the values of these varints, how long are these protobuf fields? |
-//! | [`mod@copy`] | none: it copies the bytes of a chunk |
+//! | [`copy`] | none: it copies the bytes of a chunk |
 //! | [`fields`] | is this packet, cut into slices, well-formed, and does it hold reserved fields? |
 //!
 //! Each function has a naive twin, which is the oracle of the tests and the plain loop of the measurements, a
@@ -33,7 +33,6 @@ mod scalar;
 pub mod walk;
 mod word;
 
-pub use copy::copy;
 pub use kernels::Kernels;
 pub use level::Level;
 pub use walk::{Job, Span, Stop, Walk, walk, walk_many};

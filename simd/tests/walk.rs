@@ -6,6 +6,13 @@ use common::{Random, cases, levels, push_varint, small};
 use watershed_simd::Kernels;
 use watershed_simd::walk::{DROP_MARKER, Job, Span, Stop, Walk, naive, placed, walk, walk_raw};
 
+/// A job's answer is that of the naive twin on its chunk.
+#[track_caller]
+fn check_job(kernels: Kernels, job: &Job<'_>, bytes: &[u8], limit: usize, seed: u64) {
+    let (found, spans) = answer(bytes, limit.min(bytes.len() + 1));
+    assert_eq!((job.found(), job.spans()), (found, &spans[..]), "{}, seed {seed}", kernels.level());
+}
+
 fn answer(bytes: &[u8], limit: usize) -> (Walk, Vec<Span>) {
     let mut spans = vec![Span::default(); limit.min(bytes.len() + 1)];
     let found = naive::walk(bytes, limit, &mut spans);
@@ -274,13 +281,7 @@ fn batches_touch_nothing_outside() {
             kernels.walk_many(&mut jobs);
             for (job, (bytes, limit)) in jobs.iter().zip(&chunks) {
                 let bytes = &bytes[..bytes.len().min(32 << 10)];
-                let (found, spans) = answer(bytes, (*limit).min(bytes.len() + 1));
-                assert_eq!(
-                    (job.found(), job.spans()),
-                    (found, &spans[..]),
-                    "{}, seed {seed}",
-                    kernels.level()
-                );
+                check_job(kernels, job, bytes, *limit, seed);
             }
         }
     }
@@ -316,13 +317,7 @@ fn chunks_too_far_apart_for_one_batch() {
             kernels.walk_many(&mut jobs);
             for (job, &i) in jobs.iter().zip(&order) {
                 let (bytes, limit) = &chunks[i];
-                let (found, spans) = answer(bytes, (*limit).min(bytes.len() + 1));
-                assert_eq!(
-                    (job.found(), job.spans()),
-                    (found, &spans[..]),
-                    "{}, seed {seed}",
-                    kernels.level()
-                );
+                check_job(kernels, job, bytes, *limit, seed);
             }
         }
     }

@@ -10,8 +10,9 @@
 //!   Session::stop, wait <---------------------------------   Sink (file)
 //! ```
 //!
-//! Both threads sleep while nothing is due. At the end of a session a third one writes what the service's has read. The producer talks to the service through the same seam as across processes
-//! ([`crate::Endpoint`], [`crate::producer::Command`]), so a data source that runs here runs behind a socket as well.
+//! Both threads sleep while nothing is due. At the end of a session a third one writes what the service's has read. The producer
+//! talks to the service through the same seam as across processes ([`crate::Endpoint`], [`crate::producer::Command`]), so a
+//! data source that runs here runs behind a socket as well.
 //!
 //! ```no_run
 //! # use std::time::Duration;

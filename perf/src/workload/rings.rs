@@ -82,6 +82,22 @@ pub fn commit_bytes(buffer: &mut TraceBuffer, commit: &Commit<'_>, bytes: &impl 
     let _ = black_box(buffer.copy_chunk_untrusted(&info(commit), bytes));
 }
 
+/// Two regions of touched huge pages, to time a copy between them as the rival of a clone. As much again was touched and given back, so
+/// that the host has backed what the first clone will get.
+///
+/// # Errors
+/// When there is no memory.
+pub fn touched_pair(size_bytes: usize) -> Result<(Region, Region), String> {
+    let region = || -> Result<Region, String> {
+        let mut region = Region::map(size_bytes, HugePages::Advise).map_err(|error| error.to_string())?;
+        region.as_mut_slice().fill(1);
+        Ok(region)
+    };
+    let (source, target) = (region()?, region()?);
+    drop(region()?);
+    Ok((source, target))
+}
+
 /// Plain memory that is filled like a ring: the rival.
 pub struct CopyRing {
     region: Region,

@@ -140,7 +140,7 @@ impl<'a> Job<'a> {
 }
 
 /// Walks several chunks. The answers are those of [`walk`] on each; the chunks' chains overlap, so that a batch of 16 or 32
-/// takes a fraction of the time. Best where the chunks have about the same number of fragments; one that lies half
+/// takes a fraction of the time. Best where the chunks have about the same number of fragments; one that lies three quarters of
 /// a GiB from the first is walked by itself.
 #[inline]
 pub fn walk_many(jobs: &mut [Job<'_>]) {

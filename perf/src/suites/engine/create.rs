@@ -2,11 +2,9 @@
 
 use crate::measure::{Lap, LapResult, Options, WrongAnswer, interleave, timed};
 use crate::report::Measurement;
-use crate::workload::rings::{CopyRing, buffer, commit, read_out};
+use crate::workload::rings::{buffer, commit, read_out, touched_pair};
 use crate::workload::{feed, templates};
 use std::time::Duration;
-use watershed_engine::HugePages;
-use watershed_engine::mem::Region;
 
 /// Creation alone. Nothing is touched, so the size must not matter.
 pub(super) fn create(name: &str, size_bytes: usize, options: &Options) -> Result<Measurement, WrongAnswer> {
@@ -51,15 +49,7 @@ pub(super) fn clone(name: &str, options: &Options) -> Result<Measurement, WrongA
     commit(&mut full, &mut feed::one_writer(&chunks), ring_bytes / 1024);
     let expected = read_out(&mut full.clone_read_only().map_err(|error| error.to_string())?);
 
-    let region = || -> Result<Region, WrongAnswer> {
-        let mut region = Region::map(ring_bytes, HugePages::Advise).map_err(|error| error.to_string())?;
-        region.as_mut_slice().fill(1);
-        Ok(region)
-    };
-    let (source, mut target) = (region()?, region()?);
-    // As much again is touched and given back, so that the host has backed what the first clone will get.
-    drop(CopyRing::new(ring_bytes, HugePages::Advise)?);
-    drop(region()?);
+    let (source, mut target) = touched_pair(ring_bytes)?;
 
     let clone_lap = || -> LapResult {
         let (lap, copy) = timed(1, || full.clone_read_only());

@@ -4,13 +4,12 @@ use super::overhead::percent_more;
 use super::team::{Writers, alone, check_written, exact_ring};
 use crate::measure::{Lap, LapResult, Options, Series, WrongAnswer, interleave, timed};
 use crate::report::Measurement;
-use crate::workload::rings::CopyRing;
+use crate::workload::rings::touched_pair;
 use crate::workload::{SourceChunk, templates};
 use std::convert::Infallible;
 use std::hint::black_box;
 use std::time::Duration;
-use watershed_engine::mem::Region;
-use watershed_engine::{ChunkFlags, ChunkId, ChunkInfo, HugePages, Packet, ProducerId, WriterId};
+use watershed_engine::{ChunkFlags, ChunkId, ChunkInfo, Packet, ProducerId, WriterId};
 use watershed_shards::{Committer, ShardedBuffer, ShardedConfig};
 
 /// The least that gives each of 1024 shards its eight extents.
@@ -76,15 +75,7 @@ pub(super) fn clone(options: &Options) -> Result<Measurement, WrongAnswer> {
     }
     let expected = count_packets(&full.clone_read_only().map_err(|error| error.to_string())?);
 
-    let region = || -> Result<Region, WrongAnswer> {
-        let mut region = Region::map(ring_bytes, HugePages::Advise).map_err(|error| error.to_string())?;
-        region.as_mut_slice().fill(1);
-        Ok(region)
-    };
-    let (source, mut target) = (region()?, region()?);
-    // As much again is touched and given back, so that the host has backed what the first clone will get.
-    drop(CopyRing::new(ring_bytes, HugePages::Advise)?);
-    drop(region()?);
+    let (source, mut target) = touched_pair(ring_bytes)?;
 
     let clone_lap = || -> LapResult {
         let (lap, copy) = timed(1, || full.clone_read_only());
