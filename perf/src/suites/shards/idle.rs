@@ -15,24 +15,33 @@ use watershed_shards::{Committer, ShardedBuffer, ShardedConfig};
 /// The least that gives each of 1024 shards its eight extents.
 const MANY: (usize, usize) = (1 << 30, 1024);
 
-/// Creation of a buffer of 1024 shards.
+/// Creation of a buffer of 1024 shards; and of buffers as `record` makes them, for which the size must not matter.
 pub(super) fn create(options: &Options) -> Result<Measurement, WrongAnswer> {
-    let count = options.size(16, 1);
-    let config = ShardedConfig { num_shards: Some(MANY.1), ..ShardedConfig::ring(MANY.0) };
-    let lap = || -> LapResult {
-        let mut elapsed = Duration::ZERO;
-        for _ in 0..count {
-            let config = config.clone();
-            let (lap, made) = timed(1, || ShardedBuffer::create(config));
-            elapsed += lap.elapsed;
-            if made.map_err(|error| error.to_string())?.num_free_extents() != 8 * MANY.1 {
-                return Err("a new buffer has not all of its extents".into());
-            }
+    let laps = [MANY, (1 << 20, 1), (4 << 30, 2)]
+        .map(|(size_bytes, num_shards)| move || create_lap(options.size(16, 1), size_bytes, num_shards));
+    let [many, small, large] = interleave(options, laps.map(|lap| Box::new(lap) as _))?;
+    Ok(Measurement::microseconds("create_1024_shards", &many)
+        .with("us_1mb", small.median() / 1e3)
+        .with("us_4gb", large.median() / 1e3))
+}
+
+fn create_lap(count: u64, size_bytes: usize, num_shards: usize) -> LapResult {
+    let config = ShardedConfig { num_shards: Some(num_shards), ..ShardedConfig::ring(size_bytes) };
+    let mut elapsed = Duration::ZERO;
+    for _ in 0..count {
+        let config = config.clone();
+        let (lap, made) = timed(1, || ShardedBuffer::create(config));
+        elapsed += lap.elapsed;
+        let made = made.map_err(|error| error.to_string())?;
+        let cutting = made.report().cutting;
+        if cutting.num_shards != num_shards || made.ledger().written.chunks != 0 {
+            return Err(format!("a new buffer is {cutting:?} and has {:?}", made.ledger()));
         }
-        Ok(Lap { elapsed, units: count })
-    };
-    let [series] = interleave(options, [Box::new(lap)])?;
-    Ok(Measurement::microseconds("create_1024_shards", &series))
+        if num_shards > 1 && made.num_free_extents() != cutting.num_extents {
+            return Err("a new buffer has not all of its extents".into());
+        }
+    }
+    Ok(Lap { elapsed, units: count })
 }
 
 /// Memory that the process has more for each untouched shard.
