@@ -1,0 +1,229 @@
+//! Packets into fragments, fragments into chunks: the state of it, and packets as wholes.
+//!
+//! `bytes` appends to the packet, `message` keeps the sizes of what is open in it, `cut` ends fragments and goes on in the next chunk,
+//! `chunk` gets chunks, copies into them and returns them.
+
+mod bytes;
+mod chunk;
+mod cut;
+mod message;
+
+use watershed_smb::{ChunkFlags, WriteChunk};
+
+use crate::arbiter::{ExhaustedPolicy, Shared};
+use crate::endpoint::Done;
+use crate::sync::Arc;
+use crate::writer::patches::PatchList;
+use crate::writer::varint::DROPPED;
+
+/// Bytes of a size field whose size is not known yet.
+const SIZE_FIELD_BYTES: usize = 4;
+/// A packet starts only where a size field and this much more fits.
+const MIN_PACKET_ROOM_BYTES: usize = SIZE_FIELD_BYTES + 8;
+/// Sizes below this get a size field of one byte.
+const COMPACT_BELOW: usize = 127;
+
+/// `first_packet_on_sequence` (87) = true.
+const FIRST_PACKET_ON_SEQUENCE: &[u8] = &[0xB8, 0x05, 0x01];
+/// `previous_packet_dropped` (42) = present (1) | shared memory full (256).
+const PREVIOUS_PACKET_DROPPED: &[u8] = &[0xD0, 0x02, 0x81, 0x02];
+
+/// The chunk that the writer is filling.
+#[derive(Debug)]
+struct Current {
+    chunk: WriteChunk,
+    chunk_id: u32,
+    /// Fragments started, as the header says; with `inflated` one more than there are.
+    fragments: u16,
+    /// The count was raised past the last finished packet so that a scrape sees it; the next packet takes the slot.
+    inflated: bool,
+    first_continues: bool,
+}
+
+impl Current {
+    fn flags(&self) -> ChunkFlags {
+        if self.first_continues { ChunkFlags::FIRST_CONTINUES } else { ChunkFlags::NONE }
+    }
+}
+
+/// Where the size field of an open message is.
+#[derive(Clone, Copy, Debug)]
+enum SizeField {
+    /// In the current chunk, at this payload offset.
+    Here(usize),
+    /// In a chunk that was returned: the ticket in the patch list.
+    Patch(u64),
+    /// In a chunk that was given up.
+    Lost,
+}
+
+#[derive(Debug)]
+struct OpenMessage {
+    size_field: SizeField,
+    /// `Core::body_bytes` behind the size field.
+    body_start: u64,
+}
+
+/// Invariants: `synced <= position <= capacity`; `image[synced..position]` is what shared memory does not have yet, and
+/// lies behind every byte that was written directly. `current` is `None` when `position` and `capacity` are 0.
+#[derive(Debug)]
+pub(in crate::writer) struct Core {
+    arbiter: Arc<Shared>,
+    writer_id: u16,
+    target_buffer: u16,
+    policy: ExhaustedPolicy,
+
+    current: Option<Current>,
+    next_chunk_id: u32,
+    image: Vec<u8>,
+    capacity: usize,
+    position: usize,
+    synced: usize,
+
+    /// Payload offset of the current fragment's size field.
+    fragment_start: usize,
+    /// Bytes of the current packet so far, size fields of fragments not counted.
+    body_bytes: u64,
+    open: Vec<OpenMessage>,
+    patches: PatchList,
+    in_packet: bool,
+    /// The current packet goes nowhere.
+    discarding: bool,
+    /// The last chunk promised a continuation that never came: the next chunk must say so.
+    owes_continuation: bool,
+    /// The last attempt to get a chunk failed.
+    exhausted: bool,
+    /// Packets were dropped and no packet that says so has got through yet.
+    loss_to_report: bool,
+    /// The first packet of the sequence has got through.
+    begun: bool,
+    packets_dropped: u64,
+}
+
+impl Core {
+    pub(in crate::writer) fn new(
+        arbiter: Arc<Shared>,
+        writer_id: u16,
+        target_buffer: u16,
+        policy: ExhaustedPolicy,
+    ) -> Self {
+        Self {
+            arbiter,
+            writer_id,
+            target_buffer,
+            policy,
+            current: None,
+            next_chunk_id: 0,
+            image: Vec::new(),
+            capacity: 0,
+            position: 0,
+            synced: 0,
+            fragment_start: 0,
+            body_bytes: 0,
+            open: Vec::new(),
+            patches: PatchList::default(),
+            in_packet: false,
+            discarding: false,
+            owes_continuation: false,
+            exhausted: false,
+            loss_to_report: false,
+            begun: false,
+            packets_dropped: 0,
+        }
+    }
+
+    pub(in crate::writer) fn writer_id(&self) -> u16 {
+        self.writer_id
+    }
+
+    pub(in crate::writer) fn packets_dropped(&self) -> u64 {
+        self.packets_dropped
+    }
+
+    pub(in crate::writer) fn begin_packet(&mut self) {
+        // Only a leaked MessageWriter leaves a packet open.
+        self.finish_packet();
+        self.in_packet = true;
+        self.body_bytes = 0;
+        self.discarding = false;
+        if !self.room_for_packet() {
+            self.lose_packet();
+        }
+        let Some(current) = &mut self.current else { return };
+        if current.inflated {
+            current.inflated = false;
+        } else {
+            current.fragments += 1;
+            let (fragments, flags) = (current.fragments, current.flags());
+            self.arbiter.smb().set_fragments(&current.chunk, fragments, flags);
+        }
+        self.begin_fragment();
+        if !self.begun {
+            self.append(FIRST_PACKET_ON_SEQUENCE);
+        }
+        if self.loss_to_report {
+            self.append(PREVIOUS_PACKET_DROPPED);
+        }
+    }
+
+    pub(in crate::writer) fn finish_packet(&mut self) {
+        if !self.in_packet {
+            return;
+        }
+        self.close_messages(0);
+        self.in_packet = false;
+        if !self.discarding {
+            self.end_last_fragment();
+            (self.begun, self.loss_to_report) = (true, false);
+        }
+        if self.patches.has_group() {
+            self.arbiter.return_patches(self.writer_id, self.target_buffer, &mut self.patches);
+        }
+    }
+
+    /// Makes sure that a packet can start; false if there is no memory for it.
+    fn room_for_packet(&mut self) -> bool {
+        if self.current.is_some() {
+            // What has no room for another packet was returned when its last packet ended.
+            debug_assert!(self.capacity - self.position >= MIN_PACKET_ROOM_BYTES);
+            return true;
+        }
+        if self.owes_continuation && !self.pay_continuation() {
+            return false;
+        }
+        let Some(chunk) = self.acquire() else { return false };
+        self.start_chunk(chunk, false);
+        true
+    }
+
+    /// A chunk that continues the abandoned packet with the mark of a drop. Nothing can follow the mark in its chunk.
+    fn pay_continuation(&mut self) -> bool {
+        let Some(chunk) = self.acquire() else { return false };
+        self.start_chunk(chunk, true);
+        self.begin_fragment();
+        self.overwrite(self.fragment_start, DROPPED);
+        self.sync();
+        self.return_current(ChunkFlags::NONE);
+        self.owes_continuation = false;
+        true
+    }
+
+    pub(in crate::writer) fn flush(&mut self, done: Option<Done>) {
+        self.finish_packet();
+        self.return_current(ChunkFlags::NONE);
+        self.arbiter.request_flush(done);
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.finish_packet();
+        self.return_current(ChunkFlags::NONE);
+        if self.owes_continuation {
+            // If there is no memory for it the reader finds out by itself that the sequence ends within a packet.
+            self.policy = ExhaustedPolicy::Drop;
+            self.pay_continuation();
+        }
+        self.arbiter.end_writer(self.writer_id);
+    }
+}
