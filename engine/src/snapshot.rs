@@ -14,7 +14,7 @@ use crate::tbchunk::RingMemory;
 impl TraceBuffer {
     /// A read-only copy: contents, what has been consumed of them, pending losses, statistics, ledger, histograms. Counters of
     /// reads and of read-aheads start again at 0. Sink and read pass stay with the original. Memory above the used
-    /// part is not touched. Of a large buffer, where more than one processor may be used, a second thread clears pages during the call.
+    /// part is not touched. A large buffer is copied by several threads, where the process may use several processors; they end with the call.
     ///
     /// # Errors
     /// If the system has no memory.
@@ -27,11 +27,9 @@ impl TraceBuffer {
         };
         let region =
             Region::map(size_bytes, pages).map_err(|source| CreateError::NoMemory { size_bytes, source })?;
-        let region = Arc::new(region);
-        let mut copy = self.copy_read_only(Arc::clone(&region));
-        let bytes = self.ring.bytes(0, self.space.used_bytes());
-        region.touch_behind(bytes.len(), || copy.ring.write(0, bytes));
-        Ok(copy)
+        // SAFETY: `&self` keeps this buffer's memory as it is, and nobody knows the new region yet.
+        unsafe { region.copy_start(self.ring.region(), self.space.used_bytes()) };
+        Ok(self.copy_read_only(Arc::new(region)))
     }
 
     /// A read-only copy but for the bytes of the ring.

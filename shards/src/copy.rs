@@ -1,7 +1,6 @@
 //! Clones: a read-only copy of all shards at one cut.
 
 use std::ops::Range;
-use std::ptr;
 use std::sync::{Arc, Mutex};
 
 #[cfg(feature = "parallel")]
@@ -93,12 +92,8 @@ fn copy_bytes(from: &Region, to: &Region, mut ranges: Vec<Range<usize>>) {
         }
     }
     let copy = |part: &Range<usize>| {
-        assert!(part.end <= from.size_bytes() && part.end <= to.size_bytes());
-        // SAFETY: the range lies in both regions; the shards whose bytes are read are held by the caller, nobody else knows the new region,
-        // and no two ranges overlap.
-        unsafe {
-            ptr::copy_nonoverlapping(from.base().add(part.start), to.base().add(part.start), part.len())
-        };
+        // SAFETY: the shards whose bytes are read are held by the caller, nobody else knows the new region, and no two ranges overlap.
+        unsafe { to.copy_range(from, part.clone()) }
     };
     #[cfg(feature = "parallel")]
     strides.par_iter().flat_map_iter(|(_, parts)| parts).for_each(copy);

@@ -5,7 +5,7 @@ use std::io;
 /// The size of a huge page: 2 MiB is what x86-64 and aarch64 with 4 KiB pages have.
 pub(super) const SIZE_BYTES: usize = 2 << 20;
 
-/// From this size on a thread that clears pages costs less than it saves: starting it is nothing beside clearing four huge pages.
+/// From this size on a further thread costs less than it saves: starting it is nothing beside clearing and writing four huge pages.
 pub(super) const WORTH_A_THREAD_BYTES: usize = 8 << 20;
 
 /// Advises transparent huge pages. False where the system does not take the advice.
@@ -18,21 +18,6 @@ pub(super) fn advise(base: *mut u8, size_bytes: usize) -> bool {
 /// Advises transparent huge pages: this system has no such advice.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) fn advise(_base: *mut u8, _size_bytes: usize) -> bool {
-    false
-}
-
-/// Has the system find and clear the pages of a range now. False where it does not do that on request.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-pub(super) fn populate(base: *mut u8, size_bytes: usize) -> bool {
-    /// Linux 5.14; not in the C library's header on Android.
-    const MADV_POPULATE_WRITE: libc::c_int = 23;
-    // SAFETY: the range is a mapping of ours; what was written to it stays.
-    unsafe { libc::madvise(base.cast(), size_bytes, MADV_POPULATE_WRITE) == 0 }
-}
-
-/// Has the system find and clear pages: this system does not do that on request.
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(super) fn populate(_base: *mut u8, _size_bytes: usize) -> bool {
     false
 }
 

@@ -9,6 +9,7 @@
 //!
 //! A region costs three or four system calls whatever its size. It reads as zeros where it was never written.
 
+mod copy;
 mod huge;
 mod page;
 
@@ -16,7 +17,6 @@ pub use page::page_size_bytes;
 
 use std::io;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
 
@@ -114,36 +114,6 @@ impl Region {
     /// Which pages were got: the system may have none of those that were asked for.
     pub fn granted(&self) -> HugePages {
         self.granted
-    }
-
-    /// Calls `write`, which writes `len` bytes at the region's start, and has a second thread find and clear pages meanwhile, from the end of
-    /// these bytes on towards the start: of a first touch, clearing takes nearly as long as writing. Where threads or processors are
-    /// short, or it is too little to be worth a thread, `write` touches all pages itself.
-    pub(crate) fn touch_behind<T>(&self, len: usize, write: impl FnOnce() -> T) -> T {
-        let is_worth_it = self.granted == HugePages::Advise
-            && len >= huge::WORTH_A_THREAD_BYTES
-            && std::thread::available_parallelism().is_ok_and(|processors| processors.get() > 1);
-        if !is_worth_it {
-            return write();
-        }
-        let is_written = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            // Without a thread the rest happens all the same.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, || {
-                let pages = (0..len / huge::SIZE_BYTES).rev();
-                for page in pages {
-                    let place = self.base.wrapping_add(page * huge::SIZE_BYTES);
-                    // Relaxed: it says only that more work would be for nothing.
-                    if is_written.load(Ordering::Relaxed) || !huge::populate(place, huge::SIZE_BYTES) {
-                        break;
-                    }
-                }
-            });
-            let value = write();
-            // Relaxed: as above; the scope's end waits for the thread.
-            is_written.store(true, Ordering::Relaxed);
-            value
-        })
     }
 
     /// The first byte. Valid for reads and writes of [`size_bytes`](Self::size_bytes) as long as the region lives.

@@ -41,7 +41,7 @@ pub(super) fn first_commit(options: &Options) -> Result<Measurement, WrongAnswer
 }
 
 /// A clone of a full 64 MiB buffer, its own mapping included, against a copy between two regions that are there. Where the process may
-/// use several processors, a second thread clears the clone's pages.
+/// use several processors, several threads copy.
 pub(super) fn clone(name: &str, options: &Options) -> Result<Measurement, WrongAnswer> {
     let ring_bytes = options.size(64 << 20, 1 << 20);
     let chunks = templates::mixed(100);

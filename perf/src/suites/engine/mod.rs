@@ -23,8 +23,7 @@ pub fn suite() -> Suite {
 
 fn workloads() -> Vec<Workload> {
     vec![
-        Workload::new("clone_64mb_all_cores", |options| create::clone("clone_64mb_all_cores", options))
-            .on_all_processors(),
+        Workload::new("clone_64mb", |options| create::clone("clone_64mb", options)).on_all_processors(),
         Workload::new("write_one_writer", write::one_writer),
         Workload::new("write_one_writer_slices", write::one_writer_slices),
         Workload::new("write_thousand_writers", write::thousand_writers),
@@ -41,6 +40,6 @@ fn workloads() -> Vec<Workload> {
         Workload::new("create_64mb", |options| create::create("create_64mb", 64 << 20, options)),
         Workload::new("create_4gb", |options| create::create("create_4gb", 4 << 30, options)),
         Workload::new("first_commit_64mb", create::first_commit),
-        Workload::new("clone_64mb", |options| create::clone("clone_64mb", options)),
+        Workload::new("clone_64mb_one_core", |options| create::clone("clone_64mb_one_core", options)),
     ]
 }
