@@ -8,10 +8,11 @@
 
 use crate::buffer::TraceBuffer;
 use crate::ids::{ChunkId, LossReasons};
+use crate::packet::Pieces;
 use crate::read::{Mode, Reassembly};
-use crate::records::{Slot, bit};
+use crate::records::{NONE, Records, Slot, bit};
 use crate::sizes::{self, Extent, Token};
-use crate::tbchunk::HEADER_BYTES;
+use crate::tbchunk::{HEADER_BYTES, RingMemory};
 use crate::walk::Next;
 
 /// Parts that a packet over several chunks may have to be read the short way.
@@ -19,7 +20,7 @@ const MOST_ORDINARY: usize = 16;
 
 /// What became of a packet that goes on in later records.
 pub(crate) enum Long {
-    Found,
+    Found(Pieces),
     /// Empty or lost.
     Gone,
     Stalled,
@@ -40,8 +41,10 @@ impl TraceBuffer {
     /// A packet that goes on in later records: puts it together, or gives it up, or waits.
     #[inline(never)]
     pub(crate) fn take_long(&mut self, sequence: u32, begin: Extent, mode: Mode) -> Long {
-        if mode == Mode::Read && self.take_ordinary(sequence, begin) {
-            return Long::Found;
+        if mode == Mode::Read
+            && let Some(pieces) = self.take_ordinary(sequence, begin)
+        {
+            return Long::Found(pieces);
         }
         let outcome = self.look_ahead(sequence);
         if outcome == Reassembly::Success {
@@ -51,7 +54,7 @@ impl TraceBuffer {
         }
         let is_old = self.sequences.get(sequence).is_front_of_an_old_life();
         match outcome {
-            Reassembly::Success => return self.take_whole_chain(sequence, begin, mode),
+            Reassembly::Success => return self.take_whole_chain(begin, mode),
             Reassembly::NotEnoughData if mode == Mode::Read && !is_old => {
                 self.sequences.get_mut(sequence).stalled_in = self.generation;
                 return Long::Stalled;
@@ -70,23 +73,23 @@ impl TraceBuffer {
         Long::Gone
     }
 
-    /// Reads a packet of which each part is there, in records that nothing else is the matter with: nearly every one. False, and
+    /// Reads a packet of which each part is there, in records that nothing else is the matter with: nearly every one. None, and
     /// nothing done, if it is another kind of packet.
     #[inline]
-    fn take_ordinary(&mut self, sequence: u32, begin: Extent) -> bool {
+    fn take_ordinary(&mut self, sequence: u32, begin: Extent) -> Option<Pieces> {
         const SPECIAL: u16 =
             bit::STARTED | bit::NEEDS_PATCHING | bit::INCOMPLETE | bit::LIFE_END | bit::FIRST_EMPTY;
         let queue = &self.sequences.get(sequence).queue;
         let front = self.records.get(self.reader.at.slot);
         if front.has(bit::NEEDS_PATCHING | bit::LIFE_END) || begin.header_bytes == begin.total_bytes {
-            return false;
+            return None;
         }
-        let mut bodies = [self.body(&self.reader.at, begin); MOST_ORDINARY];
+        let mut slots = [NONE; MOST_ORDINARY];
         let mut id = ChunkId(front.chunk_id);
         let mut parts = 1;
         loop {
             if parts == queue.len().min(MOST_ORDINARY) {
-                return false;
+                return None;
             }
             let slot = queue.get(parts);
             let record = self.records.get(slot);
@@ -96,63 +99,45 @@ impl TraceBuffer {
                 || !record.has(bit::FIRST_CONTINUES)
                 || record.unread_bytes == 0
             {
-                return false;
+                return None;
             }
-            bodies[parts] = self.first_body(slot);
+            slots[parts] = slot;
             parts += 1;
             if record.first_bytes != record.unread_bytes || !record.has(bit::LAST_CONTINUES) {
                 break;
             }
         }
+        let first = self.body(&self.reader.at, begin);
+        let later = &slots[1..parts];
+        let (records, ring) = (&self.records, &self.ring);
+        let pieces = self.arena.keep(
+            parts,
+            std::iter::once(first).chain(later.iter().map(|&slot| first_body(records, ring, slot))),
+        );
         self.stats.readaheads_succeeded += 1;
         self.consume(begin, Mode::Read);
-        for part in 1..parts {
-            let slot = self.sequences.get(sequence).queue.get(part);
+        for &slot in later {
             self.consume_first(slot, Mode::Read);
         }
-        self.find_pieces(sequence, &bodies[..parts]);
-        true
+        Some(pieces)
     }
 
-    fn take_whole_chain(&mut self, sequence: u32, begin: Extent, mode: Mode) -> Long {
+    fn take_whole_chain(&mut self, begin: Extent, mode: Mode) -> Long {
         let mut bodies = std::mem::take(&mut self.scratch.bodies);
         bodies.clear();
         bodies.push(self.body(&self.reader.at, begin));
         for &slot in &self.scratch.chain {
-            bodies.push(self.first_body(slot));
+            bodies.push(first_body(&self.records, &self.ring, slot));
         }
         bodies.retain(|body| !body.is_empty());
         self.consume(begin, mode);
         self.consume_chain(mode);
-        let outcome = match bodies.as_slice() {
-            [] => Long::Gone,
-            [one] => {
-                self.find_whole(sequence, *one);
-                Long::Found
-            }
-            many => {
-                self.find_pieces(sequence, many);
-                Long::Found
-            }
+        let outcome = match bodies.len() {
+            0 => Long::Gone,
+            parts => Long::Found(self.arena.keep(parts, bodies.iter().copied())),
         };
         self.scratch.bodies = bodies;
         outcome
-    }
-
-    /// The body of the first fragment of a record of which nothing was consumed.
-    #[inline]
-    fn first_body(&self, slot: Slot) -> *const [u8] {
-        let record = self.records.get(slot);
-        let payload = record.offset() + HEADER_BYTES;
-        let total = usize::from(record.first_bytes);
-        let header = match sizes::split_first(self.records.sizes(slot)) {
-            Some((extent, _)) => extent.header_bytes as usize,
-            None => match sizes::token(self.ring.bytes(payload, total)) {
-                Token::Fragment(extent) => extent.header_bytes as usize,
-                _ => total,
-            },
-        };
-        std::ptr::slice_from_raw_parts(self.ring.pointer(payload + header), total - header)
     }
 
     /// Consumes the first fragment of a record, which continues a packet.
@@ -239,4 +224,20 @@ impl TraceBuffer {
             Next::Nothing { is_damaged } => First::Nothing { is_damaged },
         }
     }
+}
+
+/// The body of the first fragment of a record of which nothing was consumed.
+#[inline]
+fn first_body(records: &Records, ring: &RingMemory, slot: Slot) -> *const [u8] {
+    let record = records.get(slot);
+    let payload = record.offset() + HEADER_BYTES;
+    let total = usize::from(record.first_bytes);
+    let header = match sizes::split_first(records.sizes(slot)) {
+        Some((extent, _)) => extent.header_bytes as usize,
+        None => match sizes::token(ring.bytes(payload, total)) {
+            Token::Fragment(extent) => extent.header_bytes as usize,
+            _ => total,
+        },
+    };
+    std::ptr::slice_from_raw_parts(ring.pointer(payload + header), total - header)
 }

@@ -12,6 +12,7 @@
 
 use crate::buffer::TraceBuffer;
 use crate::ids::{ChunkId, LossReasons};
+use crate::packet::{Origin, Unbound};
 use crate::read::{Mode, Reassembly};
 use crate::records::{NONE, Record, Slot, bit};
 use crate::tbchunk::TbChunk;
@@ -189,13 +190,14 @@ impl TraceBuffer {
         let mut is_lost = false;
         // No read pass stands anywhere while something is written.
         self.open_front(sequence);
-        while self.next_of_front(sequence, Mode::Evict) {
-            let Some(packet) = self.reader.found.take() else { continue };
+        while let Some(pieces) = self.next_of_front(sequence, Mode::Evict) {
             let Some(sink) = &mut self.sink else {
                 is_lost = true;
                 continue;
             };
-            // Its slices lie in the ring and its list in the arena; neither changes before it is dropped.
+            let loss = LossReasons(self.sequences.get(sequence).pending_loss.into());
+            // SAFETY: its bodies lie in the ring and its list in the arena; neither changes before it is dropped.
+            let packet = unsafe { Unbound::pieces(pieces, Origin { loss, ..self.reader.origin }) };
             is_lost |= !sink.handle_overwritten(&packet);
         }
         self.reader.pause();

@@ -1,5 +1,7 @@
 //! Packets as they are handed out, and where their lists of slices live.
 
+use std::ptr::NonNull;
+
 use crate::ids::{ClientIdentity, LossReasons, ProducerId, WriterId};
 
 /// A packet: the bodies of its fragments, which lie in the ring, and what is known about it.
@@ -41,6 +43,15 @@ impl<'a> Packet<'a> {
 /// write, as it is.
 pub(crate) type Unbound = Packet<'static>;
 
+/// A packet's list of bodies.
+///
+/// Calls return packets as this, which goes in two registers. As a [`Packet`] it would go through memory, written in pieces and read
+/// back in larger ones, for which processors wait until all older stores are done, those to the ring's cold headers too.
+pub(crate) type Pieces = NonNull<[*const [u8]]>;
+
+/// In place of a packet: it is the first of a run that has begun.
+pub(crate) const A_RUN: Pieces = NonNull::slice_from_raw_parts(NonNull::dangling(), 0);
+
 /// Whose a packet is, and what was lost before it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
@@ -62,24 +73,15 @@ impl Unbound {
         Packet { one: unsafe { &*body }, many: &[], producer_id, writer_id, identity, loss }
     }
 
-    /// The same packet, taken to pieces and put together.
-    #[inline(always)]
-    pub(crate) fn apart(self) -> Unbound {
-        let Packet { one, many, producer_id, writer_id, identity, loss } = self;
-        let ClientIdentity { uid, pid, machine_id } = identity;
-        let identity = ClientIdentity { uid, pid, machine_id };
-        Packet { one, many, producer_id, writer_id, identity, loss }
-    }
-
-    /// A packet in several pieces.
+    /// A packet whose pieces are listed, at least one.
     ///
     /// # Safety
     /// As [`whole`](Self::whole), for the list and for what it names.
     #[inline]
-    pub(crate) unsafe fn pieces(list: *const [*const [u8]], origin: Origin) -> Unbound {
+    pub(crate) unsafe fn pieces(list: Pieces, origin: Origin) -> Unbound {
         let Origin { producer_id, writer_id, identity, loss } = origin;
         // SAFETY: the caller's promise; pointer and reference have the same layout.
-        let many = unsafe { &*(list as *const [&'static [u8]]) };
+        let many = unsafe { &*(list.as_ptr() as *const [&'static [u8]]) };
         Packet { one: &[], many, producer_id, writer_id, identity, loss }
     }
 }
@@ -111,16 +113,16 @@ impl SliceArena {
         }
     }
 
-    /// Keeps a list.
-    pub(crate) fn keep(&mut self, slices: &[*const [u8]]) -> *const [*const [u8]] {
+    /// Keeps a list of `len` bodies.
+    #[inline]
+    pub(crate) fn keep(&mut self, len: usize, bodies: impl Iterator<Item = *const [u8]>) -> Pieces {
         self.is_used = true;
-        let has_room = |block: &Vec<_>| block.capacity() - block.len() >= slices.len();
-        if !self.blocks.last().is_some_and(has_room) {
-            self.blocks.push(Vec::with_capacity(slices.len().max(BLOCK_SLICES)));
+        if self.blocks.last().is_none_or(|block| block.capacity() - block.len() < len) {
+            self.blocks.push(Vec::with_capacity(len.max(BLOCK_SLICES)));
         }
         let block = self.blocks.last_mut().expect("one was just made");
         let start = block.len();
-        block.extend_from_slice(slices);
-        std::ptr::slice_from_raw_parts(block.as_ptr().wrapping_add(start), slices.len())
+        block.extend(bodies.take(len));
+        NonNull::from_mut(&mut block[start..])
     }
 }

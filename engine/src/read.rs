@@ -12,8 +12,8 @@
 
 use crate::buffer::TraceBuffer;
 use crate::ids::{ClientIdentity, LossReasons, ProducerId, WriterId};
-use crate::packet::{Origin, Packet, Unbound};
-use crate::records::{NONE, Slot, bit};
+use crate::packet::{Origin, Packet, Pieces, Unbound};
+use crate::records::{NONE, Slot};
 use crate::run::Run;
 use crate::walk::At;
 
@@ -42,12 +42,7 @@ pub(crate) struct Reader {
     pub(crate) at: At,
     /// What comes next from there.
     pub(crate) run: Run,
-    /// A packet on its way to who asked for one.
-    ///
-    /// Packets out of a run, which are in registers, and packets that calls return would meet in memory, where they would be written
-    /// in pieces and read back in larger ones, which processors wait for. So calls leave their packet here, and it is taken in the same pieces.
-    pub(crate) found: Option<Unbound>,
-    /// Whose packets these are, without losses.
+    /// Whose packets these are, and what was lost before the next one.
     pub(crate) origin: Origin,
     /// In a shard: the record of the outer walk, which stands before `slot` in the order of tickets; and its ticket.
     target: (Slot, u64),
@@ -60,7 +55,6 @@ impl Default for Reader {
             sequence: NONE,
             at: At::NOWHERE,
             run: Run::default(),
-            found: None,
             origin: Origin {
                 producer_id: ProducerId(0),
                 writer_id: WriterId(0),
@@ -88,6 +82,14 @@ impl Reader {
         if self.target.0 == gone {
             self.pause();
         }
+    }
+
+    /// Whose the next packet is, and what was lost before it: that is told once.
+    #[inline(always)]
+    fn take_origin(&mut self) -> Origin {
+        let origin = self.origin;
+        self.origin.loss = LossReasons::NONE;
+        origin
     }
 
     /// Ends the pass.
@@ -126,16 +128,13 @@ impl TraceBuffer {
     ///
     /// Packets of one sequence come in the order of writing. Packets of different sequences come in the order of their chunks; a
     /// packet that goes on in later chunks comes at the place of its first.
-    #[inline]
+    // Always inlined, here and below: returned through memory a packet costs more than everything else that is done for it (`Pieces`).
+    #[inline(always)]
     pub fn read_next(&mut self) -> Option<Packet<'_>> {
-        match self.next_of_run() {
-            None => {
-                self.arena.reset();
-                self.look_on();
-                self.found()
-            }
-            packet => packet,
-        }
+        self.next_packet(|buffer| {
+            buffer.arena.reset();
+            buffer.look_on()
+        })
     }
 
     /// Starts a read pass whose packets may be held together.
@@ -145,55 +144,55 @@ impl TraceBuffer {
     }
 
     /// As [`read_next`](Self::read_next), of records with tickets below `cut`; with the ticket of the record at whose turn the packet comes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read_next_below(&mut self, cut: u64) -> Option<(u64, Packet<'_>)> {
-        let packet = match self.next_of_run() {
-            None => {
-                self.arena.reset();
-                self.look_on_below(cut);
-                self.found()?
-            }
-            Some(packet) => packet,
-        };
+        let packet = self.next_packet(|buffer| {
+            buffer.arena.reset();
+            buffer.look_on_below(cut)
+        })?;
         Some((self.reader.target.1, packet))
     }
 
-    /// The next packet of the run at hand.
+    /// The next packet of the run at hand, or else what `look_on` finds.
     #[inline(always)]
-    fn next_of_run(&mut self) -> Option<Unbound> {
-        let body = self.reader.run.take()?;
-        // SAFETY: a run's bodies lie in the ring, of which reads write headers only.
-        Some(unsafe { Unbound::whole(body, self.reader.origin) })
-    }
-
-    /// The packet that was just looked for.
-    #[inline(always)]
-    fn found(&mut self) -> Option<Unbound> {
-        self.reader.found.take().map(Unbound::apart)
-    }
-
-    /// Looks for the next packet of records with tickets below `cut`.
-    #[inline(never)]
-    fn look_on_below(&mut self, cut: u64) {
-        if self.last_of_run() {
-            return;
+    fn next_packet(&mut self, mut look_on: impl FnMut(&mut Self) -> Option<Pieces>) -> Option<Unbound> {
+        loop {
+            if let Some(body) = self.reader.run.take() {
+                if self.reader.run.is_at_end() {
+                    self.end_run();
+                }
+                let origin = self.reader.take_origin();
+                // SAFETY: a run's bodies lie in the ring, of which reads write headers only.
+                return Some(unsafe { Unbound::whole(body, origin) });
+            }
+            let pieces = look_on(self)?;
+            if !pieces.is_empty() {
+                let origin = self.reader.take_origin();
+                // SAFETY: as above; and the list lies in the arena, which is not reset while packets of a read pass are held.
+                return Some(unsafe { Unbound::pieces(pieces, origin) });
+            }
         }
+    }
+
+    /// Looks for the next packet of records with tickets below `cut`, whatever it takes.
+    #[inline(never)]
+    fn look_on_below(&mut self, cut: u64) -> Option<Pieces> {
+        self.settle();
         while self.reader.slot != NONE {
             if self.reader.sequence == NONE {
-                let Some(next) = self.next_to_read(self.reader.slot, cut) else { return };
+                let next = self.next_to_read(self.reader.slot, cut)?;
                 if !next.is_late {
                     self.reader.slot = next.slot;
                 }
                 self.reader.target = (next.slot, next.ticket);
                 self.stand_at(next.slot);
-                if self.first_of_run() {
-                    return;
-                }
             }
-            if self.step(self.reader.target.0) {
-                return;
+            let found = self.step(self.reader.target.0);
+            if found.is_some() {
+                return found;
             }
         }
+        None
     }
 
     /// Stands at the front of the sequence of a record.
@@ -207,81 +206,36 @@ impl TraceBuffer {
         }
     }
 
-    /// Begins a run where the reader has just come to stand, and finds its first packet. False if there is no run.
-    #[inline]
-    fn first_of_run(&mut self) -> bool {
-        let listed = self.sequences.get(self.reader.sequence);
-        if listed.pending_loss != 0 || listed.stalled_in == self.generation {
-            return false;
-        }
-        self.start_run();
-        let Some(body) = self.reader.run.take() else {
-            self.settle();
-            return false;
-        };
-        // SAFETY: as in `next_of_run`.
-        self.reader.found = Some(unsafe { Unbound::whole(body, self.reader.origin) });
-        true
-    }
-
-    /// Ends a run, and finds the record's last fragment if it is a packet as those of the run were.
-    #[inline]
-    fn last_of_run(&mut self) -> bool {
-        let size = self.reader.run.last_size();
-        self.settle();
-        let at = &mut self.reader.at;
-        let Some(extent) = size else { return false };
-        if at.goes_on {
-            return false;
-        }
-        let body = self.ring.pointer(at.offset + extent.header_bytes as usize);
-        let body = std::ptr::slice_from_raw_parts(body, (extent.total_bytes - extent.header_bytes) as usize);
-        let slot = at.slot;
-        at.left_bytes = 0;
-        self.set_unread(slot, 0, bit::STARTED, Mode::Read);
-        // SAFETY: as in `next_of_run`.
-        self.reader.found = Some(unsafe { Unbound::whole(body, self.reader.origin) });
-        true
-    }
-
-    /// Looks for the next packet of the sequence at hand up to `target`; false when it has been reached, and then the reader stands
+    /// Looks for the next packet of the sequence at hand up to `target`; none when it has been read, and then the reader stands
     /// between two sequences.
     #[inline]
-    fn step(&mut self, target: Slot) -> bool {
+    fn step(&mut self, target: Slot) -> Option<Pieces> {
         let sequence = self.reader.sequence;
-        if self.walk_sequence(sequence, target) {
-            self.sequences.get_mut(sequence).pending_loss = 0;
-            self.start_run();
-            return true;
+        let found = self.walk_sequence(sequence, target);
+        if found.is_none() {
+            self.sequences.release(sequence);
+            self.reader.pause();
         }
-        self.sequences.release(sequence);
-        self.reader.pause();
-        false
+        found
     }
 
     /// Looks for the next packet, whatever it takes.
     #[inline(never)]
-    fn look_on(&mut self) {
-        if self.last_of_run() {
-            return;
-        }
+    fn look_on(&mut self) -> Option<Pieces> {
+        self.settle();
         loop {
             let slot = self.reader.slot;
             if slot == NONE {
-                return;
+                return None;
             }
-            if self.reader.sequence == NONE {
-                if self.records.get(slot).is_padding() {
-                    self.reader.slot = self.records.next(slot).unwrap_or(NONE);
-                    continue;
-                }
+            if self.reader.sequence == NONE && !self.records.get(slot).is_padding() {
                 self.stand_at(slot);
-                if self.first_of_run() {
-                    return;
-                }
             }
-            if self.step(slot) {
-                return;
+            if self.reader.sequence != NONE {
+                let found = self.step(slot);
+                if found.is_some() {
+                    return found;
+                }
             }
             self.reader.slot = self.records.next(slot).unwrap_or(NONE);
         }
@@ -302,15 +256,9 @@ impl<'a> ReadPass<'a> {
 
 impl<'a> Iterator for ReadPass<'a> {
     type Item = Packet<'a>;
-
+    #[inline(always)]
     fn next(&mut self) -> Option<Packet<'a>> {
         // The buffer is borrowed for 'a by this pass, whose methods write headers and sequences only and keep all lists in the arena.
-        match self.buffer.next_of_run() {
-            None => {
-                self.buffer.look_on();
-                self.buffer.found()
-            }
-            packet => packet,
-        }
+        self.buffer.next_packet(TraceBuffer::look_on)
     }
 }

@@ -4,25 +4,28 @@
 //! into the place of the read pass; it comes before anything that looks at either, and before every write.
 
 use crate::buffer::TraceBuffer;
+use crate::ids::LossReasons;
+use crate::read::Mode;
 use crate::records::{Record, Slot, bit};
-use crate::sizes::Extent;
 use crate::walk::At;
 
-/// Whole fragments in a row, whose sizes are kept in one entry each. The record's last fragment is never among them.
+/// Whole fragments in a row, whose sizes are kept in one entry each.
 pub(crate) struct Run {
     /// Size of the next fragment.
     size: *const u16,
     /// Where the next fragment begins.
     next: *const u8,
-    /// Unread bytes of the record; 0 when no run is on.
+    /// Bytes of fragments that may be taken, at least: the unread ones of the record less `kept_bytes`. 0 when no run is on.
     left_bytes: usize,
+    /// 1 if the record's last fragment goes on elsewhere: its size is one more than what can be left before it, and so it is not taken.
+    kept_bytes: usize,
     /// The unread bytes in the record's header, in the ring.
     unread: *mut u16,
     /// Entries that were left when the run began; `None` when no run is on.
     begun_at: Option<*const u16>,
 }
 
-/// What `size` points to when no run is on: a fragment that does not fit into 0 bytes.
+/// What `size` points to when no run is on: a fragment that has no body.
 static NOTHING: u16 = 0;
 
 // SAFETY: the pointers are used only through a buffer that is borrowed exclusively, and point into its own memory.
@@ -36,6 +39,7 @@ impl Default for Run {
             size: &raw const NOTHING,
             next: std::ptr::null(),
             left_bytes: 0,
+            kept_bytes: 0,
             unread: std::ptr::null_mut(),
             begun_at: None,
         }
@@ -43,45 +47,48 @@ impl Default for Run {
 }
 
 impl Run {
-    /// The body of the next fragment, which is consumed. None where the run ends.
+    /// The body of the next fragment, which is consumed. None where the run ends. Where [`is_at_end`](Self::is_at_end) then, the run must be
+    /// settled before the next call.
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Option<*const [u8]> {
-        // SAFETY: without a run this is `NOTHING`. In a run the sizes of a record add up to its visible bytes, so that an entry is
-        // there while bytes are left; and the lists of sizes do not change before the run is settled.
+        // SAFETY: without a run this is `NOTHING`. In a run bytes are left, since it is settled when there are no more; the sizes of a
+        // record add up to its visible bytes, so that an entry is there; and the lists of sizes do not change before the run is settled.
         let size = usize::from(unsafe { self.size.read() });
         let (header, total) = (size >> 12, size & 0xfff);
-        // Not the last one; neither empty nor the first of two entries (15 above, at most 10 below).
-        if total >= self.left_bytes || total <= header {
+        // Neither what is kept nor empty, nor the first of two entries (15 above, at most 10 below).
+        if total > self.left_bytes || total <= header {
             return None;
         }
         let body = std::ptr::slice_from_raw_parts(self.next.wrapping_add(header), total - header);
         self.next = self.next.wrapping_add(total);
         self.left_bytes -= total;
-        // SAFETY: there is an entry behind this one, since bytes are left. The header lies in the ring at a multiple of 16, is no part of
+        // SAFETY: the entry's end is in the list or behind its last. The header lies in the ring at a multiple of 16, is no part of
         // any payload, and is written by nobody else while the buffer is borrowed exclusively.
         unsafe {
             self.size = self.size.add(1);
-            self.unread.write((self.left_bytes as u16).to_le());
+            self.unread.write((self.unread_bytes() as u16).to_le());
         }
         Some(body)
     }
 
-    /// The extent of the fragment at which the run has ended, if that is the record's last, is not empty, and takes one entry.
-    #[inline]
-    pub(crate) fn last_size(&self) -> Option<Extent> {
-        // SAFETY: as in `take`.
-        let size = u32::from(unsafe { self.size.read() });
-        let extent = Extent { header_bytes: size >> 12, total_bytes: size & 0xfff };
-        let is_last = extent.total_bytes as usize == self.left_bytes;
-        (is_last && extent.total_bytes > extent.header_bytes).then_some(extent)
+    /// Whether nothing is left, or, if a fragment is kept, perhaps only that.
+    #[inline(always)]
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.left_bytes == 0
+    }
+
+    /// Bytes of the record that are unread.
+    #[inline(always)]
+    fn unread_bytes(&self) -> usize {
+        self.left_bytes + self.kept_bytes
     }
 
     /// A record as it is when what the run has taken is counted in; `slot` is the record's, `at` the place where the run began.
     #[inline]
     pub(crate) fn settled(&self, slot: Slot, record: &Record, at: &At) -> Record {
         let mut record = *record;
-        if self.begun_at.is_some() && slot == at.slot && self.left_bytes != at.left_bytes {
-            record.unread_bytes = self.left_bytes as u16;
+        if self.begun_at.is_some() && slot == at.slot && self.unread_bytes() != at.left_bytes {
+            record.unread_bytes = self.unread_bytes() as u16;
             record.bits = record.bits & !bit::FIRST_TAKEN | bit::STARTED;
         }
         record
@@ -89,21 +96,40 @@ impl Run {
 }
 
 impl TraceBuffer {
-    /// Begins a run at a place whose fragment continues nothing. `at` is the reader's.
+    /// Begins a run where the reader stands. False, and nothing done, if what comes next is no packet of a run. What was lost before
+    /// goes with the first packet, which must be taken now.
     #[inline]
-    pub(crate) fn start_run(&mut self) {
-        let at = &self.reader.at;
+    pub(crate) fn start_run(&mut self) -> bool {
+        let reader = &mut self.reader;
+        let at = &reader.at;
         let sizes = self.records.block_sizes(at.slot, at.sizes_at);
-        if at.left_bytes == 0 || at.continues || sizes.is_empty() {
-            return;
+        let Some(&first) = sizes.first() else { return false };
+        let (header, total) = (usize::from(first >> 12), usize::from(first & 0xfff));
+        let kept_bytes = usize::from(at.goes_on);
+        if at.continues || total <= header || total + kept_bytes > at.left_bytes {
+            return false;
         }
-        self.reader.run = Run {
+        reader.run = Run {
             size: sizes.as_ptr(),
             next: self.ring.pointer(at.offset),
-            left_bytes: at.left_bytes,
+            left_bytes: at.left_bytes - kept_bytes,
+            kept_bytes,
             unread: self.ring.unread_pointer(at.header),
             begun_at: Some(sizes.as_ptr()),
         };
+        let listed = self.sequences.get_mut(reader.sequence);
+        reader.origin.loss = LossReasons(u32::from(std::mem::take(&mut listed.pending_loss)));
+        true
+    }
+
+    /// The run has taken all that it can: the record may be read to its end.
+    #[inline(never)]
+    pub(crate) fn end_run(&mut self) {
+        self.settle();
+        let At { slot, left_bytes, .. } = self.reader.at;
+        if left_bytes == 0 {
+            self.note_drained(slot, Mode::Read);
+        }
     }
 
     /// Ends a run: record and read pass get to know what it has taken.
@@ -112,16 +138,17 @@ impl TraceBuffer {
         let reader = &mut self.reader;
         let Some(begun_at) = reader.run.begun_at else { return };
         let run = std::mem::take(&mut reader.run);
+        let unread_bytes = run.unread_bytes();
         let at = &mut reader.at;
-        if run.left_bytes == at.left_bytes {
+        if unread_bytes == at.left_bytes {
             return;
         }
-        at.offset += at.left_bytes - run.left_bytes;
-        at.left_bytes = run.left_bytes;
+        at.offset += at.left_bytes - unread_bytes;
+        at.left_bytes = unread_bytes;
         // SAFETY: both point into one list of sizes.
         at.sizes_at += unsafe { run.size.offset_from_unsigned(begun_at) };
         let record = self.records.get_mut(at.slot);
-        record.unread_bytes = run.left_bytes as u16;
+        record.unread_bytes = unread_bytes as u16;
         record.bits = record.bits & !bit::FIRST_TAKEN | bit::STARTED;
     }
 }

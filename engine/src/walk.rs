@@ -14,7 +14,7 @@
 use crate::buffer::TraceBuffer;
 use crate::chain::Long;
 use crate::ids::{ChunkId, LossReasons, ids_of};
-use crate::packet::{Origin, Unbound};
+use crate::packet::{self, Origin, Pieces};
 use crate::read::Mode;
 use crate::records::{NO_SIZES, NONE, Slot, bit};
 use crate::sizes::{self, Extent, Token};
@@ -146,15 +146,23 @@ impl TraceBuffer {
         at
     }
 
-    /// Looks for the next packet of a sequence up to the record `target`. False when the target has been read, or the sequence stalls.
+    /// Looks for the next packet of the sequence at hand up to the record `target`: [`packet::A_RUN`] if a run has begun with it. None when the target has been read, or the sequence
+    /// stalls.
     #[inline]
-    pub(crate) fn walk_sequence(&mut self, sequence: u32, target: Slot) -> bool {
+    pub(crate) fn walk_sequence(&mut self, sequence: u32, target: Slot) -> Option<Pieces> {
         if self.sequences.get(sequence).stalled_in == self.generation {
-            return false;
+            return None;
         }
         loop {
-            if self.reader.at.left_bytes != 0 && self.next_of_front(sequence, Mode::Read) {
-                return true;
+            if self.reader.at.left_bytes != 0 {
+                if self.start_run() {
+                    return Some(packet::A_RUN);
+                }
+                if let Some(pieces) = self.next_of_front(sequence, Mode::Read) {
+                    let loss = std::mem::take(&mut self.sequences.get_mut(sequence).pending_loss);
+                    self.reader.origin.loss = LossReasons(loss.into());
+                    return Some(pieces);
+                }
             }
             let At { slot, visible_bytes, .. } = self.reader.at;
             let listed = self.sequences.get_mut(sequence);
@@ -162,14 +170,14 @@ impl TraceBuffer {
             let is_stalled = listed.stalled_in == self.generation;
             if is_stalled || record.has(bit::INCOMPLETE) && !listed.is_front_of_an_old_life() {
                 listed.stalled_in = self.generation;
-                return false;
+                return None;
             }
             if record.unread_bytes != 0 {
                 self.note_damage(sequence);
             }
             self.erase_read(sequence, slot, visible_bytes);
             if slot == target || self.sequences.get(sequence).queue.is_empty() {
-                return false;
+                return None;
             }
             self.arrive_at_front(sequence);
             self.open_front(sequence);
@@ -184,18 +192,17 @@ impl TraceBuffer {
         }
     }
 
-    /// Looks for the next packet that begins in the front record, where the reader stands. False if there is none, or if (in a read)
+    /// Looks for the next packet that begins in the front record, where the reader stands. None if there is none, or if (in a read)
     /// the sequence has stalled.
     #[inline]
-    pub(crate) fn next_of_front(&mut self, sequence: u32, mode: Mode) -> bool {
+    pub(crate) fn next_of_front(&mut self, sequence: u32, mode: Mode) -> Option<Pieces> {
         loop {
             match self.next_fragment(&self.reader.at) {
                 Next::Fragment(Role::Whole, extent) => {
                     let body = self.body(&self.reader.at, extent);
                     self.consume(extent, mode);
                     if !body.is_empty() {
-                        self.find_whole(sequence, body);
-                        return true;
+                        return Some(self.arena.keep(1, std::iter::once(body)));
                     }
                 }
                 Next::Fragment(Role::Continuation, extent) => {
@@ -203,35 +210,18 @@ impl TraceBuffer {
                     self.consume(extent, mode);
                 }
                 Next::Fragment(Role::Begin, extent) => match self.take_long(sequence, extent, mode) {
-                    Long::Found => return true,
+                    Long::Found(pieces) => return Some(pieces),
                     Long::Gone => {}
-                    Long::Stalled => return false,
+                    Long::Stalled => return None,
                 },
                 Next::Nothing { is_damaged } => {
                     if is_damaged && mode == Mode::Evict {
                         self.sequences.get_mut(sequence).add_loss(LossReasons::CHUNK_CORRUPTED);
                     }
-                    return false;
+                    return None;
                 }
             }
         }
-    }
-
-    /// A packet in one piece has been found.
-    #[inline]
-    pub(crate) fn find_whole(&mut self, sequence: u32, body: *const [u8]) {
-        let loss = LossReasons(self.sequences.get(sequence).pending_loss.into());
-        // SAFETY: the body lies in the ring, of which reads write headers only.
-        self.reader.found = Some(unsafe { Unbound::whole(body, Origin { loss, ..self.reader.origin }) });
-    }
-
-    /// A packet in several pieces has been found.
-    pub(crate) fn find_pieces(&mut self, sequence: u32, bodies: &[*const [u8]]) {
-        let loss = LossReasons(self.sequences.get(sequence).pending_loss.into());
-        let list = self.arena.keep(bodies);
-        // SAFETY: the bodies lie in the ring, of which reads write headers only, and the list in the arena, which is not reset while
-        // packets of a read pass are held.
-        self.reader.found = Some(unsafe { Unbound::pieces(list, Origin { loss, ..self.reader.origin }) });
     }
 
     #[inline]
