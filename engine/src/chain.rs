@@ -76,7 +76,7 @@ impl TraceBuffer {
     /// Reads a packet of which each part is there, in records that nothing else is the matter with: nearly every one. None, and
     /// nothing done, if it is another kind of packet.
     #[inline]
-    fn take_ordinary(&mut self, sequence: u32, begin: Extent) -> Option<Pieces> {
+    pub(crate) fn take_ordinary(&mut self, sequence: u32, begin: Extent) -> Option<Pieces> {
         const SPECIAL: u16 =
             bit::STARTED | bit::NEEDS_PATCHING | bit::INCOMPLETE | bit::LIFE_END | bit::FIRST_EMPTY;
         let queue = &self.sequences.get(sequence).queue;

@@ -207,7 +207,7 @@ impl TraceBuffer {
 
     /// A record is listed no more.
     #[inline]
-    fn unlist(&mut self, offset: usize, outer: usize) {
+    pub(crate) fn unlist(&mut self, offset: usize, outer: usize) {
         self.ledger.listed.sub(outer);
         if let Some(extents) = &mut self.space.extents {
             extents.note_erased(offset);

@@ -68,6 +68,7 @@ mod space;
 mod stats;
 mod tbchunk;
 mod tickets;
+mod turn;
 mod walk;
 
 pub use buffer::TraceBuffer;

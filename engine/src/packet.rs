@@ -7,9 +7,7 @@ use crate::ids::{ClientIdentity, LossReasons, ProducerId, WriterId};
 /// A packet: the bodies of its fragments, which lie in the ring, and what is known about it.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    one: &'a [u8],
-    /// Empty if `one` is all.
-    many: &'a [&'a [u8]],
+    slices: &'a [&'a [u8]],
     /// The producer of the sequence.
     pub producer_id: ProducerId,
     /// The writer of the sequence.
@@ -23,14 +21,14 @@ pub struct Packet<'a> {
 impl<'a> Packet<'a> {
     /// The bytes in order: at least one slice, none of them empty.
     #[inline]
-    pub fn slices(&self) -> &[&'a [u8]] {
-        if self.many.is_empty() { std::slice::from_ref(&self.one) } else { self.many }
+    pub fn slices(&self) -> &'a [&'a [u8]] {
+        self.slices
     }
 
     /// The bytes of all slices together.
     #[inline]
     pub fn size_bytes(&self) -> usize {
-        if self.many.is_empty() { self.one.len() } else { self.many.iter().map(|slice| slice.len()).sum() }
+        self.slices.iter().map(|slice| slice.len()).sum()
     }
 
     /// A copy of the bytes in one piece.
@@ -62,27 +60,16 @@ pub(crate) struct Origin {
 }
 
 impl Unbound {
-    /// A packet in one piece.
-    ///
-    /// # Safety
-    /// The bytes must be readable and stay as they are as long as the buffer is borrowed by who gets the packet.
-    #[inline(always)]
-    pub(crate) unsafe fn whole(body: *const [u8], origin: Origin) -> Unbound {
-        let Origin { producer_id, writer_id, identity, loss } = origin;
-        // SAFETY: the caller's promise.
-        Packet { one: unsafe { &*body }, many: &[], producer_id, writer_id, identity, loss }
-    }
-
     /// A packet whose pieces are listed, at least one.
     ///
     /// # Safety
-    /// As [`whole`](Self::whole), for the list and for what it names.
-    #[inline]
+    /// The list and the bytes that it names must be readable and stay as they are as long as the buffer is borrowed by who gets the packet.
+    #[inline(always)]
     pub(crate) unsafe fn pieces(list: Pieces, origin: Origin) -> Unbound {
         let Origin { producer_id, writer_id, identity, loss } = origin;
         // SAFETY: the caller's promise; pointer and reference have the same layout.
-        let many = unsafe { &*(list.as_ptr() as *const [&'static [u8]]) };
-        Packet { one: &[], many, producer_id, writer_id, identity, loss }
+        let slices = unsafe { &*(list.as_ptr() as *const [&'static [u8]]) };
+        Packet { slices, producer_id, writer_id, identity, loss }
     }
 }
 

@@ -10,6 +10,8 @@
 //! Reading is destructive: what was read is erased, and what stalls stays for the next pass. Slices point into the ring; reads write
 //! headers only, so they stay valid until something else is done with the buffer.
 
+use std::ptr::NonNull;
+
 use crate::buffer::TraceBuffer;
 use crate::ids::{ClientIdentity, LossReasons, ProducerId, WriterId};
 use crate::packet::{Origin, Packet, Pieces, Unbound};
@@ -32,21 +34,34 @@ pub(crate) enum Reassembly {
     Loss(LossReasons),
 }
 
+/// A packet in one piece, or a list.
+enum Found {
+    Whole(*const [u8]),
+    Pieces(Pieces),
+}
+
 /// Where a read pass is.
 pub(crate) struct Reader {
     /// The record of the outer walk; [`NONE`] when there is no more, or no pass.
-    slot: Slot,
+    pub(crate) slot: Slot,
     /// The sequence that is being read up to that record; [`NONE`] between two.
     pub(crate) sequence: u32,
     /// The place in the front of the sequence; nowhere between two.
     pub(crate) at: At,
     /// What comes next from there.
     pub(crate) run: Run,
+    /// The list of the packet that was handed out last, if it is in one piece and no other may be asked for while it is held.
+    one: [*const [u8]; 1],
     /// Whose packets these are, and what was lost before the next one.
     pub(crate) origin: Origin,
     /// In a shard: the record of the outer walk, which stands before `slot` in the order of tickets; and its ticket.
     target: (Slot, u64),
 }
+
+// SAFETY: `one` is looked at only through packets, whose lifetimes borrow the buffer.
+unsafe impl Send for Reader {}
+// SAFETY: nothing is done with a shared reader's `one`.
+unsafe impl Sync for Reader {}
 
 impl Default for Reader {
     fn default() -> Reader {
@@ -55,6 +70,7 @@ impl Default for Reader {
             sequence: NONE,
             at: At::NOWHERE,
             run: Run::default(),
+            one: [std::ptr::slice_from_raw_parts(std::ptr::null(), 0)],
             origin: Origin {
                 producer_id: ProducerId(0),
                 writer_id: WriterId(0),
@@ -101,9 +117,6 @@ impl Reader {
     }
 }
 
-/// Headers are asked for this many records before they are cleared: about the time that memory takes.
-const PREFETCH_RECORDS: u32 = 6;
-
 impl TraceBuffer {
     /// To be called before anything is written: a read pass ends, or, in a shard, looks again where it is.
     #[inline]
@@ -131,10 +144,12 @@ impl TraceBuffer {
     // Always inlined, here and below: returned through memory a packet costs more than everything else that is done for it (`Pieces`).
     #[inline(always)]
     pub fn read_next(&mut self) -> Option<Packet<'_>> {
-        self.next_packet(|buffer| {
+        let found = self.next_found(|buffer| {
             buffer.arena.reset();
             buffer.look_on()
-        })
+        })?;
+        // SAFETY: the borrow ends before the next packet is asked for.
+        Some(unsafe { self.hand_out(found) })
     }
 
     /// Starts a read pass whose packets may be held together.
@@ -146,32 +161,49 @@ impl TraceBuffer {
     /// As [`read_next`](Self::read_next), of records with tickets below `cut`; with the ticket of the record at whose turn the packet comes.
     #[inline(always)]
     pub(crate) fn read_next_below(&mut self, cut: u64) -> Option<(u64, Packet<'_>)> {
-        let packet = self.next_packet(|buffer| {
+        let found = self.next_found(|buffer| {
             buffer.arena.reset();
             buffer.look_on_below(cut)
         })?;
-        Some((self.reader.target.1, packet))
+        let ticket = self.reader.target.1;
+        // SAFETY: as in `read_next`.
+        Some((ticket, unsafe { self.hand_out(found) }))
     }
 
     /// The next packet of the run at hand, or else what `look_on` finds.
     #[inline(always)]
-    fn next_packet(&mut self, mut look_on: impl FnMut(&mut Self) -> Option<Pieces>) -> Option<Unbound> {
+    fn next_found(&mut self, mut look_on: impl FnMut(&mut Self) -> Option<Pieces>) -> Option<Found> {
         loop {
             if let Some(body) = self.reader.run.take() {
                 if self.reader.run.is_at_end() {
                     self.end_run();
                 }
-                let origin = self.reader.take_origin();
-                // SAFETY: a run's bodies lie in the ring, of which reads write headers only.
-                return Some(unsafe { Unbound::whole(body, origin) });
+                return Some(Found::Whole(body));
             }
             let pieces = look_on(self)?;
             if !pieces.is_empty() {
-                let origin = self.reader.take_origin();
-                // SAFETY: as above; and the list lies in the arena, which is not reset while packets of a read pass are held.
-                return Some(unsafe { Unbound::pieces(pieces, origin) });
+                return Some(Found::Pieces(pieces));
             }
         }
+    }
+
+    /// The packet that was just found.
+    ///
+    /// # Safety
+    /// It may be held until the next packet is asked for: bodies lie in the ring, of which reads write headers only, lists in the arena or
+    /// in `reader.one`.
+    #[inline(always)]
+    unsafe fn hand_out(&mut self, found: Found) -> Unbound {
+        let origin = self.reader.take_origin();
+        let pieces = match found {
+            Found::Pieces(pieces) => pieces,
+            Found::Whole(body) => {
+                self.reader.one = [body];
+                NonNull::from_mut(&mut self.reader.one)
+            }
+        };
+        // SAFETY: the caller's promise.
+        unsafe { Unbound::pieces(pieces, origin) }
     }
 
     /// Looks for the next packet of records with tickets below `cut`, whatever it takes.
@@ -201,9 +233,7 @@ impl TraceBuffer {
         let sequence = self.records.get(slot).sequence;
         self.arrive_at_front(sequence);
         self.open_front(sequence);
-        if let Some(offset) = self.records.offset_ahead(slot, PREFETCH_RECORDS) {
-            self.ring.prefetch_header(offset);
-        }
+        self.prefetch_ahead_of(slot);
     }
 
     /// Looks for the next packet of the sequence at hand up to `target`; none when it has been read, and then the reader stands
@@ -223,6 +253,10 @@ impl TraceBuffer {
     #[inline(never)]
     fn look_on(&mut self) -> Option<Pieces> {
         self.settle();
+        let found = self.look_on_ordinary();
+        if found.is_some() {
+            return found;
+        }
         loop {
             let slot = self.reader.slot;
             if slot == NONE {
@@ -258,7 +292,12 @@ impl<'a> Iterator for ReadPass<'a> {
     type Item = Packet<'a>;
     #[inline(always)]
     fn next(&mut self) -> Option<Packet<'a>> {
-        // The buffer is borrowed for 'a by this pass, whose methods write headers and sequences only and keep all lists in the arena.
-        self.buffer.next_packet(TraceBuffer::look_on)
+        let buffer = &mut *self.buffer;
+        let pieces = match buffer.next_found(TraceBuffer::look_on)? {
+            Found::Pieces(pieces) => pieces,
+            Found::Whole(body) => buffer.arena.keep(1, std::iter::once(body)),
+        };
+        // SAFETY: bodies lie in the ring, of which the pass writes headers only, and all lists in the arena, which it does not reset.
+        Some(unsafe { Unbound::pieces(pieces, buffer.reader.take_origin()) })
     }
 }

@@ -185,6 +185,15 @@ impl Records {
         (next != self.end).then_some(next)
     }
 
+    /// A listed record and the one after it, whose slot is the next. None at the end of a block, and after the newest.
+    #[inline]
+    pub(crate) fn with_next(&self, slot: Slot) -> Option<(&Record, &Record)> {
+        let records = &self.blocks[(slot >> BLOCK_BITS) as usize].records;
+        let index = slot as usize % BLOCK_RECORDS;
+        let next = records.get(index + 1).filter(|_| slot + 1 != self.end)?;
+        Some((&records[index], next))
+    }
+
     /// Offsets of a listed record and of the next one; none after the newest.
     #[inline]
     pub(crate) fn extent(&self, slot: Slot) -> (usize, Option<usize>) {

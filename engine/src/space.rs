@@ -111,6 +111,13 @@ impl Space {
         if end > offset && end <= seam { end - offset } else { seam - offset }
     }
 
+    /// The outer size of a record that ends where the next one of the list begins; none if there is a seam between the two.
+    #[inline]
+    pub(crate) fn outer_bytes_before(&self, record: &Record, next: &Record) -> Option<usize> {
+        let (offset, end) = (record.offset(), next.offset());
+        (offset < end && end <= self.seam(offset)).then(|| end - offset)
+    }
+
     /// The offset of the oldest record, when it is the next to be overwritten. None while nothing lies at the cursor.
     #[inline]
     pub(crate) fn oldest_at_cursor(&self, oldest: &Record) -> Option<usize> {

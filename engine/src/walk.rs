@@ -16,7 +16,7 @@ use crate::chain::Long;
 use crate::ids::{ChunkId, LossReasons, ids_of};
 use crate::packet::{self, Origin, Pieces};
 use crate::read::Mode;
-use crate::records::{NO_SIZES, NONE, Slot, bit};
+use crate::records::{NO_SIZES, NONE, Record, Slot, bit};
 use crate::sizes::{self, Extent, Token};
 use crate::tbchunk::HEADER_BYTES;
 
@@ -54,6 +54,30 @@ impl At {
         goes_on: false,
         continues: false,
     };
+
+    /// The place of the first unread fragment of a record, or, and then the second value says so, where
+    /// [`skip_consumed`](TraceBuffer::skip_consumed) must begin to look for it.
+    #[inline(always)]
+    pub(crate) fn in_record(slot: Slot, record: &Record) -> (At, bool) {
+        let is_first_taken = record.has(bit::STARTED) && record.has(bit::FIRST_TAKEN);
+        let first = if is_first_taken { record.first_bytes } else { 0 };
+        let entries = if is_first_taken { sizes::entries(first.into()) } else { 0 };
+        let at = At {
+            slot,
+            header: record.offset(),
+            offset: record.offset() + HEADER_BYTES + usize::from(first),
+            left_bytes: usize::from(record.unread_bytes),
+            visible_bytes: record.unread_bytes + first,
+            sizes_at: if record.sizes == NO_SIZES {
+                NO_PLACE
+            } else {
+                usize::from(record.sizes) * 2 + entries
+            },
+            goes_on: record.has(bit::LAST_CONTINUES),
+            continues: record.has(bit::FIRST_CONTINUES) && !is_first_taken,
+        };
+        (at, record.has(bit::STARTED) && !is_first_taken)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,29 +128,10 @@ impl TraceBuffer {
         self.reader.at = self.skip_consumed(self.reader.at);
     }
 
-    /// The place of the first unread fragment of a record, or, and then the second value says so, where
-    /// [`skip_consumed`](Self::skip_consumed) must begin to look for it.
+    /// As [`At::in_record`], of a record that is known by its slot.
     #[inline(always)]
     pub(crate) fn place_in(&self, slot: Slot) -> (At, bool) {
-        let record = self.records.get(slot);
-        let is_first_taken = record.has(bit::STARTED) && record.has(bit::FIRST_TAKEN);
-        let first = if is_first_taken { record.first_bytes } else { 0 };
-        let entries = if is_first_taken { sizes::entries(first.into()) } else { 0 };
-        let at = At {
-            slot,
-            header: record.offset(),
-            offset: record.offset() + HEADER_BYTES + usize::from(first),
-            left_bytes: usize::from(record.unread_bytes),
-            visible_bytes: record.unread_bytes + first,
-            sizes_at: if record.sizes == NO_SIZES {
-                NO_PLACE
-            } else {
-                usize::from(record.sizes) * 2 + entries
-            },
-            goes_on: record.has(bit::LAST_CONTINUES),
-            continues: record.has(bit::FIRST_CONTINUES) && !is_first_taken,
-        };
-        (at, record.has(bit::STARTED) && !is_first_taken)
+        At::in_record(slot, self.records.get(slot))
     }
 
     /// Goes on from the beginning of a record to what is unread of it.
@@ -260,7 +265,7 @@ impl TraceBuffer {
 
     /// Whose the packets at the front of a sequence are, when nothing is lost before them.
     #[inline]
-    fn origin(&self, sequence: u32) -> Origin {
+    pub(crate) fn origin(&self, sequence: u32) -> Origin {
         let listed = self.sequences.get(sequence);
         let (producer_id, writer_id) = ids_of(listed.key);
         Origin {
@@ -301,7 +306,9 @@ impl TraceBuffer {
     /// Counts a record whose last byte has been consumed.
     #[inline]
     pub(crate) fn note_drained(&mut self, slot: Slot, mode: Mode) {
-        let outer = self.space.outer_bytes(&self.records, slot) as u64;
+        let ordinary = self.records.with_next(slot);
+        let ordinary = ordinary.and_then(|(record, next)| self.space.outer_bytes_before(record, next));
+        let outer = ordinary.unwrap_or_else(|| self.space.outer_bytes(&self.records, slot)) as u64;
         let record = self.records.get_mut(slot);
         if mode == Mode::Evict {
             record.bits |= bit::DRAINED_BY_EVICTION;
