@@ -72,7 +72,33 @@ impl Kernels {
     /// As there.
     #[inline]
     pub unsafe fn copy_raw(self, from: *const u8, to: *mut u8, len: usize) {
-        at_level!(self.0, copy(from, to, len))
+        // SAFETY: the caller's promise, which says more than is needed here.
+        if !unsafe { self.try_copy_shared(from, to, len) } {
+            // SAFETY: the caller's promise.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, len) }
+        }
+    }
+
+    /// As [`copy::try_copy_shared`](crate::copy::try_copy_shared).
+    ///
+    /// # Safety
+    /// As there.
+    #[inline]
+    pub unsafe fn try_copy_shared(self, from: *const u8, to: *mut u8, len: usize) -> bool {
+        #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
+        if crate::copy::LENGTHS.contains(&len) {
+            match self.0 {
+                // SAFETY: the length was tested and a `Kernels` of the level exists only where the processor has it; the rest is the caller's
+                // promise.
+                Level::Avx512 => unsafe { crate::x86_64::avx512::copy_vectors(from, to, len) },
+                // SAFETY: as above.
+                Level::Avx2 => unsafe { crate::x86_64::avx2::copy_vectors(from, to, len) },
+                _ => return false,
+            }
+            return true;
+        }
+        let _ = (from, to, len);
+        false
     }
 
     /// As [`walk::walk_many`].

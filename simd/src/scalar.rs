@@ -18,14 +18,6 @@ pub(crate) unsafe fn walk(start: *const u8, len: usize, limit: usize, spans: *mu
 }
 
 /// # Safety
-/// As [`crate::copy::copy_raw`].
-#[inline]
-pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { std::ptr::copy_nonoverlapping(from, to, len) }
-}
-
-/// # Safety
 /// None: every processor will do.
 pub(crate) unsafe fn walk_many(jobs: &mut [Job<'_>]) {
     for job in jobs {

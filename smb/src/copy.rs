@@ -9,11 +9,11 @@ type CopyFn = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_
 /// at the same time.
 ///
 /// What arrives is, for each byte, some value that the byte had during the call; different bytes may be of different
-/// moments. The compiler cannot look into the copy: it is a call of the C library's `memcpy` through a pointer whose
+/// moments. The compiler cannot look into the copy: it is one block of instructions for the lengths of chunks
+/// ([`watershed_simd::copy::try_copy_shared`]), and else a call of the C library's `memcpy` through a pointer whose
 /// value is hidden behind an empty `asm!` block. So it can neither assume that two copies of the same place agree, nor
 /// replace a later use of the private copy by another access to the shared place, nor turn the race into undefined
 /// behaviour: to the language this is a foreign function that may well copy byte by byte with relaxed atomic accesses.
-/// The C library's version is the fastest that the machine has, chosen at load time, so nothing is given up for it.
 ///
 /// # Safety
 ///
@@ -24,6 +24,10 @@ type CopyFn = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_
 /// * The private range, if any, is not touched by anybody else during the call.
 #[inline]
 pub unsafe fn copy_untrusted(src: *const u8, dst: *mut u8, len: usize) {
+    // SAFETY: the caller's promise.
+    if unsafe { watershed_simd::copy::try_copy_shared(src, dst, len) } {
+        return;
+    }
     let mut copy: CopyFn = libc::memcpy;
     #[expect(
         clippy::pointers_in_nomem_asm_block,
@@ -36,4 +40,15 @@ pub unsafe fn copy_untrusted(src: *const u8, dst: *mut u8, len: usize) {
     };
     // SAFETY: `copy` still is `memcpy`; the caller guarantees valid ranges that do not overlap.
     unsafe { copy(dst.cast(), src.cast(), len) };
+}
+
+/// The same copy between slices of one length, for tests and measurements in which private memory stands for shared one.
+///
+/// # Panics
+/// If the lengths differ.
+#[inline]
+pub fn copy_as_untrusted(src: &[u8], dst: &mut [u8]) {
+    assert_eq!(src.len(), dst.len(), "the lengths of a copy");
+    // SAFETY: the ranges of two slices of which one is exclusive; nobody else touches them.
+    unsafe { copy_untrusted(src.as_ptr(), dst.as_mut_ptr(), dst.len()) }
 }

@@ -43,7 +43,7 @@
 //! 3. A transition that the ABI does not know is refused with a [`TransitionError`]; nothing panics and nothing spins
 //!    without bound, whatever the peer writes.
 //!
-//! The crate depends on no other crate of the project. [`Smb`] is the entry: the producer's side is
+//! Of the project the crate uses the copy of `watershed-simd` alone. [`Smb`] is the entry: the producer's side is
 //! [`Smb::try_acquire`] and [`WriteChunk`], the service's side [`Smb::try_begin_read`], [`ReadChunk`] and
 //! [`Smb::scrape`]. [`SharedMemory`] is the mapping below it. Source of the format: Perfetto's shared memory ABI, v1.
 
@@ -63,7 +63,7 @@ mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use copy::copy_untrusted;
+pub use copy::{copy_as_untrusted, copy_untrusted};
 pub use header::{ChunkFlags, ChunkHeader, MAX_FRAGMENTS_PER_CHUNK, MAX_FRAGMENTS_WRITTEN};
 pub use layout::{
     CHUNK_HEADER_BYTES, ChunkState, MAX_CHUNKS_PER_PAGE, PAGE_HEADER_BYTES, PageLayout, PageSnapshot,

@@ -52,7 +52,7 @@ impl ByteSource for SharedBytes<'_> {
 
     #[inline]
     fn copy_range(&self, offset_bytes: usize, dst: &mut [u8]) {
-        dst.copy_from_slice(&self.0[offset_bytes..][..dst.len()]);
+        watershed_smb::copy_as_untrusted(&self.0[offset_bytes..][..dst.len()], dst);
     }
 }
 

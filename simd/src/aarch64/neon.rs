@@ -28,14 +28,6 @@ pub(crate) unsafe fn walk(start: *const u8, len: usize, limit: usize, spans: *mu
 }
 
 /// # Safety
-/// As [`crate::copy::copy_raw`].
-#[inline]
-pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { std::ptr::copy_nonoverlapping(from, to, len) }
-}
-
-/// # Safety
 /// The processor has the level.
 #[target_feature(enable = "neon")]
 pub(crate) unsafe fn walk_many(jobs: &mut [Job<'_>]) {

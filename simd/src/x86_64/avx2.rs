@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 
 use super::Bmi2;
 use crate::bytes::Bytes;
-use crate::copy::{Vector, in_vectors};
+use crate::copy::copy_in_vectors;
 use crate::decode::{self, Field, FieldError, FieldLengths, VarintError, Varints};
 use crate::fields::{self, Rules, Scan, Violation};
 use crate::walk::lanes::Lanes;
@@ -24,31 +24,15 @@ pub(crate) unsafe fn walk(start: *const u8, len: usize, limit: usize, spans: *mu
     unsafe { one::walk::<Bmi2, NoPairs>(start, len, limit, spans) }
 }
 
-/// # Safety
-/// As [`crate::copy::copy_raw`], and the processor has the level.
-#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx2")]
-pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { in_vectors::<__m256i>(from, to, len) }
-}
-
-impl Vector for __m256i {
-    const BYTES: usize = 32;
-    #[inline(always)]
-    unsafe fn load(from: *const u8) -> Self {
-        // SAFETY: the caller's range.
-        unsafe { _mm256_loadu_si256(from.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn store(self, to: *mut u8) {
-        // SAFETY: the caller's range.
-        unsafe { _mm256_storeu_si256(to.cast(), self) }
-    }
-    #[inline(always)]
-    unsafe fn store_aligned(self, to: *mut u8) {
-        // SAFETY: the caller's range, which is aligned.
-        unsafe { _mm256_store_si256(to.cast(), self) }
-    }
+copy_in_vectors! {
+    "bmi1,bmi2,lzcnt,popcnt,avx2",
+    32, "vmovdqu", "vmovdqa", "ymm",
+    [
+        out("ymm0") _, out("ymm1") _, out("ymm2") _, out("ymm3") _,
+        out("ymm4") _, out("ymm5") _, out("ymm6") _, out("ymm7") _,
+        out("ymm8") _, out("ymm9") _, out("ymm10") _, out("ymm11") _,
+        out("ymm12") _, out("ymm13") _, out("ymm14") _, out("ymm15") _,
+    ]
 }
 
 /// # Safety

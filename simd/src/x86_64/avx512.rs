@@ -10,7 +10,7 @@ use std::arch::x86_64::*;
 
 use super::Bmi2;
 use crate::bytes::Bytes;
-use crate::copy::{Vector, in_vectors};
+use crate::copy::copy_in_vectors;
 use crate::decode::{self, Field, FieldError, FieldLengths, VarintError, Varints};
 use crate::fields::{self, Rules, Scan, Violation};
 use crate::walk::lanes::Lanes;
@@ -26,31 +26,15 @@ pub(crate) unsafe fn walk(start: *const u8, len: usize, limit: usize, spans: *mu
     unsafe { one::walk::<Bmi2, Vbmi>(start, len, limit, spans) }
 }
 
-/// # Safety
-/// As [`crate::copy::copy_raw`], and the processor has the level.
-#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx2,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vpopcntdq")]
-pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { in_vectors::<__m512i>(from, to, len) }
-}
-
-impl Vector for __m512i {
-    const BYTES: usize = 64;
-    #[inline(always)]
-    unsafe fn load(from: *const u8) -> Self {
-        // SAFETY: the caller's range.
-        unsafe { _mm512_loadu_si512(from.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn store(self, to: *mut u8) {
-        // SAFETY: the caller's range.
-        unsafe { _mm512_storeu_si512(to.cast(), self) }
-    }
-    #[inline(always)]
-    unsafe fn store_aligned(self, to: *mut u8) {
-        // SAFETY: the caller's range, which is aligned.
-        unsafe { _mm512_store_si512(to.cast(), self) }
-    }
+copy_in_vectors! {
+    "bmi1,bmi2,lzcnt,popcnt,avx2,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vpopcntdq",
+    64, "vmovdqu64", "vmovdqa64", "zmm",
+    [
+        out("zmm0") _, out("zmm1") _, out("zmm2") _, out("zmm3") _,
+        out("zmm4") _, out("zmm5") _, out("zmm6") _, out("zmm7") _,
+        out("zmm8") _, out("zmm9") _, out("zmm10") _, out("zmm11") _,
+        out("zmm12") _, out("zmm13") _, out("zmm14") _, out("zmm15") _,
+    ]
 }
 
 /// # Safety
