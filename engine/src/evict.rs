@@ -11,7 +11,7 @@
 //! header is touched. Fragments are gone through one by one only if a sink wants the packets, or if others than the first were consumed.
 
 use crate::buffer::TraceBuffer;
-use crate::ids::{ChunkId, LossReasons};
+use crate::ids::LossReasons;
 use crate::packet::{Origin, Unbound};
 use crate::read::{Mode, Reassembly};
 use crate::records::{NONE, Record, Slot, bit};
@@ -19,27 +19,31 @@ use crate::tbchunk::TbChunk;
 
 impl TraceBuffer {
     /// Evicts what is in the way of a record of `outer` bytes at the cursor.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn make_room(&mut self, outer: usize) {
-        let start = self.space.cursor();
-        let end = start + outer;
-        while let Some(slot) = self.records.front() {
-            let record = *self.records.get(slot);
-            let Some(offset) = self.space.oldest_at_cursor(&record) else { return };
-            if offset < start || offset >= end {
-                return;
-            }
-            let outer = self.space.outer_bytes(&self.records, slot);
-            self.evict_record(slot, &record, outer, false);
-            if offset + outer > end {
-                let rest = offset + outer - end;
-                *self.records.get_mut(slot) = Record::padding(end);
-                self.ring.set_header(end, TbChunk::padding(rest));
-                self.stats.padding_bytes_written += rest as u64;
+        let mut at = self.space.cursor();
+        let end = at + outer;
+        let used = self.space.used_bytes();
+        // The used part is tiled, and the oldest record of it lies at the cursor unless the cursor is its end.
+        while at < end && at < used {
+            let Some((slot, record, next)) = self.records.oldest(used) else { return };
+            debug_assert_eq!(record.offset(), at);
+            self.evict_record(slot, &record, next - at, false);
+            if next > end {
+                self.leave_padding(slot, end, next - end);
                 return;
             }
             self.pop_oldest_record();
+            at = next;
         }
+    }
+
+    /// What a new record leaves of the oldest one, from `end` on, becomes padding.
+    #[inline(always)]
+    fn leave_padding(&mut self, slot: Slot, end: usize, rest: usize) {
+        *self.records.get_mut(slot) = Record::padding(end);
+        self.ring.set_header(end, TbChunk::padding(rest));
+        self.stats.padding_bytes_written += rest as u64;
     }
 
     /// Evicts everything between the cursor and the end of the used part. What was there stays as padding, and is now the newest.
@@ -57,7 +61,7 @@ impl TraceBuffer {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn evict_record(&mut self, slot: Slot, record: &Record, outer: usize, keeps_header: bool) {
         if record.is_padding() {
             self.stats.padding_bytes_cleared += outer as u64;
@@ -68,7 +72,7 @@ impl TraceBuffer {
 
     /// Evicts a record that is the front of its sequence, whole and untouched: all there is to do in nearly every eviction. False,
     /// and nothing done, if it is another kind of record.
-    #[inline]
+    #[inline(always)]
     fn evict_ordinary(&mut self, slot: Slot, record: &Record, outer: usize) -> bool {
         const SPECIAL: u16 = bit::FIRST_CONTINUES
             | bit::LAST_CONTINUES
@@ -77,22 +81,16 @@ impl TraceBuffer {
             | bit::ABORTED
             | bit::LIFE_END
             | bit::GAP_ACCOUNTED;
+        if record.has(SPECIAL) || record.unread_bytes == 0 || self.sink.is_some() {
+            return false;
+        }
         let listed = self.sequences.get_mut(record.sequence);
-        let id = ChunkId(record.chunk_id);
-        let is_successor = listed.last.is_none_or(|last| last.chunk_id.successor() == id);
-        if record.has(SPECIAL)
-            || record.unread_bytes == 0
-            || listed.queue.front() != Some(slot)
-            || !is_successor
-            || listed.is_front_of_an_old_life()
-            || self.sink.is_some()
-        {
+        if !listed.pop_ordinary_front(record, slot) {
             return false;
         }
         if record.has(bit::DELIVERABLE) {
             listed.add_loss(LossReasons::OVERWRITE);
         }
-        listed.pop_front(record, record.unread_bytes);
         let is_empty = listed.queue.is_empty();
         self.stats.chunks_overwritten += 1;
         self.stats.bytes_overwritten += outer as u64;
@@ -105,7 +103,7 @@ impl TraceBuffer {
     }
 
     /// Evicts the records of a sequence up to `target`. Its header is rewritten only if it will be seen again.
-    #[inline]
+    #[inline(never)]
     fn evict_up_to(&mut self, sequence: u32, target: Slot, keeps_header: bool) {
         let mut is_lost = false;
         loop {

@@ -70,6 +70,8 @@ pub(crate) struct Histograms {
 
 impl Histograms {
     /// The number of a writer's histogram, which stays the same.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn number_of(&mut self, key: u32, identity: u32) -> u32 {
         let number = *self.index.entry(key).or_insert_with(|| {
             self.entries.push(Entry { key, identity, full: NONE, bucket: 0, count: 0, sum: 0 });
@@ -79,7 +81,7 @@ impl Histograms {
         number
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add(&mut self, number: u32, visible_bytes: usize) {
         let bucket = bucket_of(visible_bytes);
         let entry = &mut self.entries[number as usize];
@@ -90,15 +92,22 @@ impl Histograms {
                 entry.sum += visible_bytes as u64;
                 return;
             }
-            let mut full = Full::default();
-            full.count[entry.bucket as usize] = entry.count;
-            full.sum[entry.bucket as usize] = entry.sum;
-            entry.full = self.full.len() as u32;
-            self.full.push(full);
+            Self::fill(entry, &mut self.full);
         }
         let full = &mut self.full[entry.full as usize];
         full.count[bucket] += 1;
         full.sum[bucket] += visible_bytes as u64;
+    }
+
+    /// Gives a writer all buckets.
+    #[cold]
+    #[inline(never)]
+    fn fill(entry: &mut Entry, all: &mut Vec<Full>) {
+        let mut full = Full::default();
+        full.count[entry.bucket as usize] = entry.count;
+        full.sum[entry.bucket as usize] = entry.sum;
+        entry.full = all.len() as u32;
+        all.push(full);
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {

@@ -37,6 +37,7 @@
 //! (where the next record goes), `commit`, `recommit`, `patch`, `evict`, `read`, `run`, `walk`, `chain`.
 #![warn(missing_docs)]
 
+mod append;
 mod buffer;
 mod chain;
 mod commit;
@@ -61,6 +62,7 @@ mod run;
 mod sequences;
 mod shard;
 mod sink;
+mod sized;
 mod sizes;
 mod snapshot;
 mod source;

@@ -40,7 +40,7 @@ impl TraceBuffer {
             return false;
         }
         for patch in patches {
-            self.ring.write(offset + HEADER_BYTES + patch.offset_untrusted as usize, &patch.data);
+            self.ring.write_few(offset + HEADER_BYTES + patch.offset_untrusted as usize, &patch.data);
         }
         let record = self.records.get_mut(slot);
         if !other_patches_pending && record.has(bit::NEEDS_PATCHING) {

@@ -71,13 +71,24 @@ impl SlotQueue {
         self.len().checked_sub(1).map(|last| self.get(last))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_back(&mut self, slot: u32) {
-        if self.len() == self.places().len() {
-            self.grow();
+        let (head, len) = (self.head as usize, self.len());
+        let places = self.places_mut();
+        let capacity = places.len();
+        let at = if head + len >= capacity { head + len - capacity } else { head + len };
+        match places.get_mut(at) {
+            Some(place) if len < capacity => *place = slot,
+            _ => return self.grow_and_push(slot),
         }
         self.len += 1;
-        self.set(self.len() - 1, slot);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow_and_push(&mut self, slot: u32) {
+        self.grow();
+        self.push_back(slot);
     }
 
     #[inline]
@@ -89,6 +100,19 @@ impl SlotQueue {
         }
         self.len -= 1;
         Some(slot)
+    }
+
+    /// Takes the oldest slot out if it is `slot`.
+    #[inline(always)]
+    pub(crate) fn pop_front_if(&mut self, slot: u32) -> bool {
+        let (head, places) = (self.head as usize, self.places());
+        if self.len == 0 || places.get(head) != Some(&slot) {
+            return false;
+        }
+        let next = if head + 1 == places.len() { 0 } else { head + 1 };
+        self.head = next as u32;
+        self.len -= 1;
+        true
     }
 
     /// Puts `slot` at `index <= len`; what is behind moves by one.

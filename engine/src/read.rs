@@ -90,7 +90,14 @@ impl Reader {
         self.at = At::NOWHERE;
     }
 
+    /// Whether the pass must know when a record goes away.
+    #[inline]
+    pub(crate) fn stands_on(&self, slot: Slot) -> bool {
+        self.slot == slot || self.target.0 == slot
+    }
+
     /// The record at `gone` goes away.
+    #[cold]
     pub(crate) fn skip(&mut self, gone: Slot, next: Option<Slot>) {
         if self.slot == gone {
             self.slot = next.unwrap_or(NONE);

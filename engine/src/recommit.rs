@@ -7,16 +7,22 @@
 //! | is longer | the record's bytes are replaced |
 //! | is as long | nothing but that a complete copy makes the record complete |
 
-use crate::buffer::TraceBuffer;
-use crate::commit::{SizedChunk, ends_a_fragment};
+use crate::buffer::{SPANS, TraceBuffer};
 use crate::config::FillPolicy;
 use crate::records::{NO_SIZES, bit};
+use crate::sized::{SizedChunk, ends_a_fragment};
 use crate::tbchunk::{HEADER_BYTES, INCOMPLETE};
 use watershed_simd::Span;
 
 impl TraceBuffer {
     #[cold]
-    pub(crate) fn recommit(&mut self, chunk: &SizedChunk<'_>, spans: &[Span], sequence: u32, at: usize) {
+    pub(crate) fn recommit(
+        &mut self,
+        chunk: &SizedChunk<'_>,
+        spans: &[Span; SPANS],
+        sequence: u32,
+        at: usize,
+    ) {
         let slot = self.sequences.get(sequence).queue.get(at);
         let record = *self.records.get(slot);
         let header = self.ring.header(record.offset());
@@ -49,7 +55,7 @@ impl TraceBuffer {
     }
 
     /// Replaces a record's bytes by more of them. What was consumed stays consumed, even if a hostile writer has moved the fragments.
-    fn regrow(&mut self, chunk: &SizedChunk<'_>, spans: &[Span], slot: u32, old_visible: usize) {
+    fn regrow(&mut self, chunk: &SizedChunk<'_>, spans: &[Span; SPANS], slot: u32, old_visible: usize) {
         let record = self.records.get_mut(slot);
         let offset = record.offset();
         let consumed = old_visible - usize::from(record.unread_bytes);

@@ -194,6 +194,20 @@ impl Records {
         Some((&records[index], next))
     }
 
+    /// The oldest record, and where it ends when it begins in a part of the ring that is tiled up to `seam`.
+    #[inline(always)]
+    pub(crate) fn oldest(&self, seam: usize) -> Option<(Slot, Record, usize)> {
+        let slot = self.front()?;
+        let (block, index) = (&self.blocks[(slot >> BLOCK_BITS) as usize], slot as usize % BLOCK_RECORDS);
+        let record = block.records[index];
+        let next = match block.records.get(index + 1) {
+            Some(next) if slot + 1 != self.end => next.offset(),
+            Some(_) => 0,
+            None => self.next(slot).map_or(0, |next| self.get(next).offset()),
+        };
+        Some((slot, record, if next > record.offset() { next } else { seam }))
+    }
+
     /// Offsets of a listed record and of the next one; none after the newest.
     #[inline]
     pub(crate) fn extent(&self, slot: Slot) -> (usize, Option<usize>) {
@@ -222,13 +236,13 @@ impl Records {
     }
 
     /// Appends a record.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_back(&mut self, record: Record) -> Slot {
-        if self.blocks.is_empty() {
-            self.blocks.push(Block::new());
-        }
         let slot = self.end;
-        *self.get_mut(slot) = record;
+        match self.blocks.get_mut((slot >> BLOCK_BITS) as usize) {
+            Some(block) => block.records[slot as usize % BLOCK_RECORDS] = record,
+            None => self.make_first_block().records[0] = record,
+        }
         self.len += 1;
         if (slot as usize + 1).is_multiple_of(BLOCK_RECORDS) {
             self.append_block(slot >> BLOCK_BITS);
@@ -236,6 +250,14 @@ impl Records {
             self.end = slot + 1;
         }
         slot
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_first_block(&mut self) -> &mut Block {
+        debug_assert!(self.blocks.is_empty() && self.end == 0);
+        self.blocks.push(Block::new());
+        &mut self.blocks[0]
     }
 
     /// Links a block behind the full one: a used one if there is any, so that memory follows the number of records.
@@ -265,24 +287,32 @@ impl Records {
     }
 
     /// Takes the oldest record away.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pop_front(&mut self) {
         debug_assert!(self.len != 0);
-        let next = self.step(self.head);
-        if next >> BLOCK_BITS != self.head >> BLOCK_BITS {
-            let freed = self.head >> BLOCK_BITS;
-            self.blocks[freed as usize].sizes.clear();
-            self.free.push(freed);
-        }
-        self.head = next;
         self.len -= 1;
+        if (self.head as usize + 1).is_multiple_of(BLOCK_RECORDS) {
+            self.free_front_block();
+        } else {
+            self.head += 1;
+        }
+    }
+
+    /// Goes on in the next block.
+    #[cold]
+    #[inline(never)]
+    fn free_front_block(&mut self) {
+        let freed = self.head >> BLOCK_BITS;
+        self.head = self.step(self.head);
+        self.blocks[freed as usize].sizes.clear();
+        self.free.push(freed);
     }
 
     /// The list of sizes of the block to which the next record will belong, if it can still be pointed to.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn sizes_for_next(&mut self) -> Option<(&mut Vec<u16>, u16)> {
         if self.blocks.is_empty() {
-            self.blocks.push(Block::new());
+            self.make_first_block();
         }
         let sizes = &mut self.blocks[(self.end >> BLOCK_BITS) as usize].sizes;
         if !sizes.len().is_multiple_of(2) {

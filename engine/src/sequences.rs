@@ -233,12 +233,28 @@ impl Sequence {
         None
     }
 
+    /// Whether a chunk is newer than all that is known of a sequence which has records, lives its first life and has not ended.
+    #[inline]
+    pub(crate) fn is_next(&self, id: ChunkId) -> bool {
+        self.newest_start == 0
+            && self.ended.is_none()
+            && !self.queue.is_empty()
+            && id.is_newer_than(self.back_id)
+            && self.last.is_none_or(|last| id.is_newer_than(last.chunk_id))
+    }
+
+    /// Puts the newest record of the newest life into the queue.
+    #[inline]
+    pub(crate) fn push_back(&mut self, slot: u32, id: ChunkId) {
+        self.queue.push_back(slot);
+        self.back_id = id;
+    }
+
     /// Puts a record of the newest life into the queue.
     #[inline]
     pub(crate) fn insert(&mut self, index: usize, slot: u32, id: ChunkId) {
         if index == self.queue.len() {
-            self.queue.push_back(slot);
-            self.back_id = id;
+            self.push_back(slot, id);
         } else {
             self.queue.insert(index, slot);
         }
@@ -260,6 +276,20 @@ impl Sequence {
             Some(last) if last.chunk_id.is_newer_than(chunk_id) => {}
             _ => self.last = Some(Last { chunk_id, payload_bytes, incomplete: record.has(bit::INCOMPLETE) }),
         }
+    }
+
+    /// Takes `record` out of the queue if it is the front, follows what was erased before it, and there are no old lives. False, and nothing
+    /// done, if not. It must not be the end of a life.
+    #[inline(always)]
+    pub(crate) fn pop_ordinary_front(&mut self, record: &Record, slot: u32) -> bool {
+        let chunk_id = ChunkId(record.chunk_id);
+        let is_successor = self.last.is_none_or(|last| last.chunk_id.successor() == chunk_id);
+        if !is_successor || self.is_front_of_an_old_life() || !self.queue.pop_front_if(slot) {
+            return false;
+        }
+        let incomplete = record.has(bit::INCOMPLETE);
+        self.last = Some(Last { chunk_id, payload_bytes: record.unread_bytes, incomplete });
+        true
     }
 
     #[cold]

@@ -9,6 +9,7 @@
 //! Sizes are kept when they take at most one byte for 16 of payload; the bytes of denser chunks are walked again when
 //! they are read, in the buffer's own copy.
 
+use crate::buffer::SPANS;
 use watershed_simd::Span;
 
 const WIDE: u16 = 15 << 12;
@@ -43,15 +44,34 @@ pub(crate) fn is_worth_keeping(fragments: usize, visible_bytes: usize) -> bool {
     fragments * 32 <= visible_bytes
 }
 
-/// Appends the sizes of fragments of at most 65535 bytes, together `visible_bytes`.
-#[inline]
-pub(crate) fn append(sizes: &mut Vec<u16>, spans: &[Span], visible_bytes: usize) {
-    // Ordinary chunks: nothing can be wide, and a loop without branches becomes vector code.
-    if visible_bytes <= MAX_NARROW || spans.iter().all(|span| span.total_bytes() <= MAX_NARROW) {
-        sizes.extend(spans.iter().map(|span| (span.header_bytes() << 12 | span.total_bytes()) as u16));
+/// Appends the sizes of the first `count` fragments, of at most 65535 bytes each and `visible_bytes` together.
+#[inline(always)]
+pub(crate) fn append(sizes: &mut Vec<u16>, spans: &[Span; SPANS], count: usize, visible_bytes: usize) {
+    const GROUP: usize = 8;
+    let narrow = |span: Span| (span.header_bytes() << 12 | span.total_bytes()) as u16;
+    let found = &spans[..count];
+    // Ordinary chunks: nothing can be wide.
+    if visible_bytes <= MAX_NARROW || found.iter().all(|span| span.total_bytes() <= MAX_NARROW) {
+        // Whole groups become vector code; what is too many goes again.
+        let end = sizes.len() + count;
+        if sizes.capacity() < end + GROUP {
+            grow(sizes, count + GROUP);
+        }
+        for group in spans.as_chunks::<GROUP>().0.iter().take(count.div_ceil(GROUP)) {
+            sizes.extend_from_slice(&group.map(narrow));
+        }
+        sizes.truncate(end);
     } else {
-        append_wide(sizes, spans);
+        append_wide(sizes, found);
     }
+}
+
+/// Makes room for some more. By an eighth, since most of what is kept beside the payload lies in such lists; they are used again by later
+/// records.
+#[cold]
+#[inline(never)]
+fn grow(sizes: &mut Vec<u16>, more: usize) {
+    sizes.reserve_exact(more.max(sizes.len() / 8));
 }
 
 #[cold]
@@ -122,7 +142,9 @@ mod tests {
             .map(|(h, t)| Span::new(h, t))
             .into();
         let mut sizes = Vec::new();
-        append(&mut sizes, &spans, spans.iter().map(|span| span.total_bytes()).sum());
+        let mut all = [Span::default(); SPANS];
+        all[..spans.len()].copy_from_slice(&spans);
+        append(&mut sizes, &all, spans.len(), spans.iter().map(|span| span.total_bytes()).sum());
         assert_eq!(sizes.len(), spans.len() + 2, "two of them are wide");
         let mut rest = sizes.as_slice();
         for span in &spans {

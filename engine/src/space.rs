@@ -14,7 +14,7 @@
 //! A shard of a larger buffer has a queue of extents instead ([`crate::extents`]): the cursor moves through the newest.
 
 use crate::extents::Extents;
-use crate::records::{Record, Records, Slot};
+use crate::records::{Records, Slot};
 
 /// One extent that is overwritten in place, or a queue of extents.
 #[derive(Clone, Debug)]
@@ -116,11 +116,5 @@ impl Space {
     pub(crate) fn outer_bytes_before(&self, record: &Record, next: &Record) -> Option<usize> {
         let (offset, end) = (record.offset(), next.offset());
         (offset < end && end <= self.seam(offset)).then(|| end - offset)
-    }
-
-    /// The offset of the oldest record, when it is the next to be overwritten. None while nothing lies at the cursor.
-    #[inline]
-    pub(crate) fn oldest_at_cursor(&self, oldest: &Record) -> Option<usize> {
-        (self.cursor < self.used_bytes).then(|| oldest.offset())
     }
 }

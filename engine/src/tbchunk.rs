@@ -27,7 +27,7 @@ pub(crate) const INCOMPLETE: u8 = 0x80;
 /// Outer bytes of a record with room for `reserved_bytes` of payload.
 #[inline]
 pub(crate) fn outer_bytes(reserved_bytes: usize) -> usize {
-    (HEADER_BYTES + reserved_bytes).next_multiple_of(HEADER_BYTES)
+    (HEADER_BYTES + reserved_bytes + (HEADER_BYTES - 1)) & !(HEADER_BYTES - 1)
 }
 
 /// A record header, as it lies in the ring.
@@ -169,18 +169,15 @@ impl RingMemory {
     #[inline]
     pub(crate) fn prefetch_ahead(&self, offset: usize, len: usize) {
         const LINE: usize = 64;
-        let end = (offset + len).min(self.size_bytes());
-        let mut at = offset;
-        while at + 8 * LINE <= end {
-            let lines = self.pointer(at);
-            for line in 0..8 {
+        const LINES: usize = 8;
+        // Up to eight lines too many: they are the record's after the next.
+        let end = self.pointer((offset + len).min(self.size_bytes()));
+        let mut lines = self.pointer(offset);
+        while lines < end {
+            for line in 0..LINES {
                 crate::prefetch::for_write(lines.wrapping_add(line * LINE));
             }
-            at += 8 * LINE;
-        }
-        while at < end {
-            crate::prefetch::for_write(self.pointer(at));
-            at += LINE;
+            lines = lines.wrapping_add(LINES * LINE);
         }
     }
 
@@ -197,6 +194,14 @@ impl RingMemory {
     pub(crate) fn pointer(&self, offset: usize) -> *const u8 {
         debug_assert!(offset <= self.size_bytes());
         self.region.base().wrapping_add(offset)
+    }
+
+    /// Copies a few bytes to an offset.
+    #[inline]
+    pub(crate) fn write_few<const N: usize>(&mut self, offset: usize, bytes: &[u8; N]) {
+        assert!(offset <= self.size_bytes() && N <= self.size_bytes() - offset);
+        // SAFETY: the assertion keeps the target inside the region, and `&mut self` is exclusive.
+        unsafe { self.region.base().add(offset).cast::<[u8; N]>().write_unaligned(*bytes) }
     }
 
     /// Copies bytes to an offset.

@@ -38,13 +38,16 @@ impl TraceBuffer {
     }
 
     /// Takes the oldest record, which is padding, out of the list; a read pass that stands there goes on behind it.
+    #[inline(always)]
     pub(crate) fn pop_oldest_record(&mut self) {
         let Some(front) = self.records.front() else { return };
         if self.tickets.is_some() {
             // The list of late records may still name it.
             self.records.get_mut(front).sequence = NONE;
         }
-        self.reader.skip(front, self.records.next(front));
+        if self.reader.stands_on(front) {
+            self.reader.skip(front, self.records.next(front));
+        }
         self.records.pop_front();
     }
 

@@ -1,0 +1,173 @@
+//! A chunk that has been sized becomes a record: room is made at the cursor, the bytes are copied, the record is listed and counted.
+
+use crate::buffer::{SPANS, TraceBuffer};
+use crate::config::FillPolicy;
+use crate::records::{NO_SIZES, NONE, Record, bit};
+use crate::sized::{Cut, SizedChunk, ends_a_fragment};
+use crate::sizes;
+use crate::tbchunk::{self, TbChunk};
+use watershed_simd::Span;
+
+/// Where in its sequence a new record goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listing {
+    /// It is known to be the newest: evictions take from the front only, so that they change nothing about it.
+    AtEnd,
+    ById,
+}
+
+impl TraceBuffer {
+    /// Makes room and writes a new record, of which the first `skip` bytes have been consumed before.
+    pub(crate) fn write(
+        &mut self,
+        chunk: &SizedChunk<'_>,
+        spans: &[Span; SPANS],
+        sequence: u32,
+        skip: usize,
+    ) {
+        if self.clear_place(chunk.outer_bytes(), sequence) {
+            self.append(chunk, spans, sequence, skip, Listing::ById);
+        }
+    }
+
+    /// Makes room at the cursor for a record of a sequence, which stays live meanwhile. False, and the chunk counted, if a DISCARD buffer
+    /// has none.
+    #[inline(always)]
+    pub(crate) fn clear_place(&mut self, outer: usize, sequence: u32) -> bool {
+        self.pinned = sequence;
+        if self.space.extents.is_some() {
+            self.make_room_in_extents(outer);
+        } else if self.space.fits(outer) || self.go_round() {
+            self.make_room(outer);
+        } else {
+            self.pinned = NONE;
+            return false;
+        }
+        self.pinned = NONE;
+        true
+    }
+
+    /// Starts again at the buffer's beginning, or seals it.
+    #[cold]
+    #[inline(never)]
+    fn go_round(&mut self) -> bool {
+        if self.policy == FillPolicy::Discard {
+            self.is_sealed = true;
+            self.stats.chunks_discarded += 1;
+            return false;
+        }
+        self.evict_tail();
+        self.space.wrap();
+        self.stats.write_wrap_count += 1;
+        true
+    }
+
+    /// Writes a record at the cursor, where there is room, and lists it.
+    #[inline(always)]
+    pub(crate) fn append(
+        &mut self,
+        chunk: &SizedChunk<'_>,
+        spans: &[Span; SPANS],
+        sequence: u32,
+        skip: usize,
+        listing: Listing,
+    ) {
+        let (offset, outer) = (self.space.cursor(), chunk.outer_bytes());
+        let (id, visible_bytes) = (chunk.info.chunk_id, chunk.visible.len());
+        let mut bits = chunk.bits();
+        if skip != 0 {
+            bits = bits & !bit::FIRST_TAKEN | bit::STARTED;
+            if !ends_a_fragment(chunk, spans, skip) {
+                bits |= bit::UNALIGNED;
+            }
+        }
+        let mut kept_at = NO_SIZES;
+        if sizes::is_worth_keeping(chunk.fragments, visible_bytes)
+            && chunk.fragments <= SPANS
+            && bits & bit::UNALIGNED == 0
+            && let Some((list, at)) = self.records.sizes_for_next()
+        {
+            sizes::append(list, spans, chunk.fragments, visible_bytes);
+            kept_at = at;
+        }
+        let record = Record {
+            sequence,
+            chunk_id: id.0,
+            unread_bytes: (visible_bytes - skip) as u16,
+            first_bytes: chunk.first_bytes,
+            sizes: kept_at,
+            bits,
+            ..Record::padding(offset)
+        };
+        let slot = self.records.push_back(record);
+        self.ring.set_header(
+            offset,
+            TbChunk {
+                chunk_id: id.0,
+                key: chunk.key,
+                reserved_bytes: chunk.reserved_bytes as u16,
+                visible_bytes: visible_bytes as u16,
+                unread_bytes: record.unread_bytes,
+                flags: chunk.flags | if chunk.info.complete { 0 } else { tbchunk::INCOMPLETE },
+                checksum: 0,
+            },
+        );
+        self.ring.write(offset + tbchunk::HEADER_BYTES, chunk.visible);
+        self.space.advance(outer);
+        self.ring.prefetch_ahead(offset + outer, outer);
+        if let Some(extents) = &mut self.space.extents {
+            extents.note_listed(offset);
+        }
+        self.note_ticket(slot);
+
+        let listed = self.sequences.get_mut(sequence);
+        if listing == Listing::AtEnd {
+            listed.push_back(slot, id);
+        } else {
+            let (Ok(at) | Err(at)) = listed.find(&self.records, id);
+            if at != listed.queue.len() {
+                self.stats.chunks_committed_out_of_order += 1;
+            }
+            listed.insert(at, slot, id);
+        }
+        if listed.histogram == NONE {
+            listed.histogram = self.histograms.number_of(listed.key, listed.newest_identity());
+        }
+        self.histograms.add(listed.histogram, visible_bytes);
+        self.stats.chunks_written += 1;
+        self.stats.bytes_written += outer as u64;
+        self.ledger.written.add(outer);
+        self.ledger.listed.add(outer);
+        self.mark_cut(slot, chunk.cut);
+    }
+
+    /// Adds a visible size to the histogram of a sequence's writer.
+    #[cold]
+    pub(crate) fn count_size(&mut self, sequence: u32, visible_bytes: usize) {
+        let sequence = self.sequences.get_mut(sequence);
+        if sequence.histogram == NONE {
+            sequence.histogram = self.histograms.number_of(sequence.key, sequence.newest_identity());
+        }
+        self.histograms.add(sequence.histogram, visible_bytes);
+    }
+
+    /// Notes at a record's end what came after its visible fragments.
+    #[inline(always)]
+    pub(crate) fn mark_cut(&mut self, slot: u32, cut: Option<Cut>) {
+        if let Some(cut) = cut {
+            self.mark_end(slot, cut);
+        }
+    }
+
+    #[cold]
+    fn mark_end(&mut self, slot: u32, cut: Cut) {
+        let record = self.records.get_mut(slot);
+        match cut {
+            Cut::Malformed => record.bits |= bit::CUT,
+            Cut::Abort => {
+                self.stats.trace_writer_packet_loss += u64::from(!record.has(bit::ABORTED));
+                record.bits |= bit::ABORTED;
+            }
+        }
+    }
+}
