@@ -14,7 +14,7 @@
 //! A shard of a larger buffer has a queue of extents instead ([`crate::extents`]): the cursor moves through the newest.
 
 use crate::extents::Extents;
-use crate::records::{Records, Slot};
+use crate::records::{Record, Records, Slot};
 
 /// One extent that is overwritten in place, or a queue of extents.
 #[derive(Clone, Debug)]
