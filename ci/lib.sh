@@ -53,12 +53,12 @@ count_instructions() (
     trap 'rm -rf "$place"' EXIT
     cp "$1" "$place/instructions"
     rm -rf "$2"
-    IAI_CALLGRIND_CALLGRIND_ARGS=--dump-instr=yes CARGO_PKG_NAME=watershed-perf IAI_CALLGRIND_HOME=$2 "$place/instructions" --bench
+    IAI_CALLGRIND_CALLGRIND_ARGS=--dump-instr=yes CARGO_PKG_NAME=watershed-counted IAI_CALLGRIND_HOME=$2 "$place/instructions" --bench
     printf '%s\n' "$1" >"$2/program"
 )
 
 # instructions_program [CARGO-OPTION...]: builds the benchmark program `instructions` and prints its path.
 instructions_program() {
-    cargo bench --locked --package watershed-perf --no-default-features --bench instructions --no-run "$@" 2>&1 |
+    cargo bench --locked --package watershed-counted --bench instructions --no-run "$@" 2>&1 |
         tee /dev/stderr | sed -n 's/.*Executable .* (\(.*\))$/\1/p' | xargs -r realpath
 }

@@ -2,9 +2,7 @@
 //! interleaves rivals: `cargo run --release -p watershed-perf -- run engine`.
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use watershed_perf::instructions::counted::{
-    COMMITS, Cloning, Copying, PATCHES, Patching, Reading, Writing, units,
-};
+use watershed_counted::engine::{COMMITS, Cloning, Copying, PATCHES, Patching, Reading, Writing, units};
 
 fn write(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("write");

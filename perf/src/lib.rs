@@ -21,4 +21,5 @@ pub mod measure;
 pub mod report;
 pub mod scaling;
 pub mod suites;
-pub mod workload;
+
+pub use watershed_counted::workload;

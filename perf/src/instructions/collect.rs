@@ -2,10 +2,9 @@
 
 use super::baseline::{Count, Counts, Toolchain};
 use super::callgrind::{self, Profile};
-use super::counted;
-use crate::suites::simd;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+pub use watershed_counted::units;
 
 /// Functions below this part of a benchmark's total are left out of what is kept.
 const SMALLEST_PART: f64 = 0.001;
@@ -30,7 +29,8 @@ pub fn profiles(folder: &Path) -> Result<BTreeMap<String, Profile>, String> {
 /// When there are none.
 pub fn outputs(folder: &Path) -> Result<BTreeMap<String, PathBuf>, String> {
     let mut outputs = BTreeMap::new();
-    for program in folders(&folder.join("watershed-perf"))? {
+    let packages = folders(folder)?;
+    for program in packages.iter().map(|package| folders(package)).collect::<Result<Vec<_>, _>>()?.concat() {
         for group in folders(&program)? {
             for benchmark in folders(&group)? {
                 let (group, case) = (file_name(&group), file_name(&benchmark));
@@ -55,11 +55,6 @@ fn file_name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
-/// What a benchmark counts, and how many of them, by its name.
-pub fn units(benchmark: &str) -> Option<(&'static str, u64)> {
-    counted::units(benchmark).or_else(|| simd::counted::units(benchmark))
-}
-
 /// The counts of a run, to be judged or kept.
 ///
 /// # Errors
@@ -74,7 +69,7 @@ pub fn counts(folder: &Path) -> Result<Counts, String> {
     Ok(Counts { toolchain: Toolchain::here()?, benchmarks })
 }
 
-/// The C library's copy routine was held at SSE2 (see [`super::FIXED_ENVIRONMENT`]): the plain copies took as many
+/// The C library's copy routine was held at SSE2 (see [`watershed_counted::FIXED_ENVIRONMENT`]): the plain copies took as many
 /// instructions as that one needs. A wider one needs half of them.
 fn check_copies(benchmarks: &BTreeMap<String, Count>) -> Result<(), String> {
     const SSE2_PER_CHUNK: std::ops::Range<f64> = 500.0..620.0;

@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let old: Counts = baseline::read(path).map_err(refused)?;
     let limits: Limits = baseline::read(&arguments.limits).map_err(refused)?;
     limits.check().map_err(refused)?;
-    if let Some(name) = limits.benchmarks.keys().find(|name| collect::units(name).is_none()) {
+    if let Some(name) = limits.benchmarks.keys().find(|name| watershed_counted::units(name).is_none()) {
         return Err(refused(format!("there is a limit for {name}, which is no benchmark")));
     }
     print!("{}", judge::table(Some(&old), &new));

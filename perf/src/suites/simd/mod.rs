@@ -7,16 +7,15 @@
 //! What is measured is fresh: a lap walks chunks that were copied into place just before, as the engine's are, and whose headers no
 //! branch predictor has seen in that order often enough to know them by heart. The list of jobs of `walk_many` is made beforehand.
 
-pub mod counted;
 mod decode;
 mod fields;
-mod shapes;
 mod walk;
 
 use super::{Suite, Workload};
 use crate::measure::{Lap, LapResult, Options, Series, WrongAnswer, interleave};
 use crate::report::Measurement;
 use std::time::Duration;
+use watershed_counted::kernels::{Version, Work};
 use watershed_simd::{Kernels, Level};
 
 /// The suite.
@@ -33,36 +32,6 @@ pub fn suite() -> Suite {
 
 /// The most levels that one processor can have, the portable one included.
 const LEVELS: usize = 3;
-
-/// Who does the work of a contest.
-#[derive(Clone, Copy)]
-enum Version {
-    Plain,
-    /// The level in use, through the safe functions.
-    Chosen(Kernels),
-    /// The level in use, through the unsafe function, where there is one.
-    Unsafe(Kernels),
-    Level(Kernels),
-}
-
-impl Version {
-    fn kernels(self) -> Option<Kernels> {
-        match self {
-            Version::Plain => None,
-            Version::Chosen(kernels) | Version::Unsafe(kernels) | Version::Level(kernels) => Some(kernels),
-        }
-    }
-}
-
-/// Several pieces of fresh work, by turns, that any version can do.
-trait Work {
-    /// Puts piece `index` in place. Not timed.
-    fn prepare(&mut self, index: usize);
-    /// Does it, and says how long that took.
-    fn run(&mut self, version: Version) -> Duration;
-    /// Units that were done, or what came out instead of the right answer. Not timed.
-    fn check(&mut self) -> Result<u64, WrongAnswer>;
-}
 
 /// Lets all versions do the same work and reports the level in use. `what` is the unit.
 fn contest<W: Work>(

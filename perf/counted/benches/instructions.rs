@@ -2,9 +2,9 @@
 #![expect(missing_docs, reason = "the macros write public items")]
 
 use iai_callgrind::{Callgrind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main};
-use watershed_perf::instructions::FIXED_ENVIRONMENT;
-use watershed_perf::instructions::counted::{Cloning, Copying, Patching, Reading, Writing};
-use watershed_perf::suites::simd::counted::Counted;
+use watershed_counted::FIXED_ENVIRONMENT;
+use watershed_counted::engine::{Cloning, Copying, Patching, Reading, Writing};
+use watershed_counted::kernels::counted::Counted;
 
 #[library_benchmark]
 #[bench::one_writer(Writing::one_writer())]

@@ -10,7 +10,7 @@ const FRAGMENTS_MAX: usize = 1023;
 
 /// How sizes and headers of a chunk's fragments are drawn.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Chunks {
+pub enum Chunks {
     /// Packets of 50 to 500 bytes, 5 to 15 of them; below 128 bytes a one-byte header, else two bytes or redundant four.
     Real,
     /// The same, as the official client library writes them: one byte or redundant four.
@@ -21,7 +21,9 @@ pub(super) enum Chunks {
     Dense,
     /// As many fragments as fit.
     OneByte,
+    /// Headers of two bytes.
     TwoByte,
+    /// Headers of four, redundant.
     FourByte,
     /// Headers of 1 to 5 bytes at random.
     Mixed,
@@ -31,12 +33,15 @@ pub(super) enum Chunks {
 
 /// A chunk, and how many fragments its header declares.
 #[derive(Clone)]
-pub(super) struct Chunk {
-    pub(super) bytes: Vec<u8>,
-    pub(super) declared: usize,
+pub struct Chunk {
+    /// Headers and bodies of its fragments.
+    pub bytes: Vec<u8>,
+    /// How many there are, or so its header says.
+    pub declared: usize,
 }
 
-pub(super) fn chunks(shape: Chunks, count: usize) -> Vec<Chunk> {
+/// `count` chunks, always the same.
+pub fn chunks(shape: Chunks, count: usize) -> Vec<Chunk> {
     let mut random = Minstd::new(42);
     (0..count).map(|_| chunk(shape, &mut random)).collect()
 }
@@ -99,7 +104,7 @@ fn chunk(shape: Chunks, random: &mut Minstd) -> Chunk {
 }
 
 /// Appends `value` as a varint of at least `length` bytes.
-pub(super) fn push_varint(bytes: &mut Vec<u8>, mut value: u64, length: usize) {
+fn push_varint(bytes: &mut Vec<u8>, mut value: u64, length: usize) {
     for done in 1.. {
         let low = (value & 0x7f) as u8;
         value >>= 7;
@@ -113,8 +118,10 @@ pub(super) fn push_varint(bytes: &mut Vec<u8>, mut value: u64, length: usize) {
 
 /// How the lengths of a row's varints are drawn.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Rows {
+pub enum Rows {
+    /// One byte.
     OneByte,
+    /// Two bytes.
     TwoByte,
     /// Redundant.
     FourByte,
@@ -129,7 +136,8 @@ pub(super) enum Rows {
 /// Bytes of one row.
 const ROW_BYTES: usize = 4096;
 
-pub(super) fn rows(shape: Rows, count: usize) -> Vec<Vec<u8>> {
+/// `count` rows of varints, always the same.
+pub fn rows(shape: Rows, count: usize) -> Vec<Vec<u8>> {
     let mut random = Minstd::new(42);
     (0..count).map(|_| row(shape, &mut random)).collect()
 }
@@ -156,7 +164,7 @@ fn row(shape: Rows, random: &mut Minstd) -> Vec<u8> {
 
 /// What a packet is like at its top level.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Packets {
+pub enum Packets {
     /// A time stamp, a track event of 20 to 120 bytes, sequence flags, some clock ids, some interned data.
     TrackEvent,
     /// A time stamp and a track event of 14 to 20 bytes.
@@ -169,12 +177,15 @@ pub(super) enum Packets {
 
 /// A packet, and where it is cut.
 #[derive(Clone)]
-pub(super) struct Packet {
-    pub(super) bytes: Vec<u8>,
-    pub(super) cuts: Vec<usize>,
+pub struct Packet {
+    /// Its fields.
+    pub bytes: Vec<u8>,
+    /// Where a slice ends and the next begins, in order.
+    pub cuts: Vec<usize>,
 }
 
-pub(super) fn packets(shape: Packets, count: usize) -> Vec<Packet> {
+/// `count` packets, always the same.
+pub fn packets(shape: Packets, count: usize) -> Vec<Packet> {
     let mut random = Minstd::new(42);
     (0..count).map(|_| packet(shape, &mut random)).collect()
 }

@@ -1,4 +1,4 @@
-//! The same work for instruction counts: one piece, prepared beforehand.
+//! The kernels' work for instruction counts: one piece, prepared beforehand.
 
 use super::decode::Decoding;
 use super::fields::{self, Scanning};
