@@ -4,6 +4,7 @@
 //! applies all of them to the repository. What the compiler can check is in the workspace's lint table instead.
 #![forbid(unsafe_code)]
 
+pub mod built;
 pub mod commands;
 pub mod length;
 pub mod links;
