@@ -20,6 +20,7 @@ pub mod machine;
 pub mod measure;
 pub mod report;
 pub mod scaling;
+pub mod spread;
 pub mod suites;
 
 pub use watershed_counted::workload;

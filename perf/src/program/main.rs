@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use watershed_perf::machine::Machine;
 use watershed_perf::measure::Options;
 use watershed_perf::report::Report;
-use watershed_perf::{compare, suites};
+use watershed_perf::{compare, spread, suites};
 
 /// Measures Watershed, and compares what was measured.
 #[derive(Parser)]
@@ -52,6 +52,13 @@ enum Command {
         /// The results from after.
         new: PathBuf,
     },
+    /// Print how far the laps of each result lie apart, of several runs of a suite side by side, such as those of the kinds of cores
+    /// of one device.
+    Spread {
+        /// JSON files of the same suites.
+        #[arg(required = true)]
+        runs: Vec<PathBuf>,
+    },
     /// Print the instruction counts of a finished run of the benchmark `instructions`, and judge them. Exit code 3: a limit
     /// is broken; 4: the two cannot be compared. `ci/gate` does all of it.
     Instructions(instructions::Arguments),
@@ -78,6 +85,7 @@ fn main() -> ExitCode {
             run(suite.as_deref(), &filter, &keep, &options)
         }
         Command::Compare { old, new } => compare_files(&old, &new),
+        Command::Spread { runs } => spread_of(&runs),
         Command::Instructions(arguments) => instructions::run(&arguments),
         Command::Scaling(arguments) => scaling::run(&arguments),
         Command::List => {
@@ -174,6 +182,21 @@ fn compare_files(old: &Path, new: &Path) -> Result<(), Failure> {
         }
     }
     if pairs == 0 { Err(Failure(2, "the two files have no suite in common".into())) } else { Ok(()) }
+}
+
+fn spread_of(runs: &[PathBuf]) -> Result<(), Failure> {
+    let reports: Vec<Report> =
+        runs.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+    let mut done = Vec::new();
+    for report in &reports {
+        if !done.contains(&&report.suite) {
+            let same: Vec<Report> =
+                reports.iter().filter(|other| other.suite == report.suite).cloned().collect();
+            println!("suite {}\n{}", report.suite, spread::to_table(&same));
+            done.push(&report.suite);
+        }
+    }
+    Ok(())
 }
 
 /// The reports of a file: one object, or an array of them.
