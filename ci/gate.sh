@@ -21,7 +21,11 @@ count() {
 }
 
 # The bench profile: the library is built for it already.
-perf() { cargo run --quiet --locked --profile bench --package watershed-perf --no-default-features -- "$@"; }
+perf() { perf_with "" "$@"; }
+# perf_with FEATURES ARGUMENT...
+perf_with() {
+    cargo run --quiet --locked --profile bench --package watershed-perf --no-default-features --features "$1" -- "${@:2}"
+}
 flamegraphs() { cargo run --quiet --locked --profile bench --package watershed-flamegraphs -- "$@"; }
 
 # draw_what_grew OLD NEW: a differential flame graph, below target/gate-flamegraphs, of each benchmark whose limit was broken; OLD and

@@ -127,7 +127,7 @@ mod tests {
         let limits = |reason: &str| -> Limits {
             let text = format!(
                 r#"{{"default_percent": 0.5, "benchmarks": {{"a": {{"percent": 2, "reason": "{reason}"}}}},
-                "scaling": {{"of_memcpy_min": 0.9, "memcpy_min": 1.8, "noise_max": 0.02}}}}"#
+                "scaling": {{"of_memcpy_min": 0.9, "memcpy_min": 1.8, "of_apart_min": 0.9, "apart_min": 1.4, "noise_max": 0.02}}}}"#
             );
             serde_json::from_str(&text).unwrap()
         };

@@ -107,7 +107,13 @@ mod tests {
     }
 
     fn limits() -> Limits {
-        let scaling = crate::scaling::Limit { of_memcpy_min: 0.95, memcpy_min: 1.8, noise_max: 0.02 };
+        let scaling = crate::scaling::Limit {
+            of_memcpy_min: 0.95,
+            memcpy_min: 1.8,
+            of_apart_min: 0.95,
+            apart_min: 1.4,
+            noise_max: 0.02,
+        };
         Limits { default_percent: 0.5, benchmarks: [].into(), scaling }
     }
 

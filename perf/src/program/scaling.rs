@@ -2,6 +2,7 @@
 
 use crate::Failure;
 use std::path::PathBuf;
+use std::time::Duration;
 use watershed_perf::instructions::baseline::{self, Limits};
 use watershed_perf::measure::Options;
 use watershed_perf::scaling::{self, Verdict};
@@ -12,8 +13,8 @@ pub(crate) struct Arguments {
     /// What is demanded.
     #[arg(long, value_name = "FILE", default_value = "perf/baseline/limits.json")]
     limits: PathBuf,
-    /// Timed rounds.
-    #[arg(long, value_name = "N", default_value_t = 61, value_parser = crate::parse_rounds)]
+    /// Timed rounds, as many as 40 seconds allow.
+    #[arg(long, value_name = "N", default_value_t = 301, value_parser = crate::parse_rounds)]
     rounds: usize,
 }
 
@@ -23,7 +24,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if cores < 2 {
         return Err(Failure(4, format!("{cores} core: two threads need two")));
     }
-    let options = Options { rounds: arguments.rounds, ..Options::full() };
+    let options =
+        Options { rounds: arguments.rounds, time_limit: Duration::from_secs(40), ..Options::full() };
     let mut suite = suites::shards::suite();
     suite.workloads = || {
         let mut workloads = (suites::shards::suite().workloads)();
@@ -41,7 +43,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Err(Failure(4, "an emulator shows no contention".into()));
     }
     match scaling::judge(result, &limits.scaling) {
-        Verdict::Pass => Ok(()),
+        Verdict::Pass(how) => {
+            println!("{how}");
+            Ok(())
+        }
         Verdict::Broken(why) => Err(Failure(3, why)),
         Verdict::Refused(why) => Err(Failure(4, why)),
     }

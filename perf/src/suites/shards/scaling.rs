@@ -1,4 +1,4 @@
-//! Two threads against one, and against two threads that only copy.
+//! Two threads against one, against two threads that only copy, and against two with a buffer each.
 
 use super::team::{Writers, alone, check_written, exact_ring, race};
 use crate::measure::{LapResult, Options, Series, WrongAnswer, interleave};
@@ -32,7 +32,7 @@ pub(super) fn two_single(options: &Options) -> Result<Measurement, WrongAnswer> 
 pub(super) fn two_cached(options: &Options) -> Result<Measurement, WrongAnswer> {
     against_memcpy(
         options,
-        &Course { name: "scaling_two_cached", shard_bytes: 1 << 20, commits: 65_536, batch: 8 },
+        &Course { name: "scaling_two_cached", shard_bytes: 1 << 20, commits: 32_768, batch: 8 },
     )
 }
 
@@ -48,6 +48,8 @@ fn against_memcpy(options: &Options, course: &Course) -> Result<Measurement, Wro
     let (small, large) = (exact_ring(course.shard_bytes, 1)?, exact_ring(2 * course.shard_bytes, 2)?);
     let mut single = Writers::new(&small, &chunks, 1, 1);
     let mut pair = [Writers::new(&large, &chunks, 1, 1), Writers::new(&large, &chunks, 2, 1)];
+    let own = [exact_ring(course.shard_bytes, 1)?, exact_ring(course.shard_bytes, 1)?];
+    let mut apart = [Writers::new(&own[0], &chunks, 1, 1), Writers::new(&own[1], &chunks, 2, 1)];
     let copy_ring = || CopyRing::new(course.shard_bytes, HugePages::Advise);
     let mut single_copy = Copier::new(copy_ring()?, &chunks);
     let mut copies = [Copier::new(copy_ring()?, &chunks), Copier::new(copy_ring()?, &chunks)];
@@ -56,40 +58,78 @@ fn against_memcpy(options: &Options, course: &Course) -> Result<Measurement, Wro
     let warm_up = 2 * course.shard_bytes / 1024 / 8 * 8;
     alone(1, &mut single, |writers| writers.commit(warm_up, course.batch));
     race(1, &mut pair, |writers| writers.commit(warm_up, course.batch));
+    race(1, &mut apart, |writers| writers.commit(warm_up, course.batch));
     alone(1, &mut single_copy, |copier| copier.copy(warm_up));
     race(1, &mut copies, |copier| copier.copy(warm_up));
 
     let units = commits as u64;
-    let (mut in_small, mut in_large) = (warm_up, 2 * warm_up);
+    let (mut in_small, mut in_large, mut in_own) = (warm_up, 2 * warm_up, warm_up);
     let single_lap = || -> LapResult {
         let lap = alone(units, &mut single, |writers| writers.commit(commits, course.batch));
         in_small += commits;
         check_written(&small, in_small as u64).map(|()| lap)
     };
     let pair_lap = || -> LapResult {
-        let lap = race(units, &mut pair, |writers| writers.commit(commits, course.batch));
+        let lap = race(units, &mut pair, |writers| commit_into_one(writers, commits, course.batch));
         in_large += 2 * commits;
         check_written(&large, in_large as u64).map(|()| lap)
     };
+    let apart_lap = || -> LapResult {
+        let lap = race(units, &mut apart, |writers| writers.commit(commits, course.batch));
+        in_own += commits;
+        own.iter().try_for_each(|buffer| check_written(buffer, in_own as u64)).map(|()| lap)
+    };
     let single_copy_lap = || Ok(alone(units, &mut single_copy, |copier| copier.copy(commits)));
     let copies_lap = || Ok(race(units, &mut copies, |copier| copier.copy(commits)));
-    let [one, two, one_copy, two_copies] = interleave(
+    let [one, two, separate, one_copy, two_copies] = interleave(
         options,
-        [Box::new(single_lap), Box::new(pair_lap), Box::new(single_copy_lap), Box::new(copies_lap)],
+        [
+            Box::new(single_lap),
+            Box::new(pair_lap),
+            Box::new(apart_lap),
+            Box::new(single_copy_lap),
+            Box::new(copies_lap),
+        ],
     )?;
     let shards = large.shard_stats();
     if options.full_size && shards.iter().any(|(stats, _)| stats.chunks_written < in_large as u64 / 3) {
         return Err(format!("both threads went to one shard: {shards:?}"));
     }
     let (ours, copied) = (scaling(&one, &two), scaling(&one_copy, &two_copies));
-    let of_memcpy = Series::new(ours.values().iter().zip(copied.values()).map(|(a, b)| a / b).collect());
+    let of_memcpy = ratios(&ours, &copied);
+    // What the two lose by having one buffer: the same threads on the same cores do the same work beside each other.
+    let of_apart = ratios(&separate, &two);
     Ok(Measurement::ratio(course.name, &ours)
         .with("of_memcpy", of_memcpy.median())
         .with("of_memcpy_noise", of_memcpy.noise())
         .with("memcpy", copied.median())
+        .with("of_apart", of_apart.median())
+        .with("of_apart_noise", of_apart.noise())
+        .with("apart", scaling(&one, &separate).median())
         .with("one_ns", one.median())
         .with("two_ns", two.median())
         .with("memcpy_ns", one_copy.median()))
+}
+
+/// What each of two threads does with the buffer that they share.
+#[cfg(not(feature = "planted-contention"))]
+fn commit_into_one(writers: &mut Writers<'_>, commits: usize, batch: usize) {
+    writers.commit(commits, batch);
+}
+
+/// The same with what shards are there to avoid: a lock that both need for each commit.
+#[cfg(feature = "planted-contention")]
+fn commit_into_one(writers: &mut Writers<'_>, commits: usize, batch: usize) {
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    for _ in 0..commits / batch {
+        let _turn = TURN.lock();
+        writers.commit(batch, batch);
+    }
+}
+
+/// `a` over `b`, by round.
+fn ratios(a: &Series, b: &Series) -> Series {
+    Series::new(a.values().iter().zip(b.values()).map(|(a, b)| a / b).collect())
 }
 
 /// What two threads do in the time in which one does 1, by round.
