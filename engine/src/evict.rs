@@ -19,7 +19,7 @@ use crate::tbchunk::TbChunk;
 
 impl TraceBuffer {
     /// Evicts what is in the way of a record of `outer` bytes at the cursor.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn make_room(&mut self, outer: usize) {
         let mut at = self.space.cursor();
         let end = at + outer;

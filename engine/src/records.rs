@@ -46,11 +46,11 @@ pub(crate) mod bit {
     pub(crate) const COUNTED_READ: u16 = 1 << 8;
     /// An eviction took the last byte.
     pub(crate) const DRAINED_BY_EVICTION: u16 = 1 << 9;
-    /// The first fragment has no body, of a record of which nothing was consumed.
+    /// The first fragment continues a packet and has no body, of a record of which nothing was consumed.
     pub(crate) const FIRST_EMPTY: u16 = 1 << 10;
     /// Of a record of which something was consumed: just the first fragment, which continued a packet.
     pub(crate) const FIRST_TAKEN: u16 = FIRST_EMPTY;
-    /// The last fragment has no body.
+    /// The last fragment goes on and has no body.
     pub(crate) const LAST_EMPTY: u16 = 1 << 11;
     /// The last record of a life of its writer that has ended.
     pub(crate) const LIFE_END: u16 = 1 << 12;

@@ -29,7 +29,7 @@ pub(crate) struct SizedChunk<'a> {
     pub(crate) cut: Option<Cut>,
     pub(crate) fragments: usize,
     pub(crate) first_bytes: u16,
-    /// FIRST_EMPTY, LAST_EMPTY, DELIVERABLE.
+    /// FIRST_EMPTY and LAST_EMPTY of ends that belong to packets of other chunks too, DELIVERABLE.
     pub(crate) summary: u16,
 }
 
@@ -90,15 +90,13 @@ pub(crate) fn size_fragments<'a>(
     if cut.is_some() {
         flags &= !TIED_TO_LAST;
     }
+    let has_ends = flags & (ChunkFlags::FIRST_CONTINUES.0 | ChunkFlags::LAST_CONTINUES.0) != 0;
+    let (body_of_ends, empty_ends) =
+        if has_ends && fragments > 0 { ends(flags, fragments, first, last) } else { (0, 0) };
     // Usually there are more bytes than all headers together can have.
-    let body_of_ends = body_of_ends(flags, fragments, first, last);
     let is_deliverable = visible_bytes > body_of_ends + fragments * 10
         || visible_bytes > body_of_ends + header_bytes_of(found) + more_header_bytes;
-    let mut summary = if is_deliverable { bit::DELIVERABLE } else { 0 };
-    if fragments > 0 {
-        summary |= if first.body_bytes() == 0 { bit::FIRST_EMPTY } else { 0 };
-        summary |= if last.body_bytes() == 0 { bit::LAST_EMPTY } else { 0 };
-    }
+    let summary = empty_ends | if is_deliverable { bit::DELIVERABLE } else { 0 };
     SizedChunk {
         info,
         key,
@@ -107,7 +105,8 @@ pub(crate) fn size_fragments<'a>(
         flags,
         cut,
         fragments,
-        first_bytes: if fragments > 0 { first.total_bytes() as u16 } else { 0 },
+        // 0 of none, as the default span says.
+        first_bytes: first.total_bytes() as u16,
         summary,
     }
 }
@@ -145,13 +144,16 @@ fn header_bytes_of(spans: &[Span]) -> usize {
     spans.iter().map(|span| span.header_bytes()).sum()
 }
 
-/// Body bytes of the fragments that are no packets by themselves.
+/// Of the fragments that are no packets by themselves: their body bytes, and which of them is empty.
 #[inline]
-fn body_of_ends(flags: u8, fragments: usize, first: Span, last: Span) -> usize {
-    let continues = flags & ChunkFlags::FIRST_CONTINUES.0 != 0 && fragments > 0;
-    let goes_on = flags & ChunkFlags::LAST_CONTINUES.0 != 0 && fragments > usize::from(continues);
-    let first = if continues { first.body_bytes() } else { 0 };
-    first + if goes_on { last.body_bytes() } else { 0 }
+fn ends(flags: u8, fragments: usize, first: Span, last: Span) -> (usize, u16) {
+    let continues = flags & ChunkFlags::FIRST_CONTINUES.0 != 0;
+    let goes_on = flags & ChunkFlags::LAST_CONTINUES.0 != 0;
+    let of_first = if continues { first.body_bytes() } else { 0 };
+    let of_last = if goes_on && fragments > usize::from(continues) { last.body_bytes() } else { 0 };
+    let first_empty = if continues && first.body_bytes() == 0 { bit::FIRST_EMPTY } else { 0 };
+    let last_empty = if goes_on && last.body_bytes() == 0 { bit::LAST_EMPTY } else { 0 };
+    (of_first + of_last, first_empty | last_empty)
 }
 
 /// Whether a fragment ends after `skip` visible bytes.

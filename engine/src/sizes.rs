@@ -54,10 +54,11 @@ pub(crate) fn append(sizes: &mut Vec<u16>, spans: &[Span; SPANS], count: usize, 
     if visible_bytes <= MAX_NARROW || found.iter().all(|span| span.total_bytes() <= MAX_NARROW) {
         // Whole groups become vector code; what is too many goes again.
         let end = sizes.len() + count;
-        if sizes.capacity() < end + GROUP {
-            grow(sizes, count + GROUP);
+        if sizes.capacity() < end + 2 * GROUP {
+            grow(sizes, count + 2 * GROUP);
         }
-        for group in spans.as_chunks::<GROUP>().0.iter().take(count.div_ceil(GROUP)) {
+        let groups = spans.as_chunks::<{ 2 * GROUP }>().0;
+        for group in &groups[..count.div_ceil(2 * GROUP)] {
             sizes.extend_from_slice(&group.map(narrow));
         }
         sizes.truncate(end);
