@@ -54,11 +54,14 @@ struct Entry {
     sum: u64,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Full {
-    count: [u64; NUM_BUCKETS],
-    sum: [u64; NUM_BUCKETS],
+/// A bucket's two numbers lie side by side: a chunk touches one line.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bucket {
+    count: u64,
+    sum: u64,
 }
+
+type Full = [Bucket; NUM_BUCKETS];
 
 /// The histograms of a buffer's writers. Nothing is ever taken away: readers want the writers that are gone, too.
 #[derive(Clone, Debug, Default)]
@@ -94,9 +97,9 @@ impl Histograms {
             }
             Self::fill(entry, &mut self.full);
         }
-        let full = &mut self.full[entry.full as usize];
-        full.count[bucket] += 1;
-        full.sum[bucket] += visible_bytes as u64;
+        let bucket = &mut self.full[entry.full as usize][bucket];
+        bucket.count += 1;
+        bucket.sum += visible_bytes as u64;
     }
 
     /// Gives a writer all buckets.
@@ -104,8 +107,7 @@ impl Histograms {
     #[inline(never)]
     fn fill(entry: &mut Entry, all: &mut Vec<Full>) {
         let mut full = Full::default();
-        full.count[entry.bucket as usize] = entry.count;
-        full.sum[entry.bucket as usize] = entry.sum;
+        full[entry.bucket as usize] = Bucket { count: entry.count, sum: entry.sum };
         entry.full = all.len() as u32;
         all.push(full);
     }
@@ -128,14 +130,12 @@ impl Histograms {
         let (producer_id, writer_id) = ids_of(entry.key);
         let mut all = Full::default();
         match self.full.get(entry.full as usize) {
-            Some(full) => all = full.clone(),
-            None => {
-                all.count[entry.bucket as usize] = entry.count;
-                all.sum[entry.bucket as usize] = entry.sum;
-            }
+            Some(full) => all = *full,
+            None => all[entry.bucket as usize] = Bucket { count: entry.count, sum: entry.sum },
         }
+        let (bucket_count, bucket_sum) = (all.map(|bucket| bucket.count), all.map(|bucket| bucket.sum));
         let identity = identities.get(entry.identity);
-        WriterStats { producer_id, writer_id, identity, bucket_count: all.count, bucket_sum: all.sum }
+        WriterStats { producer_id, writer_id, identity, bucket_count, bucket_sum }
     }
 }
 

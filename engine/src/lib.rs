@@ -49,6 +49,7 @@ mod hash;
 mod histogram;
 mod identity;
 mod ids;
+mod key_table;
 pub mod mem;
 mod packet;
 mod patch;

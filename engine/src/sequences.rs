@@ -8,10 +8,10 @@
 //! A sequence moves from the slab to the remembered ones when its last record is erased and back at its next chunk. Records hold the
 //! slab index, so nothing but a commit or a patch looks a key up, and of these the last key is kept.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 
-use crate::hash::KeyState;
 use crate::ids::{ChunkId, LossReasons};
+use crate::key_table::{Entry, KeyTable, Place, VACANT};
 use crate::queue::SlotQueue;
 use crate::records::{NONE, Record, Records, bit};
 use crate::remembered::{Memory, Remembered, memory_bit};
@@ -42,6 +42,8 @@ struct OldLife {
 #[derive(Clone, Debug)]
 pub(crate) struct Sequence {
     pub(crate) key: u32,
+    /// Where the index has it.
+    place: Place,
     /// Identity of the newest life.
     identity: u32,
     /// Records by (life, chunk id).
@@ -64,9 +66,10 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    fn new(key: u32, identity: u32) -> Sequence {
+    fn new(key: u32, identity: u32, place: Place) -> Sequence {
         Sequence {
             key,
+            place,
             identity,
             queue: SlotQueue::default(),
             newest_start: 0,
@@ -80,7 +83,7 @@ impl Sequence {
         }
     }
 
-    fn recalled(memory: Memory) -> Sequence {
+    fn recalled(memory: Memory, place: Place) -> Sequence {
         let has = |bit: u16| memory.bits & bit != 0;
         let last = Last {
             chunk_id: ChunkId(memory.last_id),
@@ -96,7 +99,7 @@ impl Sequence {
             last: has(memory_bit::HAS_LAST).then_some(last),
             pending_loss: memory.bits & memory_bit::LOSS,
             ended,
-            ..Sequence::new(memory.key, memory.identity)
+            ..Sequence::new(memory.key, memory.identity, place)
         }
     }
 
@@ -315,7 +318,8 @@ const REMEMBERED: u32 = 1 << 31;
 pub(crate) struct Sequences {
     slab: Vec<Sequence>,
     free: Vec<u32>,
-    index: HashMap<u32, u32, KeyState>,
+    /// Values say where the sequence is, notes are the numbers of histograms of those that are remembered.
+    index: KeyTable,
     remembered: Remembered,
     /// The key that was looked up last, if it was live; 0 if none.
     last_key: u32,
@@ -332,7 +336,7 @@ impl Sequences {
         Sequences {
             slab: Vec::new(),
             free: Vec::new(),
-            index: HashMap::default(),
+            index: KeyTable::default(),
             remembered: Remembered::default(),
             last_key: 0,
             last_index: NONE,
@@ -358,7 +362,7 @@ impl Sequences {
         if key == self.last_key {
             return Some(self.last_index);
         }
-        let index = *self.index.get(&key)?;
+        let index = self.index.get(self.index.find(key)?).value;
         if index & REMEMBERED != 0 {
             return None;
         }
@@ -369,26 +373,37 @@ impl Sequences {
     /// The sequence of a key, live from now on until [`release`](Self::release) finds it empty. None if it is not known.
     #[inline]
     pub(crate) fn open(&mut self, key: u32) -> Option<u32> {
-        match self.find_live(key) {
-            None => self.recall(key),
-            found => found,
+        if key == self.last_key {
+            return Some(self.last_index);
         }
+        let place = self.index.find(key)?;
+        let mut index = self.index.get(place).value;
+        if index & REMEMBERED != 0 {
+            index = self.recall(place);
+        }
+        (self.last_key, self.last_index) = (key, index);
+        Some(index)
     }
 
-    fn recall(&mut self, key: u32) -> Option<u32> {
-        let position = self.index.get(&key)? & !REMEMBERED;
-        let sequence = Sequence::recalled(self.remembered.take(position));
-        Some(self.add(sequence))
+    fn recall(&mut self, place: Place) -> u32 {
+        let entry = self.index.get(place);
+        let memory = self.remembered.take(entry.value & !REMEMBERED);
+        let index = self.put(Sequence { histogram: entry.note, ..Sequence::recalled(memory, place) });
+        self.index.get_mut(place).value = index;
+        index
     }
 
     /// Makes a sequence that is not known.
     pub(crate) fn create(&mut self, key: u32, identity: u32) -> u32 {
-        self.add(Sequence::new(key, identity))
+        let place = self.index.insert(key, 0);
+        let index = self.put(Sequence::new(key, identity, place));
+        self.index.get_mut(place).value = index;
+        (self.last_key, self.last_index) = (key, index);
+        index
     }
 
-    fn add(&mut self, sequence: Sequence) -> u32 {
-        let key = sequence.key;
-        let index = match self.free.pop() {
+    fn put(&mut self, sequence: Sequence) -> u32 {
+        match self.free.pop() {
             Some(index) => {
                 self.slab[index as usize] = sequence;
                 index
@@ -397,16 +412,13 @@ impl Sequences {
                 self.slab.push(sequence);
                 self.slab.len() as u32 - 1
             }
-        };
-        self.index.insert(key, index);
-        (self.last_key, self.last_index) = (key, index);
-        index
+        }
     }
 
     /// Whether no more sequences can be live.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.slab.len() >= REMEMBERED as usize - 1
+        self.slab.len() >= VACANT as usize
     }
 
     /// To be called when a sequence may have lost its last record: if it has, it is only remembered from now on.
@@ -423,7 +435,7 @@ impl Sequences {
     }
 
     fn drop_key(&mut self, key: u32) {
-        self.index.remove(&key);
+        self.index.remove(key);
         if self.collects_dropped {
             self.dropped.push(key);
         }
@@ -438,8 +450,9 @@ impl Sequences {
     fn remember(&mut self, index: u32) {
         let sequence = &mut self.slab[index as usize];
         let memory = sequence.to_memory();
+        let (place, histogram) = (sequence.place, sequence.histogram);
         let is_done_with = sequence.ended == Some(Ended::Producer) && sequence.pending_loss == 0;
-        *sequence = Sequence::new(0, 0);
+        *sequence = Sequence::new(0, 0, Place::default());
         self.free.push(index);
         if self.last_key == memory.key {
             self.last_key = 0;
@@ -461,7 +474,7 @@ impl Sequences {
             }
         }
         let position = self.remembered.push(memory);
-        self.index.insert(memory.key, position | REMEMBERED);
+        *self.index.get_mut(place) = Entry { value: position | REMEMBERED, note: histogram };
     }
 
     /// Adds loss to a sequence, live or not. Nothing happens if it is not known.
@@ -474,12 +487,12 @@ impl Sequences {
 
     /// No more chunks come from this writer.
     pub(crate) fn end_writer(&mut self, key: u32) {
-        match self.index.get(&key) {
+        match self.index.find(key).map(|place| self.index.get(place).value) {
             None => {}
-            Some(&position) if position & REMEMBERED != 0 => {
+            Some(position) if position & REMEMBERED != 0 => {
                 self.remembered.get_mut(position & !REMEMBERED).bits |= memory_bit::ENDED_WRITER;
             }
-            Some(&index) => {
+            Some(index) => {
                 self.slab[index as usize].ended.get_or_insert(Ended::Writer);
             }
         }
@@ -510,7 +523,7 @@ impl Sequences {
         self.slab.capacity() * size_of::<Sequence>()
             + queues
             + self.free.capacity() * 4
-            + self.index.capacity() * 9
+            + self.index.memory_bytes()
             + self.remembered.memory_bytes()
     }
 

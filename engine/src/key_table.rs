@@ -1,0 +1,144 @@
+//! What is known of a key: two numbers, found by hashing once.
+//!
+//! ```text
+//!   hash of (key / 8) -> group g
+//!   groups   [ 8 entries | 8 entries | 8 entries | ...      an entry: value, note
+//!                          g: one line of the cache, for writers with neighbouring ids
+//!   place of a key = 8 g + key % 8, the same as long as the key is there
+//! ```
+//!
+//! A producer numbers its writers one by one, and they come back in about that order: neighbours share a line and a bucket of the
+//! hash table, which so has an eighth of the entries. Ids that are far apart take a line each.
+
+use std::collections::HashMap;
+
+use crate::hash::KeyState;
+use crate::records::NONE;
+
+const GROUP_KEYS: usize = 1 << GROUP_BITS;
+const GROUP_BITS: u32 = 3;
+
+/// No key has this value.
+pub(crate) const VACANT: u32 = 0x7fff_ffff;
+
+/// Where the entry of a key is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place(u32);
+
+/// What is kept of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) value: u32,
+    /// Of no meaning to the table. [`NONE`] for a new key.
+    pub(crate) note: u32,
+}
+
+const VACANCY: Entry = Entry { value: VACANT, note: NONE };
+
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Group([Entry; GROUP_KEYS]);
+
+const _: () = assert!(size_of::<Group>() == 64);
+
+/// A table of keys.
+#[derive(Clone, Default)]
+pub(crate) struct KeyTable {
+    numbers: HashMap<u32, u32, KeyState>,
+    groups: Vec<Group>,
+    free: Vec<u32>,
+}
+
+impl KeyTable {
+    #[inline]
+    fn place_in(group: u32, key: u32) -> Place {
+        Place((group << GROUP_BITS) | (key % GROUP_KEYS as u32))
+    }
+
+    /// Where a key's entry is. None if it is not in the table.
+    #[inline]
+    pub(crate) fn find(&self, key: u32) -> Option<Place> {
+        let place = Self::place_in(*self.numbers.get(&(key >> GROUP_BITS))?, key);
+        (self.get(place).value != VACANT).then_some(place)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, place: Place) -> Entry {
+        self.groups[(place.0 >> GROUP_BITS) as usize].0[place.0 as usize % GROUP_KEYS]
+    }
+
+    /// The value of an entry, which must not become [`VACANT`], and its note.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, place: Place) -> &mut Entry {
+        &mut self.groups[(place.0 >> GROUP_BITS) as usize].0[place.0 as usize % GROUP_KEYS]
+    }
+
+    /// Puts a key in, if it is not there, with a value.
+    pub(crate) fn insert(&mut self, key: u32, value: u32) -> Place {
+        let KeyTable { numbers, groups, free } = self;
+        let group = *numbers.entry(key >> GROUP_BITS).or_insert_with(|| {
+            free.pop().unwrap_or_else(|| {
+                groups.push(Group([VACANCY; GROUP_KEYS]));
+                groups.len() as u32 - 1
+            })
+        });
+        let place = Self::place_in(group, key);
+        self.get_mut(place).value = value;
+        place
+    }
+
+    /// Takes a key out, if it is there.
+    pub(crate) fn remove(&mut self, key: u32) {
+        let Some(place) = self.find(key) else { return };
+        *self.get_mut(place) = VACANCY;
+        let group = place.0 >> GROUP_BITS;
+        if self.groups[group as usize].0.iter().all(|entry| *entry == VACANCY) {
+            self.numbers.remove(&(key >> GROUP_BITS));
+            self.free.push(group);
+        }
+    }
+
+    /// Bytes of memory in use.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.numbers.capacity() * 9 + self.groups.capacity() * size_of::<Group>() + self.free.capacity() * 4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_come_and_go_and_their_groups_are_used_again() {
+        let mut table = KeyTable::default();
+        for round in 0..3 {
+            for key in (1..2000).chain((1 << 20..1 << 21).step_by(4096)) {
+                assert_eq!(table.find(key), None);
+                let place = table.insert(key, key ^ round);
+                table.get_mut(place).note = key;
+                assert_eq!(table.find(key), Some(place));
+            }
+            for key in (1..2000).chain((1 << 20..1 << 21).step_by(4096)) {
+                let place = table.find(key).expect("it was put in");
+                assert_eq!(table.get(place), Entry { value: key ^ round, note: key });
+            }
+            assert_eq!(table.groups.len(), 2000 / GROUP_KEYS + 256);
+            for key in (1..2000).chain((1 << 20..1 << 21).step_by(4096)) {
+                table.remove(key);
+                assert_eq!(table.find(key), None);
+            }
+            assert!(table.numbers.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_new_key_has_no_note_and_one_that_is_set_again_keeps_it() {
+        let mut table = KeyTable::default();
+        let place = table.insert(9, 5);
+        assert_eq!(table.get(place), Entry { value: 5, note: NONE });
+        table.get_mut(place).note = 7;
+        assert_eq!(table.insert(9, 6), place);
+        assert_eq!(table.get(place), Entry { value: 6, note: 7 });
+        assert_eq!(table.find(8), None, "a neighbour was never put in");
+    }
+}
