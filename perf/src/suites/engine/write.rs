@@ -208,18 +208,24 @@ pub(super) fn first_lap(options: &Options) -> Result<Measurement, WrongAnswer> {
         check_written(&fresh, commits as u64, expected_bytes)?;
         Ok(lap)
     };
-    let plain_lap = || -> LapResult {
-        let mut fresh = CopyRing::new(ring_bytes, HugePages::Advise)?;
+    let plain_lap_in = |huge_pages: HugePages| -> LapResult {
+        let mut fresh = CopyRing::new(ring_bytes, huge_pages)?;
         let mut feed = feed::one_writer(&chunks);
         let (lap, ()): (Lap, ()) = timed(commits as u64, || fresh.copy_feed(&mut feed, commits));
         Ok(lap)
     };
-    let [huge, small, plain] = interleave(
+    let [huge, small, plain, plain_small] = interleave(
         options,
-        [Box::new(|| lap_in(HugePages::Advise)), Box::new(|| lap_in(HugePages::No)), Box::new(plain_lap)],
+        [
+            Box::new(|| lap_in(HugePages::Advise)),
+            Box::new(|| lap_in(HugePages::No)),
+            Box::new(|| plain_lap_in(HugePages::Advise)),
+            Box::new(|| plain_lap_in(HugePages::No)),
+        ],
     )?;
     Ok(figure("first_lap", &huge, &plain, mean_bytes(&chunks))
-        .with("ratio_to_4k_pages", huge.speedup_over(&small)))
+        .with("ratio_to_4k_pages", huge.speedup_over(&small))
+        .with("memcpy_ratio_to_4k_pages", plain.speedup_over(&plain_small)))
 }
 
 fn expect(what: &str, got: u64, expected: u64) -> Result<(), WrongAnswer> {
