@@ -29,6 +29,9 @@ pub const BLOCK_BYTES: usize = 1 << 20;
 const ALL_BLOCKS_BYTES: usize = 8 << 20;
 const LEAST_BLOCK_BYTES: usize = 64 << 10;
 
+/// The same where one thread extracts and merges: what it fills and hands out stays in its core's cache.
+const ALL_BLOCKS_OF_ONE_THREAD_BYTES: usize = 1 << 20;
+
 /// Below this much unread data one thread extracts all shards.
 const PARALLEL_BYTES: u64 = 1 << 20;
 
@@ -81,8 +84,7 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
         let reading = inner.reading.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let cut = limit.unwrap_or_else(|| inner.tickets.cut());
         let num_shards = inner.places.len();
-        let block_bytes = (ALL_BLOCKS_BYTES / num_shards).clamp(LEAST_BLOCK_BYTES, BLOCK_BYTES);
-        let way = Way { inner, writer, cut, owner, block_bytes };
+        let way = Way { inner, writer, cut, owner, block_bytes: 0 };
         let mut pass =
             ReadPass { reading, merge: Merge::default(), way, is_parallel: false, waits: Vec::new() };
         pass.reading.resize(num_shards);
@@ -94,13 +96,20 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
             unread_bytes += bytes;
             inner.look_again(shard, owner);
         }
-        pass.is_parallel = unread_bytes >= PARALLEL_BYTES && has_threads();
+        pass.set_parallel(unread_bytes >= PARALLEL_BYTES && has_threads());
         pass
+    }
+
+    fn set_parallel(&mut self, is_parallel: bool) {
+        self.is_parallel = is_parallel;
+        let all = if is_parallel { ALL_BLOCKS_BYTES } else { ALL_BLOCKS_OF_ONE_THREAD_BYTES };
+        let num_shards = self.way.inner.places.len();
+        self.way.block_bytes = (all / num_shards).clamp(LEAST_BLOCK_BYTES, BLOCK_BYTES);
     }
 
     /// Extracts on the calling thread alone: for who has one core to spend.
     pub fn on_one_thread(mut self) -> Self {
-        self.is_parallel = false;
+        self.set_parallel(false);
         self
     }
 
