@@ -16,7 +16,7 @@ use crate::directory::Key;
 use crate::inbox::{Letter, NodePool};
 use crate::inner::Inner;
 use crate::own::{Drained, Owned};
-use crate::route::Route;
+use crate::route::{ROOM_BETWEEN, Route};
 use crate::sync::Ordering;
 use crate::ticket::Seat;
 use crate::word::OwnerId;
@@ -25,7 +25,11 @@ use crate::word::OwnerId;
 const MOST_PARTS: usize = 1024;
 
 /// One thread's way into a buffer. Cheap to keep, a few allocations to make.
+///
+/// It is written at every commit. Two that lie side by side, as in a list with one for each thread, must not share a cache line, nor a pair of
+/// lines that processors fetch together.
 #[derive(Debug)]
+#[repr(align(128))]
 pub struct Committer {
     // The seat and the pool point into `inner`: see `Drop`.
     seat: Seat,
@@ -72,8 +76,8 @@ impl Committer {
             pool: Some(pool),
             owner,
             cpu_id: None,
-            route: Route::default(),
-            parts: Vec::new(),
+            route: Route::new(),
+            parts: Vec::with_capacity(ROOM_BETWEEN),
             inner,
         }
     }
@@ -154,8 +158,7 @@ impl Committer {
             let ticket = announced.take(1);
             let key = Key::new(info.producer_id_trusted.0, info.writer_id.0);
             let home = self.inner.home_of(self.cpu_id, key);
-            if let Some(mut owned) = Owned::try_new(&self.inner, usize::from(home), self.owner)
-                && owned.is_drained()
+            if let Some(mut owned) = Owned::try_new_to_add(&self.inner, usize::from(home), self.owner)
                 && owned.has_extent_for(bytes.len())
             {
                 let done = owned.engine().copy_chunk_untrusted(info, bytes, ticket);
@@ -180,10 +183,7 @@ impl Drop for Committer {
 
 /// The short way: all chunks have one home, nobody has it and nothing waits there. False, and nothing done, if it is not to be gone.
 fn commit_now(inner: &Inner, owner: OwnerId, batch: &mut Batch<'_>, first_ticket: u64, home: usize) -> bool {
-    let Some(mut owned) = Owned::try_new(inner, home, owner) else { return false };
-    if !owned.is_drained() {
-        return false;
-    }
+    let Some(mut owned) = Owned::try_new_to_add(inner, home, owner) else { return false };
     let num_chunks = batch.chunks.len();
     let mut done = 0;
     for (ticket, (info, source)) in (first_ticket..).zip(&mut batch.chunks) {

@@ -4,12 +4,17 @@
 //!   pool has one? ------------------------------------------> take it
 //!   whose oldest record has the smallest ticket?
 //!     mine, or mine is hardly younger ---------------------> evict my oldest extent
-//!     another's, and its word is free ----------------------> take the word, evict its oldest extent, give the word back
-//!     another's, and its owner is at work: leave a request ---> evict my own oldest extent; if I have none, ask the next
+//!     another's, and it is at work: leave a wish ------------> evict my own oldest extent
+//!     another's, and it is idle, or the wish was not heard:
+//!       its word is free -----------------------------------> take the word, evict its oldest extent, give the word back
+//!       its word is taken: leave a request -----------------> evict my own oldest extent; if I have none, ask the next
 //! ```
 //!
 //! "Hardly younger" is what all shards together write into one extent of each: a shard that evicts its own neither waits for words
 //! nor fetches what another core has in its cache, and with data that comes evenly nearly all evictions are such.
+//!
+//! A shard at work serves a wish at its next commit, by the thread that has its data in the cache. To take its word instead would send all
+//! that is committed there meanwhile through the queue.
 //!
 //! Words are only tried here, never waited for, so two owners that want each other's extents do not block each other.
 
@@ -26,7 +31,9 @@ impl Owned<'_> {
 
     #[cold]
     fn get_extent(&mut self) -> bool {
+        self.may_lose_oldest = true;
         let Some(index) = self.inner.pool.take().or_else(|| self.evict_somewhere()) else { return false };
+        self.place.hints.granted.store(self.inner.tickets.newest_hint(), Ordering::Relaxed);
         // SAFETY: an index that was taken out of the pool, or that an eviction has given up, is ours alone until it is put back.
         unsafe { self.engine().grant(index) };
         true
@@ -42,12 +49,16 @@ impl Owned<'_> {
                 .places
                 .made()
                 .filter(|&(shard, _)| shard != self.shard && !passed_over.contains(&shard))
-                .map(|(shard, place)| (place.oldest.load(Ordering::Relaxed), shard))
+                .map(|(shard, place)| (place.hints.oldest.load(Ordering::Relaxed), shard))
                 .min()
                 .filter(|&(ticket, _)| ticket != NO_TICKET);
             let Some((_, theirs)) = oldest.filter(|&(ticket, _)| ticket < mine.saturating_sub(margin)) else {
                 return self.evict_here();
             };
+            let is_left_alone = self.engine().has_extents() && self.is_at_work(theirs, 2 * margin);
+            if is_left_alone && !self.inner.places.get(theirs).hints.wanted.swap(true, Ordering::AcqRel) {
+                return self.evict_here();
+            }
             if let Some(index) = self.evict_at(theirs) {
                 return Some(index);
             }
@@ -65,6 +76,12 @@ impl Owned<'_> {
         kept / (cutting.num_extents / cutting.num_shards) as u64
     }
 
+    /// Whether another shard has got an extent while the last `tickets` tickets were taken.
+    fn is_at_work(&self, theirs: usize, tickets: u64) -> bool {
+        let granted = self.inner.places.get(theirs).hints.granted.load(Ordering::Relaxed);
+        self.inner.tickets.newest_hint().saturating_sub(granted) < tickets
+    }
+
     fn evict_here(&mut self) -> Option<u32> {
         let index = self.engine().evict_oldest_extent();
         self.return_emptied(false);
@@ -76,13 +93,14 @@ impl Owned<'_> {
         let Some(mut other) = Owned::try_new(self.inner, theirs, self.owner()) else {
             // Release: the owner that takes the wish sees it with the bit. One wish, however often it is said: whoever says it goes on
             // with an extent of its own, so wishes that an owner was too busy to hear must not add up until it has nothing left.
-            place.wanted.store(true, Ordering::Release);
+            place.hints.wanted.store(true, Ordering::Release);
             if !place.word.request() {
                 // It was given back meanwhile, perhaps with the wish served.
-                place.wanted.store(false, Ordering::Relaxed);
+                place.hints.wanted.store(false, Ordering::Relaxed);
             }
             return None;
         };
+        other.place.hints.wanted.store(false, Ordering::Relaxed);
         let index = other.evict_here();
         drop(other);
         // Somebody may have queued there while we had the word and relies on us: see the word's rule.
@@ -95,6 +113,7 @@ impl Owned<'_> {
     /// Evicts the extent that others have asked for.
     #[cold]
     pub(crate) fn hand_over_extent(&mut self) {
+        self.may_lose_oldest = true;
         if let Some(index) = self.state.engine.as_mut().and_then(|engine| engine.evict_oldest_extent()) {
             self.inner.pool.put(index);
         }

@@ -3,7 +3,7 @@
 //! ```text
 //!   Inner ---- tickets, directory, pool of extents          everybody, lock-free
 //!     |
-//!     +-- Place 0:  word | inbox | oldest | live | wanted   everybody, lock-free
+//!     +-- Place 0:  word | inbox | hints: oldest, wanted..  everybody, lock-free
 //!     |             state: engine shard, backlog            whoever owns the word
 //!     +-- Place 1: ...
 //!     |
@@ -48,17 +48,26 @@ pub(crate) struct State {
 pub(crate) struct Place {
     pub(crate) word: CachePadded<Word>,
     pub(crate) inbox: CachePadded<Inbox<Part>>,
+    /// In lines of their own: others look at them, and the owner stores what has changed only.
+    pub(crate) hints: CachePadded<Hints>,
+    pub(crate) bell: CachePadded<Bell>,
+    state: CachePadded<UnsafeCell<State>>,
+}
+
+/// What others know of a shard without owning it.
+#[derive(Debug)]
+pub(crate) struct Hints {
     /// Ticket of the oldest record, or [`NO_TICKET`]: a hint for who looks for something to evict. Stored with Release before the word is
     /// given back, loaded with Relaxed: the word is taken before anything is done about it.
     pub(crate) oldest: AtomicU64,
+    /// About which ticket was the next when the shard got its newest extent: whether it is at work. Relaxed.
+    pub(crate) granted: AtomicU64,
     /// Live sequences: a hint for the choice of homes. Relaxed.
     pub(crate) live: AtomicU32,
-    /// Others want an extent and could not take it themselves. Raised with Release before the word's REQUEST, taken with Acquire by the owner.
+    /// Others want an extent and did not take it themselves. Raised with Release, taken with Acquire by the owner.
     pub(crate) wanted: AtomicBool,
-    pub(crate) bell: Bell,
     /// Somebody had the word for an eviction and did not look at the queue. Set and taken by the same thread.
     neglected: AtomicBool,
-    state: UnsafeCell<State>,
 }
 
 // SAFETY: `state` is reached through `Place::state` only, by the owner of `word`; the rest is atomic.
@@ -69,17 +78,20 @@ impl Place {
         Place {
             word: CachePadded::new(Word::new()),
             inbox: CachePadded::new(Inbox::new(queue_capacity)),
-            oldest: AtomicU64::new(NO_TICKET),
-            live: AtomicU32::new(0),
-            wanted: AtomicBool::new(false),
-            bell: Bell::default(),
-            neglected: AtomicBool::new(false),
-            state: UnsafeCell::new(State {
+            hints: CachePadded::new(Hints {
+                oldest: AtomicU64::new(NO_TICKET),
+                granted: AtomicU64::new(0),
+                live: AtomicU32::new(0),
+                wanted: AtomicBool::new(false),
+                neglected: AtomicBool::new(false),
+            }),
+            bell: CachePadded::new(Bell::default()),
+            state: CachePadded::new(UnsafeCell::new(State {
                 engine: None,
                 current: None,
                 backlog: Letters::none(),
                 leaving: Vec::new(),
-            }),
+            })),
         }
     }
 
@@ -132,7 +144,7 @@ pub(crate) struct Inner {
     pub(crate) pools: Mutex<Vec<NodePool<Part>>>,
     pub(crate) tickets: Tickets,
     pub(crate) directory: Directory,
-    pub(crate) pool: Pool,
+    pub(crate) pool: CachePadded<Pool>,
     pub(crate) cutting: Cutting,
     pub(crate) policy: FillPolicy,
     pub(crate) region: Arc<Region>,
@@ -140,9 +152,9 @@ pub(crate) struct Inner {
     /// Numbers for owners that are not workers.
     pub(crate) next_owner: AtomicU32,
     /// Live sequences of all shards. Relaxed, a hint.
-    pub(crate) live: AtomicU32,
+    pub(crate) live: CachePadded<AtomicU32>,
     /// Places that are neglected. Relaxed: each thread attends to what it has neglected itself.
-    pub(crate) num_neglected: AtomicU32,
+    pub(crate) num_neglected: CachePadded<AtomicU32>,
     pub(crate) has_workers: bool,
     pub(crate) homes: Homes,
     /// The shard for the next sequence, where they get them in turn. Relaxed: it only spreads.
@@ -156,21 +168,25 @@ impl Inner {
     }
 
     /// The engine of a shard that the caller owns, made now if need be.
+    #[inline]
     pub(crate) fn engine<'a>(&self, state: &'a mut State) -> &'a mut Shard {
-        state.engine.get_or_insert_with(|| {
-            let region = Arc::clone(&self.region);
-            if self.has_extents() {
-                Shard::new(region, self.cutting.extent_bytes)
-            } else {
-                // SAFETY: the buffer has one shard and the region belongs to the buffer: nobody else touches its bytes.
-                unsafe { Shard::alone(region, self.policy) }
-            }
-        })
+        state.engine.get_or_insert_with(|| self.make_engine())
+    }
+
+    #[cold]
+    fn make_engine(&self) -> Shard {
+        let region = Arc::clone(&self.region);
+        if self.has_extents() {
+            Shard::new(region, self.cutting.extent_bytes)
+        } else {
+            // SAFETY: the buffer has one shard and the region belongs to the buffer: nobody else touches its bytes.
+            unsafe { Shard::alone(region, self.policy) }
+        }
     }
 
     /// Notes that this thread owes a shard a visit: it has one in hand and cannot go now.
     pub(crate) fn neglect(&self, shard: usize) {
-        if !self.places.get(shard).neglected.swap(true, Ordering::AcqRel) {
+        if !self.places.get(shard).hints.neglected.swap(true, Ordering::AcqRel) {
             self.num_neglected.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -178,11 +194,18 @@ impl Inner {
     /// Pays the visits that are owed. To be called with no shard in hand, at the end of whatever may have taken one.
     #[inline]
     pub(crate) fn attend(&self, owner: OwnerId) {
+        if self.num_neglected.load(Ordering::Relaxed) != 0 {
+            self.pay_visits(owner);
+        }
+    }
+
+    #[cold]
+    fn pay_visits(&self, owner: OwnerId) {
         while self.num_neglected.load(Ordering::Relaxed) != 0 {
             for (shard, place) in self.places.made() {
-                if place.neglected.swap(false, Ordering::AcqRel) {
+                if place.hints.neglected.swap(false, Ordering::AcqRel) {
                     self.num_neglected.fetch_sub(1, Ordering::Relaxed);
-                    self.visit(shard, owner);
+                    self.help_out(shard, owner);
                 }
             }
         }
@@ -204,7 +227,7 @@ impl Inner {
             }
             Homes::InTurn => self.next_home.fetch_add(1, Ordering::Relaxed) as usize % num,
         };
-        let live = |shard: usize| self.places.get(shard).live.load(Ordering::Relaxed) as usize;
+        let live = |shard: usize| self.places.get(shard).hints.live.load(Ordering::Relaxed) as usize;
         let most = (2 * self.live.load(Ordering::Relaxed) as usize / num).max(2);
         (0..num).map(|step| (wanted + step) % num).find(|&shard| live(shard) <= most).unwrap_or(wanted) as u16
     }

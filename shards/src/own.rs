@@ -16,6 +16,8 @@ use crate::word::OwnerId;
 const MOST_CHUNKS: usize = 32;
 const MOST_TIME: Duration = Duration::from_micros(50);
 const BYTES_A_LOOK: usize = 32 << 10;
+/// How often who helps out looks whether somebody takes over: a few microseconds.
+const LOOKS_FOR_OTHERS: usize = 64;
 
 /// A shard that the holder owns. Dropping it gives the word back.
 pub(crate) struct Owned<'a> {
@@ -24,6 +26,8 @@ pub(crate) struct Owned<'a> {
     pub(crate) place: &'a Place,
     pub(crate) state: &'a mut State,
     owner: OwnerId,
+    /// Whether the oldest record may be another one when the word is given back: not while chunks are only added.
+    pub(crate) may_lose_oldest: bool,
 }
 
 /// Why draining stopped.
@@ -39,6 +43,7 @@ pub(crate) enum Drained {
 
 impl<'a> Owned<'a> {
     /// Takes a shard if nobody has it.
+    #[inline]
     pub(crate) fn try_new(inner: &'a Inner, shard: usize, owner: OwnerId) -> Option<Owned<'a>> {
         let place = &inner.places.get(shard);
         if !place.word.try_take(owner) {
@@ -46,7 +51,15 @@ impl<'a> Owned<'a> {
         }
         // SAFETY: the word is ours until the drop, and this is the only reference made of it.
         let state = unsafe { place.state() };
-        Some(Owned { inner, shard, place, state, owner })
+        Some(Owned { inner, shard, place, state, owner, may_lose_oldest: true })
+    }
+
+    /// Takes a shard to add chunks to it right away: nobody has it and nothing waits there.
+    #[inline]
+    pub(crate) fn try_new_to_add(inner: &'a Inner, shard: usize, owner: OwnerId) -> Option<Owned<'a>> {
+        let mut owned = Owned::try_new(inner, shard, owner)?;
+        owned.may_lose_oldest = false;
+        owned.is_drained().then_some(owned)
     }
 
     /// Takes a shard, waiting for its owner. For reads, clones and statistics only; committers never wait. `is_waiting` is told who is
@@ -74,11 +87,13 @@ impl<'a> Owned<'a> {
         self.owner
     }
 
+    #[inline]
     pub(crate) fn engine(&mut self) -> &mut Shard {
         self.inner.engine(self.state)
     }
 
     /// Whether nothing waits here: then a chunk that comes now is the next.
+    #[inline]
     pub(crate) fn is_drained(&self) -> bool {
         self.state.current.is_none() && self.state.backlog.is_empty() && self.place.inbox.is_empty()
     }
@@ -165,20 +180,22 @@ impl<'a> Owned<'a> {
     #[inline]
     fn publish(&mut self) {
         // Relaxed: who raised it asks by the word as well, which is looked at when it is given back.
-        if self.place.wanted.load(Ordering::Relaxed) && self.place.wanted.swap(false, Ordering::Acquire) {
+        let hints = &self.place.hints;
+        if hints.wanted.load(Ordering::Relaxed) && hints.wanted.swap(false, Ordering::Acquire) {
             self.hand_over_extent();
         }
         let Some(engine) = &mut self.state.engine else { return };
-        if self.inner.has_extents() {
+        let is_known = !self.may_lose_oldest && hints.oldest.load(Ordering::Relaxed) != NO_TICKET;
+        if !is_known && self.inner.has_extents() {
             let oldest = engine.oldest_ticket().unwrap_or(NO_TICKET);
-            if self.place.oldest.load(Ordering::Relaxed) != oldest {
-                self.place.oldest.store(oldest, Ordering::Release);
+            if hints.oldest.load(Ordering::Relaxed) != oldest {
+                hints.oldest.store(oldest, Ordering::Release);
             }
         }
         let live = engine.num_live_sequences() as u32;
-        let before = self.place.live.load(Ordering::Relaxed);
+        let before = hints.live.load(Ordering::Relaxed);
         if live != before {
-            self.place.live.store(live, Ordering::Relaxed);
+            hints.live.store(live, Ordering::Relaxed);
             self.inner.live.fetch_add(live.wrapping_sub(before), Ordering::Relaxed);
         }
         if engine.has_dropped() || !self.state.leaving.is_empty() {
@@ -235,9 +252,10 @@ impl Turn {
 }
 
 impl Drop for Owned<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.publish();
-        if self.place.word.give() && self.place.wanted.load(Ordering::Relaxed) {
+        if self.place.word.give() && self.place.hints.wanted.load(Ordering::Relaxed) {
             // A request came in between: whoever is there next serves it, and that may as well be this thread.
             drop(Owned::try_new(self.inner, self.shard, self.owner));
         }
@@ -269,6 +287,26 @@ impl Inner {
                 Drained::TurnIsOver => {}
                 Drained::Everything if self.places.get(shard).inbox.is_empty() => return false,
                 Drained::Everything => {}
+            }
+        }
+    }
+
+    /// Drains a shard on behalf of others, who could not while this thread evicted there. Between two turns it is left for a moment to who
+    /// commits there: else these would go on queueing because this thread has the word, and this thread draining because they queue.
+    pub(crate) fn help_out(&self, shard: usize, owner: OwnerId) {
+        let place = self.places.get(shard);
+        loop {
+            let Some(mut owned) = Owned::try_new(self, shard, owner) else { return };
+            let drained = owned.drain(true);
+            drop(owned);
+            if drained == Drained::NoExtent || place.inbox.is_empty() && drained == Drained::Everything {
+                return;
+            }
+            for _ in 0..LOOKS_FOR_OTHERS {
+                if place.word.is_taken() {
+                    return;
+                }
+                crate::sync::spin_hint();
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::inbox::Letter;
 use crate::inner::Inner;
 
 /// The homes of what is in a batch. Used again for the next one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Route {
     /// Of each chunk, then of each patch set.
     homes: Vec<u16>,
@@ -16,7 +16,15 @@ pub(crate) struct Route {
     pub(crate) shards: Vec<u16>,
 }
 
+/// Elements that lists of a committer have room for from the start: so many that what is written at each commit, the first few, is not in
+/// the same cache line as the same of another committer.
+pub(crate) const ROOM_BETWEEN: usize = 128;
+
 impl Route {
+    pub(crate) fn new() -> Route {
+        Route { homes: Vec::with_capacity(ROOM_BETWEEN), shards: Vec::with_capacity(ROOM_BETWEEN) }
+    }
+
     /// Finds the homes, choosing those that are not there. They do not change before the batch's announcement ends.
     pub(crate) fn find(&mut self, inner: &Inner, cpu_id: Option<usize>, batch: &Batch<'_>) {
         self.homes.clear();
