@@ -13,8 +13,8 @@ pub(crate) struct Arguments {
     /// What is demanded.
     #[arg(long, value_name = "FILE", default_value = "perf/baseline/limits.json")]
     limits: PathBuf,
-    /// Timed rounds, as many as 40 seconds allow.
-    #[arg(long, value_name = "N", default_value_t = 301, value_parser = crate::parse_rounds)]
+    /// A third of the timed rounds, of which there are as many as 40 seconds allow.
+    #[arg(long, value_name = "N", default_value_t = 101, value_parser = crate::parse_rounds)]
     rounds: usize,
 }
 

@@ -1,12 +1,16 @@
 //! Two threads against one, against two threads that only copy, and against two with a buffer each.
 
-use super::team::{Writers, alone, check_written, exact_ring, race};
-use crate::measure::{LapResult, Options, Series, WrongAnswer, interleave};
+use super::team::{Writers, check_written, exact_ring, race, warm_race};
+use crate::measure::{Lap, LapResult, Options, Series, WrongAnswer, interleave};
 use crate::report::Measurement;
 use crate::workload::feed;
 use crate::workload::rings::CopyRing;
 use crate::workload::{SourceChunk, templates};
+use std::cell::{Cell, RefCell};
 use watershed_engine::HugePages;
+
+/// Rounds for each that is asked for: laps are short.
+const ROUNDS_FOR_ONE: usize = 3;
 
 /// One contest: sizes, and chunks in one commit.
 struct Course {
@@ -19,75 +23,88 @@ struct Course {
 /// Two threads, each with 32 MiB, eight chunks a commit.
 pub(super) fn two(options: &Options) -> Result<Measurement, WrongAnswer> {
     let shard_bytes = options.size(32 << 20, 2 << 20);
-    against_memcpy(options, &Course { name: "scaling_two", shard_bytes, commits: 32_768, batch: 8 })
+    against_memcpy(options, &Course { name: "scaling_two", shard_bytes, commits: 8192, batch: 8 })
 }
 
 /// The same with every chunk committed by itself.
 pub(super) fn two_single(options: &Options) -> Result<Measurement, WrongAnswer> {
     let shard_bytes = options.size(32 << 20, 2 << 20);
-    against_memcpy(options, &Course { name: "scaling_two_single", shard_bytes, commits: 32_768, batch: 1 })
+    against_memcpy(options, &Course { name: "scaling_two_single", shard_bytes, commits: 8192, batch: 1 })
 }
 
 /// Two threads, each with 1 MiB, which stays in its core's cache.
 pub(super) fn two_cached(options: &Options) -> Result<Measurement, WrongAnswer> {
     against_memcpy(
         options,
-        &Course { name: "scaling_two_cached", shard_bytes: 1 << 20, commits: 32_768, batch: 8 },
+        &Course { name: "scaling_two_cached", shard_bytes: 1 << 20, commits: 8192, batch: 8 },
     )
 }
 
 /// The same with every chunk committed by itself.
 pub(super) fn two_cached_single(options: &Options) -> Result<Measurement, WrongAnswer> {
     let name = "scaling_two_cached_single";
-    against_memcpy(options, &Course { name, shard_bytes: 1 << 20, commits: 65_536, batch: 1 })
+    against_memcpy(options, &Course { name, shard_bytes: 1 << 20, commits: 8192, batch: 1 })
 }
 
 fn against_memcpy(options: &Options, course: &Course) -> Result<Measurement, WrongAnswer> {
-    let commits = options.size(course.commits, 512);
     let chunks = templates::mixed(100);
-    let (small, large) = (exact_ring(course.shard_bytes, 1)?, exact_ring(2 * course.shard_bytes, 2)?);
-    let mut single = Writers::new(&small, &chunks, 1, 1);
+    let rings = [exact_ring(course.shard_bytes, 1)?, exact_ring(course.shard_bytes, 1)?];
+    let large = exact_ring(2 * course.shard_bytes, 2)?;
+    let mut singles = [Writers::new(&rings[0], &chunks, 1, 1), Writers::new(&rings[1], &chunks, 2, 1)];
     let mut pair = [Writers::new(&large, &chunks, 1, 1), Writers::new(&large, &chunks, 2, 1)];
-    let own = [exact_ring(course.shard_bytes, 1)?, exact_ring(course.shard_bytes, 1)?];
-    let mut apart = [Writers::new(&own[0], &chunks, 1, 1), Writers::new(&own[1], &chunks, 2, 1)];
     let copy_ring = || CopyRing::new(course.shard_bytes, HugePages::Advise);
-    let mut single_copy = Copier::new(copy_ring()?, &chunks);
     let mut copies = [Copier::new(copy_ring()?, &chunks), Copier::new(copy_ring()?, &chunks)];
 
     // Every page is there and every commit evicts before anything counts.
-    let warm_up = 2 * course.shard_bytes / 1024 / 8 * 8;
-    alone(1, &mut single, |writers| writers.commit(warm_up, course.batch));
-    race(1, &mut pair, |writers| writers.commit(warm_up, course.batch));
-    race(1, &mut apart, |writers| writers.commit(warm_up, course.batch));
-    alone(1, &mut single_copy, |copier| copier.copy(warm_up));
-    race(1, &mut copies, |copier| copier.copy(warm_up));
+    let fill = 2 * course.shard_bytes / 1024 / 8 * 8;
+    let commit = |count: usize| move |writers: &mut Writers<'_>| writers.commit(count, course.batch);
+    race(1, &mut singles, commit(fill));
+    race(1, &mut pair, commit(fill));
+    race(1, &mut copies, |copier| copier.copy(fill));
 
+    // Short laps, so that those which are compared follow each other closely: each first brings its memory back into the cache.
+    let (commits, warm_up) = options.size((course.commits, 512), (512, 8));
     let units = commits as u64;
-    let (mut in_small, mut in_large, mut in_own) = (warm_up, 2 * warm_up, warm_up);
-    let single_lap = || -> LapResult {
-        let lap = alone(units, &mut single, |writers| writers.commit(commits, course.batch));
-        in_small += commits;
-        check_written(&small, in_small as u64).map(|()| lap)
+    // One after the other, and both at once.
+    let (singles, written) = (RefCell::new(singles), Cell::new(fill));
+    let check_rings = || {
+        written.set(written.get() + warm_up + commits);
+        rings.iter().try_for_each(|ring| check_written(ring, written.get() as u64))
     };
-    let pair_lap = || -> LapResult {
-        let lap = race(units, &mut pair, |writers| commit_into_one(writers, commits, course.batch));
-        in_large += 2 * commits;
+    let single_lap = || {
+        let lap = mean_of_cores(|rank| {
+            let member = &mut singles.borrow_mut()[rank..=rank];
+            warm_race(rank, units, member, commit(warm_up), commit(commits))
+        });
+        check_rings().map(|()| lap)
+    };
+    let apart_lap = || {
+        let lap = warm_race(0, units, &mut *singles.borrow_mut(), commit(warm_up), commit(commits));
+        check_rings().map(|()| lap)
+    };
+    let mut in_large = 2 * fill;
+    let pair_lap = || {
+        let together = |writers: &mut Writers<'_>| commit_into_one(writers, commits, course.batch);
+        let lap = warm_race(0, units, &mut pair, commit(warm_up), together);
+        in_large += 2 * (warm_up + commits);
         check_written(&large, in_large as u64).map(|()| lap)
     };
-    let apart_lap = || -> LapResult {
-        let lap = race(units, &mut apart, |writers| writers.commit(commits, course.batch));
-        in_own += commits;
-        own.iter().try_for_each(|buffer| check_written(buffer, in_own as u64)).map(|()| lap)
+    let copies = RefCell::new(copies);
+    let copy = |count: usize| move |copier: &mut Copier<'_>| copier.copy(count);
+    let one_copy_lap = || {
+        Ok(mean_of_cores(|rank| {
+            warm_race(rank, units, &mut copies.borrow_mut()[rank..=rank], copy(warm_up), copy(commits))
+        }))
     };
-    let single_copy_lap = || Ok(alone(units, &mut single_copy, |copier| copier.copy(commits)));
-    let copies_lap = || Ok(race(units, &mut copies, |copier| copier.copy(commits)));
+    let copies_lap = || Ok(warm_race(0, units, &mut *copies.borrow_mut(), copy(warm_up), copy(commits)));
+    let options = Options { rounds: options.rounds * ROUNDS_FOR_ONE, ..*options };
     let [one, two, separate, one_copy, two_copies] = interleave(
-        options,
+        &options,
         [
             Box::new(single_lap),
             Box::new(pair_lap),
             Box::new(apart_lap),
-            Box::new(single_copy_lap),
+            Box::new(one_copy_lap),
             Box::new(copies_lap),
         ],
     )?;
@@ -132,12 +149,20 @@ fn ratios(a: &Series, b: &Series) -> Series {
     Series::new(a.values().iter().zip(b.values()).map(|(a, b)| a / b).collect())
 }
 
+/// A member alone on the first core and another on the second: the mean, since two cores are hardly equal in their way to the memory. Each
+/// runs where it runs in the race of both.
+fn mean_of_cores(mut lap: impl FnMut(usize) -> Lap) -> Lap {
+    let (first, second) = (lap(0), lap(1));
+    Lap { elapsed: (first.elapsed + second.elapsed) / 2, units: first.units }
+}
+
 /// What two threads do in the time in which one does 1, by round.
 fn scaling(one: &Series, two: &Series) -> Series {
     Series::new(one.values().iter().zip(two.values()).map(|(one, two)| 2.0 * one / two).collect())
 }
 
-/// A thread that only copies.
+/// A thread that only copies. Two of them lie side by side and must not share a cache line.
+#[repr(align(128))]
 struct Copier<'a> {
     ring: CopyRing,
     feed: Box<dyn Iterator<Item = feed::Commit<'a>> + Send + 'a>,

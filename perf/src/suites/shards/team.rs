@@ -2,7 +2,7 @@
 
 use crate::measure::{Lap, WrongAnswer};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use watershed_engine::{BufferConfig, ChunkFlags, ChunkId, ChunkInfo, ClientIdentity, ProducerId, WriterId};
 use watershed_shards::{Batch, CommitError, Committer, ShardedBuffer, ShardedConfig, Source};
 
@@ -35,18 +35,46 @@ pub(super) fn exact_ring(size_bytes: usize, num_shards: usize) -> Result<Sharded
 /// Runs `work` for each member on a thread of its own, pinned to its core. The lap lasts from the moment when all have started until the
 /// last is done; its units are those of one member.
 pub(super) fn race<T: Send>(units: u64, members: &mut [T], work: impl Fn(&mut T) + Sync) -> Lap {
+    let times = times_of(0, members, |_| (), work);
+    let first = times.iter().map(|time| time.0).min().expect("a member");
+    let last = times.iter().map(|time| time.1).max().expect("a member");
+    Lap { elapsed: last - first, units }
+}
+
+/// The same, after each member has done `warm_up` in its thread; the time is the mean of the members' own, so that a member which the system
+/// stops for a moment does not count for all. The first member runs on core number `first_rank`, counted from the last.
+pub(super) fn warm_race<T: Send>(
+    first_rank: usize,
+    units: u64,
+    members: &mut [T],
+    warm_up: impl Fn(&mut T) + Sync,
+    work: impl Fn(&mut T) + Sync,
+) -> Lap {
+    let times = times_of(first_rank, members, warm_up, work);
+    let sum: Duration = times.iter().map(|time| time.1 - time.0).sum();
+    Lap { elapsed: sum / times.len() as u32, units }
+}
+
+/// When each member began its work, and when it was done. All have warmed up before the first begins.
+fn times_of<T: Send>(
+    first_rank: usize,
+    members: &mut [T],
+    warm_up: impl Fn(&mut T) + Sync,
+    work: impl Fn(&mut T) + Sync,
+) -> Vec<(Instant, Instant)> {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let (size, ready) = (members.len(), AtomicUsize::new(0));
-    let times: Vec<(Instant, Instant)> = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let threads: Vec<_> = members
             .iter_mut()
             .enumerate()
             .map(|(rank, member)| {
                 // The last cores first: interrupts prefer the first.
-                let core = cores.iter().rev().cycle().nth(rank).copied();
-                let (work, ready) = (&work, &ready);
+                let core = cores.iter().rev().cycle().nth(first_rank + rank).copied();
+                let (warm_up, work, ready) = (&warm_up, &work, &ready);
                 scope.spawn(move || {
                     core.map(core_affinity::set_for_current);
+                    warm_up(member);
                     ready.fetch_add(1, Ordering::AcqRel);
                     while ready.load(Ordering::Acquire) < size {
                         std::hint::spin_loop();
@@ -58,10 +86,7 @@ pub(super) fn race<T: Send>(units: u64, members: &mut [T], work: impl Fn(&mut T)
             })
             .collect();
         threads.into_iter().map(|thread| thread.join().expect("a member that ends")).collect()
-    });
-    let first = times.iter().map(|time| time.0).min().expect("a member");
-    let last = times.iter().map(|time| time.1).max().expect("a member");
-    Lap { elapsed: last - first, units }
+    })
 }
 
 /// Runs `work` on the core where a race of one runs.
@@ -69,12 +94,17 @@ pub(super) fn alone<T: Send>(units: u64, member: &mut T, work: impl Fn(&mut T) +
     race(units, std::slice::from_mut(member), work)
 }
 
+/// Entries that keep two threads' lists of ids out of one cache line.
+const APART: usize = 32;
+
 /// A thread's writers and its way into a buffer.
 pub(super) struct Writers<'a> {
     pub(super) committer: Committer,
     chunks: &'a [SourceChunk],
-    /// Writer ids are `first..first + next_ids.len()`.
+    /// Writer ids are `first..first + count`.
     first: u16,
+    count: usize,
+    /// By writer, with [`APART`] entries on both sides that nobody uses.
     next_ids: Vec<u32>,
     at: usize,
 }
@@ -87,17 +117,17 @@ impl<'a> Writers<'a> {
         count: usize,
     ) -> Writers<'a> {
         let committer = buffer.committer().expect("no clone");
-        Writers { committer, chunks, first, next_ids: vec![0; count], at: 0 }
+        Writers { committer, chunks, first, count, next_ids: vec![0; count + 2 * APART], at: 0 }
     }
 
     /// The next chunk: writers and chunks in turns.
     #[inline]
     fn next(&mut self) -> (ChunkInfo, &'a [u8]) {
-        let which = self.at % self.next_ids.len();
+        let which = self.at % self.count;
         let chunk = &self.chunks[self.at % self.chunks.len()];
         self.at += 1;
-        let chunk_id = self.next_ids[which];
-        self.next_ids[which] = chunk_id.wrapping_add(1);
+        let chunk_id = self.next_ids[APART + which];
+        self.next_ids[APART + which] = chunk_id.wrapping_add(1);
         (info(self.first + which as u16, chunk_id, chunk), &chunk.bytes)
     }
 
