@@ -15,7 +15,7 @@ use crate::sizes::{self, Extent, Token};
 use crate::tbchunk::{HEADER_BYTES, RingMemory};
 use crate::walk::Next;
 
-/// Parts that a packet over several chunks may have to be read the short way.
+/// Parts that a packet over several chunks may have, after the first, to be read the short way.
 const MOST_ORDINARY: usize = 16;
 
 /// What became of a packet that goes on in later records.
@@ -77,46 +77,34 @@ impl TraceBuffer {
     /// nothing done, if it is another kind of packet.
     #[inline]
     pub(crate) fn take_ordinary(&mut self, sequence: u32, begin: Extent) -> Option<Pieces> {
-        const SPECIAL: u16 =
-            bit::STARTED | bit::NEEDS_PATCHING | bit::INCOMPLETE | bit::LIFE_END | bit::FIRST_EMPTY;
-        let queue = &self.sequences.get(sequence).queue;
+        let first = self.body(&self.reader.at, begin);
         let front = self.records.get(self.reader.at.slot);
-        if front.has(bit::NEEDS_PATCHING | bit::LIFE_END) || begin.header_bytes == begin.total_bytes {
+        if front.has(bit::NEEDS_PATCHING | bit::LIFE_END) || first.is_empty() {
             return None;
         }
-        let mut slots = [NONE; MOST_ORDINARY];
         let mut id = ChunkId(front.chunk_id);
-        let mut parts = 1;
-        loop {
-            if parts == queue.len().min(MOST_ORDINARY) {
+        let queue = &self.sequences.get(sequence).queue;
+        let mut slots = [NONE; MOST_ORDINARY];
+        let mut list = self.arena.begin(1 + MOST_ORDINARY);
+        list.push(first);
+        let mut later = 0;
+        let mut is_last = false;
+        while !is_last {
+            if later + 1 == queue.len() || later == MOST_ORDINARY {
                 return None;
             }
-            let slot = queue.get(parts);
-            let record = self.records.get(slot);
+            let slot = queue.get(later + 1);
             id = id.successor();
-            if record.chunk_id != id.0
-                || record.has(SPECIAL)
-                || !record.has(bit::FIRST_CONTINUES)
-                || record.unread_bytes == 0
-            {
-                return None;
-            }
-            slots[parts] = slot;
-            parts += 1;
-            if record.first_bytes != record.unread_bytes || !record.has(bit::LAST_CONTINUES) {
-                break;
-            }
+            let body;
+            (body, is_last) = ordinary_part(&self.records, &self.ring, slot, id)?;
+            list.push(body);
+            slots[later] = slot;
+            later += 1;
         }
-        let first = self.body(&self.reader.at, begin);
-        let later = &slots[1..parts];
-        let (records, ring) = (&self.records, &self.ring);
-        let pieces = self.arena.keep(
-            parts,
-            std::iter::once(first).chain(later.iter().map(|&slot| first_body(records, ring, slot))),
-        );
+        let pieces = list.keep();
         self.stats.readaheads_succeeded += 1;
         self.consume(begin, Mode::Read);
-        for &slot in later {
+        for &slot in &slots[..later] {
             self.consume_first(slot, Mode::Read);
         }
         Some(pieces)
@@ -132,9 +120,9 @@ impl TraceBuffer {
         bodies.retain(|body| !body.is_empty());
         self.consume(begin, mode);
         self.consume_chain(mode);
-        let outcome = match bodies.len() {
-            0 => Long::Gone,
-            parts => Long::Found(self.arena.keep(parts, bodies.iter().copied())),
+        let outcome = match bodies.as_slice() {
+            [] => Long::Gone,
+            bodies => Long::Found(self.arena.keep(bodies)),
         };
         self.scratch.bodies = bodies;
         outcome
@@ -143,9 +131,14 @@ impl TraceBuffer {
     /// Consumes the first fragment of a record, which continues a packet.
     #[inline]
     fn consume_first(&mut self, slot: Slot, mode: Mode) {
-        let record = self.records.get(slot);
-        let unread_bytes = record.unread_bytes - record.first_bytes;
-        self.set_unread(slot, unread_bytes, bit::STARTED | bit::FIRST_TAKEN, mode);
+        let record = self.records.get_mut(slot);
+        record.unread_bytes -= record.first_bytes;
+        record.bits |= bit::STARTED | bit::FIRST_TAKEN;
+        let (offset, unread_bytes) = (record.offset(), record.unread_bytes);
+        self.ring.set_unread(offset, unread_bytes);
+        if unread_bytes == 0 {
+            self.note_drained(slot, mode);
+        }
     }
 
     /// Consumes the first fragments of the records that the look-ahead has found.
@@ -226,8 +219,34 @@ impl TraceBuffer {
     }
 }
 
-/// The body of the first fragment of a record of which nothing was consumed.
+/// The part of a packet that is the first fragment of a record, chunk `id`, of which nothing was consumed, and whether the packet ends with
+/// it. None if anything is the matter with the record.
 #[inline]
+fn ordinary_part(
+    records: &Records,
+    ring: &RingMemory,
+    slot: Slot,
+    id: ChunkId,
+) -> Option<(*const [u8], bool)> {
+    const SPECIAL: u16 =
+        bit::STARTED | bit::NEEDS_PATCHING | bit::INCOMPLETE | bit::LIFE_END | bit::FIRST_EMPTY;
+    let (record, sizes) = records.with_sizes(slot);
+    if record.chunk_id != id.0
+        || record.bits & (SPECIAL | bit::FIRST_CONTINUES) != bit::FIRST_CONTINUES
+        || record.unread_bytes == 0
+    {
+        return None;
+    }
+    let is_last = record.first_bytes != record.unread_bytes || !record.has(bit::LAST_CONTINUES);
+    let Some((first, _)) = sizes::split_first(sizes) else {
+        return Some((first_body(records, ring, slot), is_last));
+    };
+    let body = ring.pointer(record.offset() + HEADER_BYTES + first.header_bytes as usize);
+    let body = std::ptr::slice_from_raw_parts(body, (first.total_bytes - first.header_bytes) as usize);
+    Some((body, is_last))
+}
+
+/// The body of the first fragment of a record of which nothing was consumed.
 fn first_body(records: &Records, ring: &RingMemory, slot: Slot) -> *const [u8] {
     let record = records.get(slot);
     let payload = record.offset() + HEADER_BYTES;

@@ -100,16 +100,61 @@ impl SliceArena {
         }
     }
 
-    /// Keeps a list of `len` bodies.
+    /// Keeps a list.
     #[inline]
-    pub(crate) fn keep(&mut self, len: usize, bodies: impl Iterator<Item = *const [u8]>) -> Pieces {
+    pub(crate) fn keep(&mut self, bodies: &[*const [u8]]) -> Pieces {
+        let mut list = self.begin(bodies.len());
+        bodies.iter().for_each(|&body| list.push(body));
+        list.keep()
+    }
+
+    /// Begins a list of at most `most` bodies. It is forgotten if it is not kept.
+    #[inline]
+    pub(crate) fn begin(&mut self, most: usize) -> NewList<'_> {
         self.is_used = true;
-        if self.blocks.last().is_none_or(|block| block.capacity() - block.len() < len) {
-            self.blocks.push(Vec::with_capacity(len.max(BLOCK_SLICES)));
+        if self.blocks.last().is_none_or(|block| block.capacity() - block.len() < most) {
+            self.add_block(most);
         }
         let block = self.blocks.last_mut().expect("one was just made");
-        let start = block.len();
-        block.extend(bodies.take(len));
-        NonNull::from_mut(&mut block[start..])
+        NewList { start: block.len(), most, block }
+    }
+
+    #[cold]
+    fn add_block(&mut self, most: usize) {
+        self.blocks.push(Vec::with_capacity(most.max(BLOCK_SLICES)));
+    }
+}
+
+/// A list that is being made.
+pub(crate) struct NewList<'a> {
+    block: &'a mut Vec<*const [u8]>,
+    start: usize,
+    most: usize,
+}
+
+impl NewList<'_> {
+    /// Appends a body.
+    #[inline]
+    pub(crate) fn push(&mut self, body: *const [u8]) {
+        assert!(self.block.len() - self.start < self.most, "the block has no room and may not move");
+        self.block.push(body);
+    }
+
+    /// Keeps what was appended.
+    #[inline]
+    pub(crate) fn keep(mut self) -> Pieces {
+        let (start, end) = (self.start, self.block.len());
+        self.start = end;
+        // By the block's pointer: a reference to the block's contents would end the lists that are held.
+        let list =
+            std::ptr::slice_from_raw_parts_mut(self.block.as_mut_ptr().wrapping_add(start), end - start);
+        NonNull::new(list).expect("a block is somewhere")
+    }
+}
+
+impl Drop for NewList<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.block.truncate(self.start);
     }
 }

@@ -302,7 +302,7 @@ impl<'a> Iterator for ReadPass<'a> {
         let buffer = &mut *self.buffer;
         let pieces = match buffer.next_found(TraceBuffer::look_on)? {
             Found::Pieces(pieces) => pieces,
-            Found::Whole(body) => buffer.arena.keep(1, std::iter::once(body)),
+            Found::Whole(body) => buffer.arena.keep(&[body]),
         };
         // SAFETY: bodies lie in the ring, of which the pass writes headers only, and all lists in the arena, which it does not reset.
         Some(unsafe { Unbound::pieces(pieces, buffer.reader.take_origin()) })

@@ -325,11 +325,19 @@ impl Records {
     /// The sizes of a record's fragments, with those of later records behind them. Empty if none are kept.
     #[inline]
     pub(crate) fn sizes(&self, slot: Slot) -> &[u16] {
+        self.with_sizes(slot).1
+    }
+
+    /// A record, and [`sizes`](Self::sizes) of it.
+    #[inline]
+    pub(crate) fn with_sizes(&self, slot: Slot) -> (&Record, &[u16]) {
         let block = &self.blocks[(slot >> BLOCK_BITS) as usize];
-        match block.records[slot as usize % BLOCK_RECORDS].sizes {
+        let record = &block.records[slot as usize % BLOCK_RECORDS];
+        let sizes = match record.sizes {
             NO_SIZES => &[],
             at => block.sizes.get(usize::from(at) * 2..).unwrap_or_default(),
-        }
+        };
+        (record, sizes)
     }
 
     /// The sizes of the block that a record is in, from a place on. Empty if the list ends before, or there is no such block.

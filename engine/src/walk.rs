@@ -207,7 +207,7 @@ impl TraceBuffer {
                     let body = self.body(&self.reader.at, extent);
                     self.consume(extent, mode);
                     if !body.is_empty() {
-                        return Some(self.arena.keep(1, std::iter::once(body)));
+                        return Some(self.arena.keep(&[body]));
                     }
                 }
                 Next::Fragment(Role::Continuation, extent) => {
