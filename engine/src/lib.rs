@@ -53,7 +53,6 @@ mod key_table;
 pub mod mem;
 mod packet;
 mod patch;
-mod prefetch;
 mod queue;
 mod read;
 mod recommit;

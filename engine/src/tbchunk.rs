@@ -162,7 +162,7 @@ impl RingMemory {
     /// Asks for the header at an offset, which will be written soon.
     #[inline]
     pub(crate) fn prefetch_header(&self, offset: usize) {
-        crate::prefetch::for_write(self.pointer(offset));
+        watershed_simd::prefetch::for_write(self.pointer(offset));
     }
 
     /// Asks for the lines of the next record, which will be as long as the one before, or so: they arrive while its chunk is sized.
@@ -175,7 +175,7 @@ impl RingMemory {
         let mut lines = self.pointer(offset);
         while lines < end {
             for line in 0..LINES {
-                crate::prefetch::for_write(lines.wrapping_add(line * LINE));
+                watershed_simd::prefetch::for_write(lines.wrapping_add(line * LINE));
             }
             lines = lines.wrapping_add(LINES * LINE);
         }

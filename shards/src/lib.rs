@@ -48,6 +48,7 @@ mod directory;
 #[cfg(not(loom))]
 mod evict;
 mod extents;
+pub mod framing;
 mod inbox;
 #[cfg(not(loom))]
 mod inner;

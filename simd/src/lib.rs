@@ -29,6 +29,7 @@ pub mod decode;
 pub mod fields;
 mod kernels;
 pub mod level;
+pub mod prefetch;
 mod scalar;
 pub mod walk;
 mod word;

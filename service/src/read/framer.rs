@@ -3,12 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use watershed_engine::Packet;
+use watershed_shards::framing::{Stamp, put_packet};
 use watershed_simd::fields;
 
 use super::RULES;
 use super::sequences::{LastFound, SequenceTable};
-use super::sink::put_packet;
-use super::stamp::Stamp;
 
 /// Validates, stamps and frames. Shards may be extracted by several threads, so it is shared.
 pub(super) struct Framer<'a> {

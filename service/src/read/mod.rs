@@ -17,7 +17,6 @@ mod framer;
 mod pass;
 mod sequences;
 mod sink;
-mod stamp;
 
 use std::sync::LazyLock;
 
@@ -28,7 +27,7 @@ pub(crate) use pass::PassEnd;
 pub(crate) use sequences::SequenceTable;
 pub use sink::PacketBatch;
 pub(crate) use sink::{FramedSink, Sink};
-pub(crate) use stamp::Stamp;
+pub(crate) use watershed_shards::framing::Stamp;
 
 /// Top-level fields of `TracePacket` that only the service may write: what a producer sends with one of them
 /// in it is dropped.

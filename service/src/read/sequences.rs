@@ -27,6 +27,9 @@ pub(crate) struct Sequence {
     stamp: Stamp,
 }
 
+// All fields at their longest: uid 11 bytes, sequence id 6, pid 12, machine id 7, loss 7.
+const _: () = assert!(11 + 6 + 12 + 7 + 7 <= Stamp::BYTES_MAX);
+
 impl Sequence {
     fn new(id: u32, identity: ClientIdentity) -> Sequence {
         let mut fields = Vec::with_capacity(Stamp::BYTES_MAX);

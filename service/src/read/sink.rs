@@ -1,11 +1,7 @@
 //! Where packets go: into blocks as they lie in a trace file, or into a batch for a consumer.
 
-use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
-
-use crate::read::Stamp;
-
-/// Field 1 of `Trace`, length-delimited: in front of each packet in a file.
-const PACKET_TAG: u8 = 0x0a;
+use prost::encoding::{decode_varint, encoded_len_varint};
+use watershed_shards::framing::{Stamp, put_packet};
 
 pub(crate) trait Sink {
     /// Appends one packet: its slices, then the stamp. False if there is no room for it; then nothing is
@@ -20,37 +16,9 @@ pub(crate) trait Sink {
     fn bytes(&self) -> usize;
 }
 
-/// Tag and the longest varint.
-const PREAMBLE_BYTES_MAX: usize = 11;
-
 /// Size of a packet in a file.
 fn framed_bytes(body_bytes: usize) -> usize {
     1 + encoded_len_varint(body_bytes as u64) + body_bytes
-}
-
-/// Tag and length of a packet. Nearly all lengths take one byte or two: these cases are stores, not calls.
-#[inline]
-fn put_preamble(block: &mut Vec<u8>, body_bytes: usize) {
-    if body_bytes < 1 << 7 {
-        block.extend_from_slice(&[PACKET_TAG, body_bytes as u8]);
-    } else if body_bytes < 1 << 14 {
-        block.extend_from_slice(&[PACKET_TAG, 0x80 | body_bytes as u8, (body_bytes >> 7) as u8]);
-    } else {
-        block.push(PACKET_TAG);
-        encode_varint(body_bytes as u64, block);
-    }
-}
-
-/// Appends a packet as it lies in a file: its slices, then the stamp.
-#[inline]
-pub(super) fn put_packet(block: &mut Vec<u8>, slices: &[&[u8]], stamp: &Stamp) {
-    let body_bytes = slices.iter().map(|slice| slice.len()).sum::<usize>() + stamp.size_bytes();
-    block.reserve(PREAMBLE_BYTES_MAX + body_bytes + Stamp::BYTES_MAX);
-    put_preamble(block, body_bytes);
-    for slice in slices {
-        block.extend_from_slice(slice);
-    }
-    stamp.append_to(block);
 }
 
 /// Takes the first of packets that [`put_packet`] has made: how long it is with its preamble, and its body.
@@ -151,7 +119,7 @@ impl Sink for PacketBatch {
         for slice in slices {
             self.bytes.extend_from_slice(slice);
         }
-        stamp.append_to(&mut self.bytes);
+        self.bytes.extend_from_slice(stamp.as_bytes());
         self.ends.push(self.bytes.len());
         true
     }
@@ -176,14 +144,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn preambles_are_those_of_a_trace_message() {
-        for body_bytes in [0, 1, 127, 128, 129, 255, 16_383, 16_384, 2_097_151, 2_097_152, 300_000_000] {
-            let mut expected = vec![PACKET_TAG];
-            encode_varint(body_bytes as u64, &mut expected);
-            let mut block = Vec::new();
-            put_preamble(&mut block, body_bytes);
-            assert_eq!(block, expected, "{body_bytes}");
-            assert_eq!(framed_bytes(body_bytes), expected.len() + body_bytes);
+    fn packets_are_those_of_a_trace_message() {
+        for body_bytes in [0, 1, 127, 128, 129, 255, 16_383, 16_384, 2_097_151, 2_097_152] {
+            let body = vec![7; body_bytes];
+            let (mut expected, mut block) = (Vec::new(), Vec::new());
+            prost::encoding::bytes::encode(1, &body, &mut expected);
+            put_packet(&mut block, &[&body], &Stamp::EMPTY);
+            assert!(block == expected, "{body_bytes}");
+            assert_eq!(framed_bytes(body_bytes), expected.len());
         }
     }
 

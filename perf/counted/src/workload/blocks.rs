@@ -1,7 +1,9 @@
-//! Packets on their way from a buffer to a file: validated, stamped, framed into blocks.
+//! Packets on their way from a buffer to a file: validated, stamped, framed into blocks, by the routines of the service.
 
 use std::hint::black_box;
+use std::sync::OnceLock;
 use watershed_engine::{Packet, TraceBuffer};
+use watershed_shards::framing::{FRAME_BYTES_MAX, Stamp, put_packet};
 use watershed_simd::fields::{self, Rules};
 
 /// Blocks of framed packets, as they go to a file.
@@ -27,23 +29,22 @@ impl Blocks {
 
     /// Makes room for so many bytes, so that nothing has to be allocated later.
     pub fn reserve(&mut self, bytes: usize) {
-        self.blocks.resize_with(bytes.div_ceil(BLOCK_BYTES), || Vec::with_capacity(BLOCK_BYTES));
+        self.blocks.resize_with(bytes.div_ceil(BLOCK_BYTES), new_block);
     }
 
     /// Reads every packet, validates it, stamps it with what the service knows of its sequence, and frames it. Returns
     /// how many there were, and how many were invalid and left out.
     pub fn fill_from(&mut self, buffer: &mut TraceBuffer) -> (u64, u64) {
-        let rules = Rules::new().reserve(RESERVED_FIELDS);
-        let (mut packets, mut invalid) = (0, 0);
+        let (rules, stamps) = (Rules::new().reserve(RESERVED_FIELDS), Stamps::default());
+        let (mut packets, mut invalid, mut scratch) = (0, 0, Stamp::EMPTY);
         buffer.begin_read();
         while let Some(packet) = buffer.read_next() {
             if fields::scan(packet.slices(), &rules).is_err() {
                 invalid += 1;
                 continue;
             }
-            let stamp = Stamp::new(&packet);
-            let body_bytes = packet.slices().iter().map(|slice| slice.len()).sum::<usize>() + stamp.len;
-            append_frame(self.block_with_room(body_bytes + 6), &packet, &stamp, body_bytes);
+            let block = self.block_with_room(packet.size_bytes() + FRAME_BYTES_MAX);
+            put_packet(block, packet.slices(), stamps.of(&packet, &mut scratch));
             packets += 1;
         }
         black_box(&self.blocks);
@@ -55,7 +56,7 @@ impl Blocks {
             self.used += 1;
         }
         if self.used == self.blocks.len() {
-            self.blocks.push(Vec::with_capacity(BLOCK_BYTES));
+            self.blocks.push(new_block());
         }
         &mut self.blocks[self.used]
     }
@@ -90,61 +91,61 @@ pub fn count_frames(mut rest: &[u8]) -> Result<u64, String> {
 
 /// What a service does with each packet on its way to a file, as `Blocks` does: validate, stamp, frame. False if it is invalid.
 pub fn packet_writer() -> impl Fn(&Packet<'_>, &mut Vec<u8>) -> bool + Sync {
-    let rules = Rules::new().reserve(RESERVED_FIELDS);
+    let (rules, stamps) = (Rules::new().reserve(RESERVED_FIELDS), Stamps::default());
     move |packet, out| {
         let is_valid = fields::scan(packet.slices(), &rules).is_ok();
         if is_valid {
-            let stamp = Stamp::new(packet);
-            let body_bytes = packet.slices().iter().map(|slice| slice.len()).sum::<usize>() + stamp.len;
-            append_frame(out, packet, &stamp, body_bytes);
+            let mut scratch = Stamp::EMPTY;
+            put_packet(out, packet.slices(), stamps.of(packet, &mut scratch));
         }
         is_valid
     }
 }
 
-#[inline(always)]
-fn append_frame(out: &mut Vec<u8>, packet: &Packet<'_>, stamp: &Stamp, body_bytes: usize) {
-    out.push(10);
-    append_varint(out, body_bytes as u32);
-    for slice in packet.slices() {
-        out.extend_from_slice(slice);
+fn new_block() -> Vec<u8> {
+    Vec::with_capacity(BLOCK_BYTES)
+}
+
+/// The trusted fields of sequences, encoded once for each, as a service keeps them for each number that it has given out.
+struct Stamps([OnceLock<(u32, Stamp)>; 64]);
+
+impl Default for Stamps {
+    fn default() -> Self {
+        Self([const { OnceLock::new() }; 64])
     }
-    out.extend_from_slice(&stamp.bytes[..stamp.len]);
+}
+
+impl Stamps {
+    /// Of a packet before which something was lost in `scratch`.
+    #[inline]
+    fn of<'a>(&'a self, packet: &Packet<'_>, scratch: &'a mut Stamp) -> &'a Stamp {
+        let key = u32::from(packet.producer_id.0) << 16 | u32::from(packet.writer_id.0);
+        let kept = &self.0[key as usize % self.0.len()];
+        match kept.get_or_init(|| (key, encode(packet, key))) {
+            (kept_key, stamp) if *kept_key == key && packet.loss.is_empty() => stamp,
+            _ => {
+                *scratch = encode(packet, key);
+                scratch
+            }
+        }
+    }
 }
 
 /// The trusted fields of one packet.
-struct Stamp {
-    bytes: [u8; 32],
-    len: usize,
-}
-
-impl Stamp {
-    fn new(packet: &Packet<'_>) -> Self {
-        let mut stamp = Self { bytes: [0; 32], len: 0 };
-        let identity = packet.identity;
-        stamp.field(3, identity.uid as u32);
-        stamp.field(10, u32::from(packet.producer_id.0) << 16 | u32::from(packet.writer_id.0));
-        stamp.field(79, identity.pid as u32);
-        if packet.loss.0 != 0 {
-            stamp.field(42, packet.loss.0);
-        }
-        stamp
+#[cold]
+fn encode(packet: &Packet<'_>, key: u32) -> Stamp {
+    let mut fields = Vec::with_capacity(Stamp::BYTES_MAX);
+    let mut put = |number: u32, value: u32| {
+        append_varint(&mut fields, number << 3);
+        append_varint(&mut fields, value);
+    };
+    put(3, packet.identity.uid as u32);
+    put(10, key);
+    put(79, packet.identity.pid as u32);
+    if !packet.loss.is_empty() {
+        put(42, packet.loss.0);
     }
-
-    fn field(&mut self, number: u32, value: u32) {
-        self.varint(number << 3);
-        self.varint(value);
-    }
-
-    fn varint(&mut self, mut value: u32) {
-        while value >= 0x80 {
-            self.bytes[self.len] = value as u8 | 0x80;
-            self.len += 1;
-            value >>= 7;
-        }
-        self.bytes[self.len] = value as u8;
-        self.len += 1;
-    }
+    Stamp::of(&fields)
 }
 
 fn append_varint(bytes: &mut Vec<u8>, mut value: u32) {
