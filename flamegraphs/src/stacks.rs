@@ -4,7 +4,7 @@
 //! therefore drawn above each of them with the same proportions, as every profiler with call counts does; the widths of functions
 //! and of calls are exact.
 
-use crate::names::short;
+use crate::names::{COUNTED, short};
 use std::collections::BTreeMap;
 use watershed_perf::instructions::callgrind::{Function, Functions};
 
@@ -49,9 +49,6 @@ fn parts<'a>(function: &'a Function, inlined: &impl Fn(&str, u64) -> Vec<String>
 fn inclusive(parts: &[Part<'_>]) -> u64 {
     parts.iter().map(|part| part.cost).sum()
 }
-
-/// The function that iai-callgrind puts around what is counted: counting begins and ends with it.
-const COUNTED: &str = "__iai_callgrind_wrapper_mod";
 
 /// The innermost function below which everything happens: found from the counted one, or else from a caller of all, by going
 /// down while there is one call that takes everything.
