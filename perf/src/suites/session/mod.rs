@@ -1,16 +1,19 @@
 //! The whole path of `record`: threads write packets through shared memory to a service, and the trace leaves its ring.
 //!
 //! A lap is timed from the first packet to the end of the session: writing, commits, the ring, and what stopping does (flush, read out,
-//! validate, stamp, frame, hand over). The rival copies the packets' bytes once, on one thread. Writers wait for memory rather
+//! validate, stamp, frame, hand over). One rival copies the packets' bytes once, on one thread; the other, where it was built
+//! (`ci/rivals`), is Perfetto's own client, service and buffer with the same packets. Writers wait for memory rather
 //! than drop, so that every packet must come out; what it takes to have a session is not timed.
 
 mod recording;
+mod rival;
 
 use super::{Suite, Workload};
 use crate::measure::{Lap, LapResult, Options, Series, WrongAnswer, interleave, timed};
 use crate::report::Measurement;
 use crate::workload::protobuf;
 use recording::{Collected, Recording};
+use rival::Rival;
 use std::cell::RefCell;
 use std::time::Duration;
 
@@ -105,14 +108,31 @@ fn run(
         });
         Ok(lap)
     };
-    let [ours, plain] = interleave(options, [Box::new(record), Box::new(copy)])?;
+    // It writes no file.
+    let rival = if to_file { None } else { Rival::start(&texts, each, threads)? };
+    let (ours, plain, theirs) = match rival {
+        Some(mut rival) => {
+            let contestants: [Box<dyn FnMut() -> LapResult>; 3] =
+                [Box::new(record), Box::new(copy), Box::new(|| rival.lap())];
+            let [ours, plain, theirs] = interleave(options, contestants)?;
+            (ours, plain, Some(theirs))
+        }
+        None => {
+            let [ours, plain] = interleave(options, [Box::new(record), Box::new(copy)])?;
+            (ours, plain, None)
+        }
+    };
     let part = |laps: RefCell<Vec<f64>>| Series::new(laps.into_inner().split_off(1)).median();
     let bytes_each = bytes as f64 / count as f64;
-    Ok(Measurement::ns_per("packet", name, &ours)
+    let result = Measurement::ns_per("packet", name, &ours)
         .with("mb_per_s", bytes_each * 1e3 / ours.median())
         .with("ratio_to_memcpy", ours.speedup_over(&plain))
         .with("ns_writing", part(writing))
-        .with("ns_ending", part(ending)))
+        .with("ns_ending", part(ending));
+    Ok(match theirs {
+        Some(theirs) => result.with("ratio_to_perfetto", ours.speedup_over(&theirs)),
+        None => result,
+    })
 }
 
 /// How long the two parts of a lap took.
