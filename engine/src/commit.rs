@@ -63,17 +63,16 @@ impl TraceBuffer {
     }
 
     fn commit(&mut self, info: &ChunkInfo, key: u32, bytes: &[u8], spans: &mut [Span; SPANS]) {
-        if let Some(index) = self.sequences.find_live(key)
-            && !self.is_sealed
-            && self.sequences.get(index).is_next(info.chunk_id)
-        {
-            self.commit_next(info, key, bytes, spans, index);
-        } else {
-            self.commit_any(info, key, bytes, spans);
+        let opened = self.sequences.open(key);
+        match opened {
+            Some(index) if !self.is_sealed && self.sequences.get(index).is_next(info.chunk_id) => {
+                self.commit_next(info, key, bytes, spans, index);
+            }
+            _ => self.commit_any(info, key, bytes, spans, opened),
         }
     }
 
-    /// Commits a chunk that is newer than all of its live sequence: nearly every chunk. Does what [`commit_any`](Self::commit_any) would,
+    /// Commits a chunk that is newer than all of its sequence: nearly every chunk. Does what [`commit_any`](Self::commit_any) would,
     /// with what is known beforehand left out.
     #[inline(always)]
     fn commit_next(
@@ -93,15 +92,21 @@ impl TraceBuffer {
             }
         } else if self.clear_place(chunk.outer_bytes(), sequence) {
             self.append(&chunk, spans, sequence, 0, Listing::AtEnd);
+            return;
         }
-        // It has a record now or has not lost its last one: only a place that is cleared for it makes it lose records.
-        debug_assert!(!self.sequences.get(sequence).queue.is_empty());
+        self.sequences.release(sequence);
     }
 
     #[inline(never)]
-    fn commit_any(&mut self, info: &ChunkInfo, key: u32, bytes: &[u8], spans: &mut [Span; SPANS]) {
+    fn commit_any(
+        &mut self,
+        info: &ChunkInfo,
+        key: u32,
+        bytes: &[u8],
+        spans: &mut [Span; SPANS],
+        opened: Option<u32>,
+    ) {
         let id = info.chunk_id;
-        let opened = self.sequences.open(key);
         let (mut is_new_life, mut found) = (false, Err(0));
         if let Some(index) = opened {
             let sequence = self.sequences.get(index);

@@ -236,13 +236,12 @@ impl Sequence {
         None
     }
 
-    /// Whether a chunk is newer than all that is known of a sequence which has records, lives its first life and has not ended.
+    /// Whether a chunk is newer than all that is known of a sequence, of which no old life is listed and whose writer has not ended.
     #[inline]
     pub(crate) fn is_next(&self, id: ChunkId) -> bool {
         self.newest_start == 0
             && self.ended.is_none()
-            && !self.queue.is_empty()
-            && id.is_newer_than(self.back_id)
+            && (self.queue.is_empty() || id.is_newer_than(self.back_id))
             && self.last.is_none_or(|last| id.is_newer_than(last.chunk_id))
     }
 
