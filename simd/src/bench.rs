@@ -13,3 +13,14 @@ pub fn walk_raw(kernels: Kernels, bytes: &[u8], limit: usize, spans: &mut [Span]
     // SAFETY: the ranges are those of the slices, or shorter.
     unsafe { kernels.walk_raw(bytes.as_ptr(), bytes.len(), limit, spans.as_mut_ptr()) }
 }
+
+/// [`Kernels::copy_raw`] between slices.
+///
+/// # Panics
+/// If their lengths differ.
+#[inline(always)]
+pub fn copy_raw(kernels: Kernels, from: &[u8], to: &mut [u8]) {
+    assert_eq!(from.len(), to.len(), "the lengths of a copy");
+    // SAFETY: the ranges of two slices of which one is exclusive.
+    unsafe { kernels.copy_raw(from.as_ptr(), to.as_mut_ptr(), to.len()) }
+}

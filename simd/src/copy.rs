@@ -42,7 +42,11 @@ pub unsafe fn try_copy_shared(from: *const u8, to: *mut u8, len: usize) -> bool 
 #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
 pub(crate) const LENGTHS: std::ops::RangeInclusive<usize> = 64..=8192;
 
-/// Defines `fn copy(from, to, len)` of a level: `$bytes` a vector, `$load` and `$store` for any place, `$store_aligned`.
+/// From this length on vectors of 64 bytes are taken where there are any: the ragged ends of shorter ones are too much of the whole.
+#[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
+pub(crate) const WIDE_FROM: usize = 512;
+
+/// Defines `fn copy_vectors(from, to, len)` of a level: `$bytes` a vector, `$load` and `$store` for any place, `$store_aligned`.
 #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
 macro_rules! copy_in_vectors {
     ($features:literal, $bytes:literal, $any:literal, $aligned:literal, $v:literal, [$($register:tt)*]) => {

@@ -90,9 +90,11 @@ impl Kernels {
             match self.0 {
                 // SAFETY: the length was tested and a `Kernels` of the level exists only where the processor has it; the rest is the caller's
                 // promise.
-                Level::Avx512 => unsafe { crate::x86_64::avx512::copy_vectors(from, to, len) },
-                // SAFETY: as above.
-                Level::Avx2 => unsafe { crate::x86_64::avx2::copy_vectors(from, to, len) },
+                Level::Avx512 if len >= crate::copy::WIDE_FROM => unsafe {
+                    crate::x86_64::avx512::copy_vectors(from, to, len);
+                },
+                // SAFETY: as above; the higher level has all of the lower one.
+                Level::Avx2 | Level::Avx512 => unsafe { crate::x86_64::avx2::copy_vectors(from, to, len) },
                 _ => return false,
             }
             return true;

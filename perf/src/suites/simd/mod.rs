@@ -1,12 +1,13 @@
 //! The kernels of `watershed-simd`, each version against the straightforward loop in the same run.
 //!
-//! Names are `walk_one_<shape>`, `walk_many_<shape>`, `decode_<shape>`, `fields_<shape>`. The value is that of the level in
+//! Names are `walk_one_<shape>`, `walk_many_<shape>`, `decode_<shape>`, `fields_<shape>`, `copy_<shape>`. The value is that of the level in
 //! use; `ratio_to_plain` is the plain loop's time over it, `ratio_to_plain_<level>` the same for each level that can run here, and
 //! `ratio_to_unsafe` the time of the unsafe function over that of the safe one.
 //!
 //! What is measured is fresh: a lap walks chunks that were copied into place just before, as the engine's are, and whose headers no
 //! branch predictor has seen in that order often enough to know them by heart. The list of jobs of `walk_many` is made beforehand.
 
+mod copy;
 mod decode;
 mod fields;
 mod walk;
@@ -22,10 +23,11 @@ use watershed_simd::{Kernels, Level};
 pub fn suite() -> Suite {
     Suite {
         name: "simd",
-        about: "fragment walk, varint decode, field scan: each level against the plain loop",
+        about: "fragment walk, varint decode, field scan, copy: each level against the plain loop",
         pinned: true,
         workloads: || {
-            walk::workloads().into_iter().chain(decode::workloads()).chain(fields::workloads()).collect()
+            let kernels = [walk::workloads(), decode::workloads(), fields::workloads(), copy::workloads()];
+            kernels.into_iter().flatten().collect()
         },
     }
 }
