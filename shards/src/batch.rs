@@ -92,7 +92,11 @@ impl<'a> Batch<'a> {
     }
 
     pub(crate) fn has_only_chunks(&self) -> bool {
-        self.patches.is_empty() && self.ended_writers.is_empty() && self.ended_producers.is_empty()
+        self.patches.is_empty() && self.has_no_ends()
+    }
+
+    pub(crate) fn has_no_ends(&self) -> bool {
+        self.ended_writers.is_empty() && self.ended_producers.is_empty()
     }
 
     /// Whether there is nothing in it.

@@ -1,10 +1,14 @@
 //! Committing: any thread, with a [`Committer`] of its own.
 //!
 //! ```text
-//!   announce -> take tickets -> find homes -> one shard, free, nothing waiting?  yes: do it now
+//!   announce -> take tickets -> find homes -> one shard, free, nothing waiting?  yes: do it now (module `direct`)
 //!                                                |
-//!                                                no: reserve a place at every shard -> full? help, else hand back
-//!                                                    put the parts -> visit shards that are free, or ring for the workers
+//!                                                no: look for room at every shard -> full? help, else hand back
+//!                                                    |
+//!                         a few shards, no workers: do what can be done now, put the rest
+//!                         else: put the parts
+//!                                                    |
+//!                                                    visit shards that are free, or ring for the workers
 //! ```
 
 use std::sync::Arc;
@@ -12,17 +16,18 @@ use std::sync::Arc;
 use watershed_engine::{ChunkInfo, Refused};
 
 use crate::batch::{Batch, Part, Source};
+use crate::direct::{commit_by_shard, commit_now};
 use crate::directory::Key;
 use crate::inbox::{Letter, NodePool};
 use crate::inner::Inner;
-use crate::own::{Drained, Owned};
+use crate::own::Owned;
 use crate::route::{ROOM_BETWEEN, Route};
 use crate::sync::Ordering;
 use crate::ticket::Seat;
 use crate::word::OwnerId;
 
 /// How many parts of one committer can be on their way.
-const MOST_PARTS: usize = 1024;
+pub(crate) const MOST_PARTS: usize = 1024;
 
 /// One thread's way into a buffer. Cheap to keep, a few allocations to make.
 ///
@@ -38,8 +43,8 @@ pub struct Committer {
     /// The CPU whose shard new sequences go to, if it is not the one at hand.
     cpu_id: Option<usize>,
     route: Route,
-    /// The parts of the batch at hand: shard and letter. Empty between two commits.
-    parts: Vec<(u16, Letter<Part>)>,
+    /// For the parts of the next batch. Those of them that are not needed stay.
+    letters: Vec<Letter<Part>>,
     inner: Arc<Inner>,
 }
 
@@ -77,7 +82,7 @@ impl Committer {
             owner,
             cpu_id: None,
             route: Route::new(),
-            parts: Vec::with_capacity(ROOM_BETWEEN),
+            letters: Vec::with_capacity(ROOM_BETWEEN),
             inner,
         }
     }
@@ -105,24 +110,25 @@ impl Committer {
         if batch.is_empty() {
             return Ok(());
         }
-        let Committer { seat, pool, owner, cpu_id, route, parts, inner } = self;
+        let Committer { seat, pool, owner, cpu_id, route, letters, inner } = self;
         let mut announced = seat.announce(&inner.tickets);
         let first_ticket = announced.take(batch.chunks.len() as u64);
         route.find(inner, *cpu_id, batch);
-        let committed = if route.may_go_directly(inner, batch) {
-            commit_now(inner, *owner, batch, first_ticket, usize::from(route.shards[0]))
-        } else {
-            false
-        };
-        let committed = if committed {
-            drop(announced);
+        let is_done = route.is_of_one_shard(inner, batch)
+            && commit_now(inner, *owner, batch, first_ticket, usize::from(route.shards[0]));
+        let committed = if is_done {
             Ok(())
         } else {
             let pool = pool.as_mut().expect("taken only by the drop");
-            let queued = queue(inner, *owner, pool, route, parts, batch, first_ticket);
-            drop(announced);
-            queued
+            make_ready(inner, *owner, pool, &route.shards, letters).map(|()| {
+                if route.is_of_few_shards(inner, batch) {
+                    commit_by_shard(inner, *owner, route, letters, batch, first_ticket);
+                } else {
+                    queue(inner, route, letters, batch, first_ticket);
+                }
+            })
         };
+        drop(announced);
         if committed.is_ok() {
             self.after_put();
         }
@@ -181,79 +187,36 @@ impl Drop for Committer {
     }
 }
 
-/// The short way: all chunks have one home, nobody has it and nothing waits there. False, and nothing done, if it is not to be gone.
-fn commit_now(inner: &Inner, owner: OwnerId, batch: &mut Batch<'_>, first_ticket: u64, home: usize) -> bool {
-    let Some(mut owned) = Owned::try_new_to_add(inner, home, owner) else { return false };
-    let num_chunks = batch.chunks.len();
-    let mut done = 0;
-    for (ticket, (info, source)) in (first_ticket..).zip(&mut batch.chunks) {
-        if !owned.has_extent_for(source.most_bytes()) {
-            break;
-        }
-        source.commit_to(owned.engine(), info, ticket);
-        done += 1;
-    }
-    batch.chunks.drain(..done);
-    if done < num_chunks {
-        // No extent without waiting: the rest goes behind what is queued, with the tickets it has, under the same announcement.
-        queue_rest(inner, batch, first_ticket + done as u64, owned);
-    }
-    true
-}
-
-/// The long way: a part of the batch into the queue of each of its shards, or nothing anywhere.
-fn queue(
+/// Whether a batch can be taken whole: room in the queue of each of its shards, and a letter for each.
+fn make_ready(
     inner: &Inner,
     owner: OwnerId,
     pool: &mut NodePool<Part>,
-    route: &Route,
-    parts: &mut Vec<(u16, Letter<Part>)>,
-    batch: &mut Batch<'_>,
-    first_ticket: u64,
+    shards: &[u16],
+    letters: &mut Vec<Letter<Part>>,
 ) -> Result<(), HandedBack> {
-    let shards = &route.shards[..];
     if let Some(&shard) = shards.iter().find(|&&shard| !has_room(inner, shard.into(), owner)) {
         return Err(HandedBack { shard: shard.into() });
     }
-    debug_assert!(parts.is_empty());
-    for &shard in shards {
-        let Some(letter) = pool.letter() else {
-            parts.clear();
-            return Err(HandedBack { shard: shard.into() });
-        };
-        parts.push((shard, letter));
-    }
-    route.fill(inner, parts, batch, first_ticket);
-    for (shard, letter) in parts.drain(..) {
-        inner.places.get(shard.into()).inbox.put(letter);
+    while letters.len() < shards.len() {
+        letters.push(pool.letter().ok_or(HandedBack { shard: shards[0].into() })?);
     }
     Ok(())
 }
 
-/// The rest of a batch of which the first chunks are in the ring: as the work at hand of the shard's next owner. Not through the
-/// queue, which may be full.
-#[cold]
-fn queue_rest(inner: &Inner, batch: &mut Batch<'_>, first_ticket: u64, mut owned: Owned<'_>) {
-    let mut pools = inner.pools.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    // SAFETY: the pool goes to `Inner::pools`, which is dropped behind all letters.
-    let mut pool = pools.pop().unwrap_or_else(|| unsafe { NodePool::new(MOST_PARTS) });
-    let letter = pool.letter();
-    pools.push(pool);
-    drop(pools);
-    let Some(mut letter) = letter else {
-        // A thousand such rests wait: there is memory for them but no progress anywhere. Wait for an extent after all.
-        while owned.drain(false) == Drained::NoExtent {
-            crate::sync::spin_hint();
-        }
-        return;
-    };
-    letter.with_item(|part| {
-        part.clear();
-        for (ticket, (info, source)) in (first_ticket..).zip(batch.chunks.drain(..)) {
-            part.push_chunk(info, ticket, source);
-        }
-    });
-    owned.state.current = Some(letter);
+/// The long way: a part of the batch into the queue of each of its shards.
+fn queue(
+    inner: &Inner,
+    route: &Route,
+    letters: &mut Vec<Letter<Part>>,
+    batch: &mut Batch<'_>,
+    first_ticket: u64,
+) {
+    let parts = &mut letters[..route.shards.len()];
+    route.fill(inner, parts, batch, first_ticket);
+    for (&shard, letter) in route.shards.iter().zip(letters.drain(..route.shards.len())) {
+        inner.places.get(shard.into()).inbox.put(letter);
+    }
 }
 
 fn check(info: &ChunkInfo, source: &Source<'_>) -> Result<(), Refused> {

@@ -44,6 +44,8 @@ mod commit;
 mod copy;
 #[cfg(all(not(loom), feature = "parallel"))]
 mod depot;
+#[cfg(not(loom))]
+mod direct;
 mod directory;
 #[cfg(not(loom))]
 mod evict;

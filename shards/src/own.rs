@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use watershed_engine::{ChunkInfo, Shard};
 
-use crate::batch::{Next, Op, Part, Source, Waiting};
+use crate::batch::{Next, Op, Part, PatchSet, Source, Waiting};
 use crate::directory::Key;
 use crate::inbox::Returns;
 use crate::inner::{Inner, NO_TICKET, Place, State};
@@ -154,15 +154,17 @@ impl<'a> Owned<'a> {
             Next::Op(Op::Chunk { info, ticket, bytes: Waiting::Copied { start, len } }, bytes) => {
                 return self.do_chunk(info, &mut Source::Borrowed(&bytes[*start..*start + *len]), *ticket);
             }
-            Next::Op(Op::Patch(set), _) => {
-                let (producer, writer) = (set.producer_id_trusted, set.writer_id);
-                let pending = set.other_patches_pending;
-                self.engine().try_patch(producer, writer, set.chunk_id, &set.patches, pending);
-            }
+            Next::Op(Op::Patch(set), _) => self.patch(set),
             Next::Op(Op::EndWriter(producer, writer), _) => self.engine().end_writer(*producer, *writer),
             Next::Op(Op::EndProducer(producer), _) => self.engine().end_producer(*producer),
         }
         Some(0)
+    }
+
+    pub(crate) fn patch(&mut self, set: &PatchSet) {
+        let (producer, writer) = (set.producer_id_trusted, set.writer_id);
+        let pending = set.other_patches_pending;
+        self.engine().try_patch(producer, writer, set.chunk_id, &set.patches, pending);
     }
 
     #[inline]

@@ -11,7 +11,7 @@ use crate::inner::Inner;
 #[derive(Debug)]
 pub(crate) struct Route {
     /// Of each chunk, then of each patch set.
-    homes: Vec<u16>,
+    pub(crate) homes: Vec<u16>,
     /// Of everything, each once.
     pub(crate) shards: Vec<u16>,
 }
@@ -19,6 +19,9 @@ pub(crate) struct Route {
 /// Elements that lists of a committer have room for from the start: so many that what is written at each commit, the first few, is not in
 /// the same cache line as the same of another committer.
 pub(crate) const ROOM_BETWEEN: usize = 128;
+
+/// How many shards are few: a batch is gone through for each.
+const FEW_SHARDS: usize = 8;
 
 impl Route {
     pub(crate) fn new() -> Route {
@@ -60,35 +63,41 @@ impl Route {
     }
 
     /// Whether the batch is of chunks alone, for one shard that committers drain.
-    pub(crate) fn may_go_directly(&self, inner: &Inner, batch: &Batch<'_>) -> bool {
+    pub(crate) fn is_of_one_shard(&self, inner: &Inner, batch: &Batch<'_>) -> bool {
         !inner.has_workers && self.shards.len() == 1 && batch.has_only_chunks()
+    }
+
+    /// Whether the batch is of chunks and patches alone, for shards that committers drain, and so few of them that the batch may be gone
+    /// through for each.
+    pub(crate) fn is_of_few_shards(&self, inner: &Inner, batch: &Batch<'_>) -> bool {
+        !inner.has_workers && self.shards.len() <= FEW_SHARDS && batch.has_no_ends()
     }
 
     /// Moves a batch into the parts for its shards.
     pub(crate) fn fill(
         &self,
         inner: &Inner,
-        parts: &mut [(u16, Letter<Part>)],
+        parts: &mut [Letter<Part>],
         batch: &mut Batch<'_>,
         first_ticket: u64,
     ) {
         let (homes, homes_of_patches) = self.homes.split_at(batch.chunks.len());
         let is_swapped = match parts {
-            [(_, letter)] => letter.with_item(|part| part.swap_chunks(&mut batch.chunks, first_ticket)),
+            [letter] => letter.with_item(|part| part.swap_chunks(&mut batch.chunks, first_ticket)),
             _ => false,
         };
         if !is_swapped {
             let chunks = (first_ticket..).zip(homes).zip(batch.chunks.drain(..));
             for ((ticket, &home), (info, source)) in chunks {
-                with_part(parts, home, |part| part.push_chunk(info, ticket, source));
+                with_part(&self.shards, parts, home, |part| part.push_chunk(info, ticket, source));
             }
         }
         for (&home, set) in homes_of_patches.iter().zip(batch.patches.drain(..)) {
-            with_part(parts, home, |part| part.ops.push(Op::Patch(set)));
+            with_part(&self.shards, parts, home, |part| part.ops.push(Op::Patch(set)));
         }
         for (producer, writer) in batch.ended_writers.drain(..) {
             if let Some(home) = inner.directory.home(key_of(producer, writer)) {
-                with_part(parts, home, |part| part.ops.push(Op::EndWriter(producer, writer)));
+                with_part(&self.shards, parts, home, |part| part.ops.push(Op::EndWriter(producer, writer)));
             }
         }
         for producer in batch.ended_producers.drain(..) {
@@ -97,7 +106,7 @@ impl Route {
             homes.sort_unstable();
             homes.dedup();
             for home in homes {
-                with_part(parts, home, |part| part.ops.push(Op::EndProducer(producer)));
+                with_part(&self.shards, parts, home, |part| part.ops.push(Op::EndProducer(producer)));
             }
         }
     }
@@ -107,9 +116,9 @@ fn key_of(producer: ProducerId, writer: WriterId) -> Key {
     Key::new(producer.0, writer.0)
 }
 
-fn with_part(parts: &mut [(u16, Letter<Part>)], home: u16, push: impl FnOnce(&mut Part)) {
+fn with_part(shards: &[u16], parts: &mut [Letter<Part>], home: u16, push: impl FnOnce(&mut Part)) {
     // A writer that is said to end may have been given its home after the route was found, by another thread: then the end came first.
-    if let Some((_, letter)) = parts.iter_mut().find(|(shard, _)| *shard == home) {
-        letter.with_item(push);
+    if let Some(at) = shards.iter().position(|&shard| shard == home) {
+        parts[at].with_item(push);
     }
 }

@@ -61,6 +61,24 @@ impl Writers {
         }
     }
 
+    /// A chunk of each writer, in one batch.
+    fn write_all(&mut self) -> Result<(), HandedBack> {
+        let bodies = self.next_ids.map(|id| payload(&[id.to_le_bytes().to_vec()]));
+        let mut batch = Batch::default();
+        for (writer, (id, body)) in self.next_ids.iter().zip(&bodies).enumerate() {
+            batch.chunks.push((info(1, 1 + writer as u16, *id, 1, 0), Source::Borrowed(body)));
+        }
+        match self.committer.commit(&mut batch) {
+            Ok(()) => {
+                assert!(batch.is_empty());
+                self.next_ids.iter_mut().for_each(|id| *id += 1);
+                Ok(())
+            }
+            Err(CommitError::HandedBack(full)) => Err(full),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
     fn write_for_sure(&mut self, writer: usize) {
         while self.write(writer).is_err() {
             thread::yield_now();
@@ -248,4 +266,30 @@ impl ByteSource for Bytes {
     fn copy_range(&self, offset_bytes: usize, dst: &mut [u8]) {
         dst.copy_from_slice(&self.0[offset_bytes..][..dst.len()]);
     }
+}
+
+#[test]
+fn a_batch_for_many_shards_is_taken_whole_or_not_at_all() {
+    const QUEUE: usize = 4;
+    let config =
+        ShardedConfig { num_shards: Some(SHARDS), queue_capacity: QUEUE, ..ShardedConfig::ring(4 << 20) };
+    let buffer = ShardedBuffer::create(config).unwrap();
+    let mut writers = Writers::new(&buffer);
+    // Each gets its home.
+    (0..WRITERS).for_each(|writer| writers.write_for_sure(writer));
+    let held = buffer.stop_shard(1);
+    let mut taken = 0;
+    let full = loop {
+        match writers.write_all() {
+            Ok(()) => taken += 1,
+            Err(full) => break full,
+        }
+    };
+    assert_eq!((full.shard, taken), (1, QUEUE), "three shards write at once, the fourth queues");
+    drop(held);
+    writers.write_all().expect("nobody holds the shard");
+    let newest = check(&read_all(&buffer));
+    assert_eq!(newest.len(), WRITERS);
+    assert!(newest.values().all(|&number| number as usize == QUEUE + 1), "{newest:?}");
+    assert!(buffer.ledger().is_balanced());
 }
