@@ -58,9 +58,17 @@ fn changes_of(before: &Measurement, after: &Measurement, changes: &mut Vec<Chang
     add(before.name.clone(), before.value, after.value, before.unit == "ratio");
     for (name, old) in &before.extra {
         if let Some(new) = after.extra.get(name) {
-            add(format!("{}.{name}", before.name), *old, *new, true);
+            // How well a figure is known is no figure of its own.
+            if !name.ends_with("_noise") {
+                add(format!("{}.{name}", before.name), *old, *new, !is_cost(name));
+            }
         }
     }
+}
+
+/// Whether less of a figure beside the value is better, which its name says.
+fn is_cost(name: &str) -> bool {
+    name == "plain" || name.split('_').any(|part| matches!(part, "ns" | "us" | "percent" | "bytes"))
 }
 
 /// The comparison for a person.
@@ -135,6 +143,26 @@ mod tests {
         let (changes, _) = compare(&old, &new);
         assert_eq!(changes.iter().map(|change| change.better).collect::<Vec<_>>(), [true, true]);
         assert!(to_table(&old, &new).contains("write.ratio_to_memcpy"));
+    }
+
+    #[test]
+    fn less_time_is_better_beside_the_value_too() {
+        let with = |name: &str, value: f64| {
+            let mut report = report(&[("write", 100.0, 0.01, 0.5)]);
+            report.results[0].extra.insert(name.into(), value);
+            report
+        };
+        for (name, larger_is_better) in [
+            ("ns_ending", false),
+            ("one_ns", false),
+            ("percent_more", false),
+            ("plain", false),
+            ("mb_per_s", true),
+        ] {
+            let (changes, _) = compare(&with(name, 10.0), &with(name, 20.0));
+            assert_eq!((changes.len(), changes[0].better), (1, larger_is_better), "{name}");
+        }
+        assert_eq!(compare(&with("x_noise", 10.0), &with("x_noise", 20.0)).0, []);
     }
 
     #[test]

@@ -27,7 +27,8 @@ pub struct Measurement {
     /// For instance "ns/chunk". Smaller is better, unless the unit is "ratio".
     pub unit: String,
     /// Figures beside the value, under their own names, such as `ratio_to_memcpy` (the time of memcpy over ours) or
-    /// `nominal_gib_per_s`. Larger is better.
+    /// `nominal_gib_per_s`. Larger is better, but for times and other costs, whose names have `ns`, `us`, `percent` or `bytes` in
+    /// them (and `plain`, a rival's time).
     #[serde(flatten)]
     pub extra: BTreeMap<String, f64>,
     /// The smallest sample, in `unit`.
