@@ -55,7 +55,7 @@ pub(crate) struct Reader {
     /// Whose packets these are, and what was lost before the next one.
     pub(crate) origin: Origin,
     /// In a shard: the record of the outer walk, which stands before `slot` in the order of tickets; and its ticket.
-    target: (Slot, u64),
+    pub(crate) target: (Slot, u64),
 }
 
 // SAFETY: `one` is looked at only through packets, whose lifetimes borrow the buffer.
@@ -217,6 +217,10 @@ impl TraceBuffer {
     #[inline(never)]
     fn look_on_below(&mut self, cut: u64) -> Option<Pieces> {
         self.settle();
+        let found = self.look_on_ordinary(Some(cut));
+        if found.is_some() {
+            return found;
+        }
         while self.reader.slot != NONE {
             if self.reader.sequence == NONE {
                 let next = self.next_to_read(self.reader.slot, cut)?;
@@ -260,7 +264,7 @@ impl TraceBuffer {
     #[inline(never)]
     fn look_on(&mut self) -> Option<Pieces> {
         self.settle();
-        let found = self.look_on_ordinary();
+        let found = self.look_on_ordinary(None);
         if found.is_some() {
             return found;
         }

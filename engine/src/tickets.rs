@@ -5,7 +5,7 @@
 //! there were committers at once. A read takes the smaller of the next record that is not late and the earliest late one.
 
 use crate::buffer::TraceBuffer;
-use crate::records::{NONE, Slot, bit};
+use crate::records::{NONE, Record, Slot, bit};
 
 /// What a shard knows of tickets.
 #[derive(Clone, Debug, Default)]
@@ -75,6 +75,13 @@ impl TraceBuffer {
             (in_order, _) => in_order,
         };
         next.filter(|next| next.ticket < cut)
+    }
+
+    /// The ticket of a record whose turn it is when it is its turn in the ring, since no record is late.
+    #[inline]
+    pub(crate) fn ticket_in_order(&self, slot: Slot, record: &Record) -> Option<u64> {
+        let is_in_order = self.tickets().late.is_empty() && !record.has(bit::LATE);
+        is_in_order.then(|| self.records.ticket(slot))
     }
 
     /// Whether an entry of the list of late records still means a listed record.

@@ -14,12 +14,13 @@ use crate::walk::At;
 const PREFETCH_RECORDS: u32 = 6;
 
 impl TraceBuffer {
-    /// Looks for the next packet as long as everything is ordinary. None if it is not: then the pass stands where the general way goes on.
+    /// Looks for the next packet as long as everything is ordinary, in a shard: below the cut. None if it is not: then the pass stands where
+    /// the general way goes on.
     #[inline]
-    pub(crate) fn look_on_ordinary(&mut self) -> Option<Pieces> {
+    pub(crate) fn look_on_ordinary(&mut self, cut: Option<u64>) -> Option<Pieces> {
         loop {
             if self.reader.at.left_bytes == 0 {
-                if !self.turn_page() {
+                if !self.turn_page(cut) {
                     return None;
                 }
             } else if self.start_run() {
@@ -48,7 +49,7 @@ impl TraceBuffer {
     /// Erases the record at hand, which was read to its end and is the one whose turn it is in the outer walk, and stands on the next.
     /// False, and nothing done, if anything is not ordinary.
     #[inline]
-    fn turn_page(&mut self) -> bool {
+    fn turn_page(&mut self, cut: Option<u64>) -> bool {
         const SPECIAL: u16 =
             bit::CUT | bit::ABORTED | bit::LIFE_END | bit::DRAINED_BY_EVICTION | bit::INCOMPLETE;
         let At { slot, header, visible_bytes, .. } = self.reader.at;
@@ -85,6 +86,13 @@ impl TraceBuffer {
         if is_inside {
             return false;
         }
+        let mut target = self.reader.target;
+        if let Some(cut) = cut {
+            match self.ticket_in_order(next_slot, next) {
+                Some(ticket) if ticket < cut && target.0 == slot => target = (next_slot, ticket),
+                _ => return false,
+            }
+        }
         let next_sequence = next.sequence;
         // Not a copy of the record: its last two bytes that were written are still on their way.
         self.sequences.get_mut(sequence).pop_front(record, visible_bytes);
@@ -93,6 +101,7 @@ impl TraceBuffer {
         self.records.get_mut(slot).sequence = NONE;
         self.ring.clear_header(header);
         self.reader.slot = next_slot;
+        self.reader.target = target;
         self.reader.at = at;
         if !is_same {
             self.reader.sequence = next_sequence;
