@@ -114,14 +114,16 @@ impl Committer {
         let mut announced = seat.announce(&inner.tickets);
         let first_ticket = announced.take(batch.chunks.len() as u64);
         route.find(inner, *cpu_id, batch);
-        let is_done = route.is_of_one_shard(inner, batch)
-            && commit_now(inner, *owner, batch, first_ticket, usize::from(route.shards[0]));
+        let is_of_one_shard = route.is_of_one_shard(inner, batch);
+        let is_done =
+            is_of_one_shard && commit_now(inner, *owner, batch, first_ticket, usize::from(route.shards[0]));
         let committed = if is_done {
             Ok(())
         } else {
             let pool = pool.as_mut().expect("taken only by the drop");
             make_ready(inner, *owner, pool, &route.shards, letters).map(|()| {
-                if route.is_of_few_shards(inner, batch) {
+                // A shard that was just found taken gets the list of chunks as it is.
+                if !is_of_one_shard && route.is_of_few_shards(inner, batch) {
                     commit_by_shard(inner, *owner, route, letters, batch, first_ticket);
                 } else {
                     queue(inner, route, letters, batch, first_ticket);

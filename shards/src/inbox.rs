@@ -22,8 +22,10 @@ use crate::sync::{AtomicPtr, AtomicUsize, Ordering, UnsafeCell};
 use crossbeam_utils::CachePadded;
 use std::ptr;
 
-/// One item on its way. Allocated by a [`NodePool`], which frees it when it is dropped itself.
+/// One item on its way. Allocated by a [`NodePool`], which frees it when it is dropped itself. Not in one cache line with the next, which
+/// its sender may be writing while this one is read.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct Node<T> {
     /// The rest of a list: written by the one who has the node, before it puts the node into a list.
     next: UnsafeCell<*mut Node<T>>,
