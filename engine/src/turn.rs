@@ -16,7 +16,8 @@ const PREFETCH_RECORDS: u32 = 6;
 impl TraceBuffer {
     /// Looks for the next packet as long as everything is ordinary, in a shard: below the cut. None if it is not: then the pass stands where
     /// the general way goes on.
-    #[inline]
+    // Always inlined, as what it calls: without a cut nothing of tickets is left.
+    #[inline(always)]
     pub(crate) fn look_on_ordinary(&mut self, cut: Option<u64>) -> Option<Pieces> {
         loop {
             if self.reader.at.left_bytes == 0 {
@@ -48,7 +49,7 @@ impl TraceBuffer {
 
     /// Erases the record at hand, which was read to its end and is the one whose turn it is in the outer walk, and stands on the next.
     /// False, and nothing done, if anything is not ordinary.
-    #[inline]
+    #[inline(always)]
     fn turn_page(&mut self, cut: Option<u64>) -> bool {
         const SPECIAL: u16 =
             bit::CUT | bit::ABORTED | bit::LIFE_END | bit::DRAINED_BY_EVICTION | bit::INCOMPLETE;
