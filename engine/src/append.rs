@@ -130,10 +130,7 @@ impl TraceBuffer {
             }
             listed.insert(at, slot, id);
         }
-        if listed.histogram == NONE {
-            listed.histogram = self.histograms.number_of(listed.key, listed.newest_identity());
-        }
-        self.histograms.add(listed.histogram, visible_bytes);
+        self.histograms.count(listed, visible_bytes);
         self.stats.chunks_written += 1;
         self.stats.bytes_written += outer as u64;
         self.ledger.written.add(outer);
@@ -144,11 +141,7 @@ impl TraceBuffer {
     /// Adds a visible size to the histogram of a sequence's writer.
     #[cold]
     pub(crate) fn count_size(&mut self, sequence: u32, visible_bytes: usize) {
-        let sequence = self.sequences.get_mut(sequence);
-        if sequence.histogram == NONE {
-            sequence.histogram = self.histograms.number_of(sequence.key, sequence.newest_identity());
-        }
-        self.histograms.add(sequence.histogram, visible_bytes);
+        self.histograms.count(self.sequences.get_mut(sequence), visible_bytes);
     }
 
     /// Notes at a record's end what came after its visible fragments.

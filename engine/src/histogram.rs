@@ -6,6 +6,7 @@ use crate::hash::KeyState;
 use crate::identity::Identities;
 use crate::ids::{ClientIdentity, ProducerId, WriterId, ids_of};
 use crate::records::NONE;
+use crate::sequences::Sequence;
 
 /// Number of buckets: one for each of [`WriterStats::BUCKET_MAX_BYTES`], and one for what is larger.
 pub const NUM_BUCKETS: usize = 11;
@@ -75,7 +76,7 @@ impl Histograms {
     /// The number of a writer's histogram, which stays the same.
     #[cold]
     #[inline(never)]
-    pub(crate) fn number_of(&mut self, key: u32, identity: u32) -> u32 {
+    fn number_of(&mut self, key: u32, identity: u32) -> u32 {
         let number = *self.index.entry(key).or_insert_with(|| {
             self.entries.push(Entry { key, identity, full: NONE, bucket: 0, count: 0, sum: 0 });
             self.entries.len() as u32 - 1
@@ -84,8 +85,17 @@ impl Histograms {
         number
     }
 
+    /// Adds a visible size to the histogram of a sequence's writer, which gets one now if it has none.
     #[inline(always)]
-    pub(crate) fn add(&mut self, number: u32, visible_bytes: usize) {
+    pub(crate) fn count(&mut self, sequence: &mut Sequence, visible_bytes: usize) {
+        if sequence.histogram == NONE {
+            sequence.histogram = self.number_of(sequence.key, sequence.newest_identity());
+        }
+        self.add(sequence.histogram, visible_bytes);
+    }
+
+    #[inline(always)]
+    fn add(&mut self, number: u32, visible_bytes: usize) {
         let bucket = bucket_of(visible_bytes);
         let entry = &mut self.entries[number as usize];
         if entry.full == NONE {
