@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A producer numbers its writers one by one, and they come back in about that order: neighbours share a line and a bucket of the
-//! hash table, which so has an eighth of the entries. Ids that are far apart take a line each.
+//! hash table, which so has an eighth of the entries. Ids that are far apart take a line each: at most 64 MiB for as many as are remembered
+//! ([`crate::remembered::MAX_REMEMBERED`]), and 64 bytes for each that has a record.
 
 use std::collections::HashMap;
 

@@ -181,7 +181,8 @@ impl<'a> Owned<'a> {
     /// stored that has not changed: others look at these.
     #[inline]
     fn publish(&mut self) {
-        // Relaxed: who raised it asks by the word as well, which is looked at when it is given back.
+        // Relaxed: a wish is not waited for. One that is seen too late is served by the next commit, or by who comes for it when this shard has
+        // been idle for a while; where it was raised with a request by the word, that is looked at when the word is given back.
         let hints = &self.place.hints;
         if hints.wanted.load(Ordering::Relaxed) && hints.wanted.swap(false, Ordering::Acquire) {
             self.hand_over_extent();
