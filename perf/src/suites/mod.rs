@@ -7,6 +7,7 @@ pub mod engine;
 pub mod session;
 pub mod shards;
 pub mod simd;
+pub mod tried;
 
 use crate::machine::Machine;
 use crate::measure::{Options, WrongAnswer};
@@ -61,6 +62,7 @@ pub fn all() -> Vec<Suite> {
         shards::suite(),
         #[cfg(feature = "session")]
         session::suite(),
+        tried::suite(),
     ]
 }
 

@@ -15,11 +15,22 @@ use crate::word::{HIGH, load};
 /// The processor has the instructions of `B`.
 #[inline(always)]
 pub(crate) unsafe fn scan<B: Bytes>(slices: &[&[u8]], rules: &Rules) -> Result<Scan, Violation> {
+    // SAFETY: the caller's promise.
+    self::slices(slices, rules, |bytes| unsafe { slice::<B>(bytes, rules) })
+}
+
+/// The scan of which `plain_fields` is the fast part: how many whole fields without violation there are at the start of a slice, and how
+/// long they are together.
+#[inline(always)]
+pub(crate) fn slices(
+    slices: &[&[u8]],
+    rules: &Rules,
+    plain_fields: impl Fn(&[u8]) -> (usize, usize),
+) -> Result<Scan, Violation> {
     let mut cursor = Cursor::new(slices);
     let mut fields = 0;
     while !cursor.at_end() {
-        // SAFETY: the caller's promise.
-        let (plain, bytes) = unsafe { slice::<B>(cursor.current(), rules) };
+        let (plain, bytes) = plain_fields(cursor.current());
         fields += plain;
         let whole_slice = bytes == cursor.current().len();
         cursor.skip_here(bytes);

@@ -10,7 +10,7 @@ use watershed_simd::fields::{Rules, Scan, Violation, naive};
 pub const BATCH: usize = 256;
 
 /// What producers must not write, of which the trusted fields of a packet are some.
-const RESERVED: [u32; 12] = [3, 10, 33, 35, 36, 50, 69, 79, 98, 124, 125, 133];
+pub const RESERVED: [u32; 12] = [3, 10, 33, 35, 36, 50, 69, 79, 98, 124, 125, 133];
 
 /// Packets one behind the other, as a ring has them.
 pub struct Scanning {
