@@ -95,6 +95,7 @@ impl TraceBuffer {
     }
 
     /// Whether a record of `outer` bytes may need an extent that has not been granted.
+    #[inline]
     pub(crate) fn needs_extent(&self, outer: usize) -> bool {
         !self.space.fits(outer) && self.extents().spare.is_none()
     }
@@ -169,15 +170,16 @@ impl TraceBuffer {
             self.space.leave();
         }
         let extents = self.extents_mut();
-        let (kept, emptied) =
-            extents.order.iter().partition::<Vec<u32>, _>(|&&index| extents.has_listed(index));
-        if !emptied.is_empty() {
-            extents.order = kept.into();
-            extents.emptied.extend(emptied);
-        }
+        let Extents { order, listed, emptied, spare, .. } = extents;
+        order.retain(|&index| {
+            let has_listed = listed[index as usize] != 0;
+            if !has_listed {
+                emptied.push(index);
+            }
+            has_listed
+        });
         if all {
-            let spare = extents.spare.take();
-            extents.emptied.extend(spare);
+            emptied.extend(spare.take());
         }
     }
 }

@@ -441,6 +441,7 @@ impl Sequences {
     }
 
     /// Number of sequences that are live.
+    #[inline]
     pub(crate) fn num_live(&self) -> usize {
         self.slab.len() - self.free.len()
     }

@@ -154,6 +154,7 @@ impl Shard {
     }
 
     /// Number of sequences that have records.
+    #[inline]
     pub fn num_live_sequences(&self) -> usize {
         self.0.sequences.num_live()
     }
