@@ -60,6 +60,7 @@ pub struct Batch<'a> {
 
 impl Source<'_> {
     /// An upper bound of the bytes.
+    #[inline]
     pub(crate) fn most_bytes(&self) -> usize {
         match self {
             Source::Borrowed(bytes) => bytes.len(),
@@ -73,6 +74,15 @@ impl Source<'_> {
     /// caller's mistake, who was told at the commit.
     #[inline]
     pub(crate) fn commit_to(&mut self, engine: &mut Shard, info: &ChunkInfo, ticket: u64) {
+        if let Source::Borrowed(bytes) = self {
+            let _ = engine.copy_chunk_untrusted(info, *bytes, ticket);
+        } else {
+            self.give_up_to(engine, info, ticket);
+        }
+    }
+
+    /// The same of what must be let go of afterwards.
+    fn give_up_to(&mut self, engine: &mut Shard, info: &ChunkInfo, ticket: u64) {
         let _ = match std::mem::replace(self, Source::Borrowed(&[])) {
             Source::Borrowed(bytes) => engine.copy_chunk_untrusted(info, bytes, ticket),
             Source::Scraped(payload) => engine.copy_chunk_untrusted(info, &SharedBytes(payload), ticket),

@@ -15,12 +15,10 @@ use std::sync::Arc;
 
 use watershed_engine::{ChunkInfo, Refused};
 
-use crate::batch::{Batch, Part, Source};
-use crate::direct::{commit_by_shard, commit_now};
-use crate::directory::Key;
+use crate::batch::{Batch, Part};
+use crate::direct::{Recent, Tried, commit_batch_now, commit_by_shard, commit_chunk_now, commit_now};
 use crate::inbox::{Letter, NodePool};
 use crate::inner::Inner;
-use crate::own::Owned;
 use crate::route::{ROOM_BETWEEN, Route};
 use crate::sync::Ordering;
 use crate::ticket::Seat;
@@ -40,6 +38,7 @@ pub struct Committer {
     seat: Seat,
     pool: Option<NodePool<Part>>,
     owner: OwnerId,
+    recent: Recent,
     /// The CPU whose shard new sequences go to, if it is not the one at hand.
     cpu_id: Option<usize>,
     route: Route,
@@ -80,6 +79,7 @@ impl Committer {
             seat,
             pool: Some(pool),
             owner,
+            recent: Recent::none(),
             cpu_id: None,
             route: Route::new(),
             letters: Vec::with_capacity(ROOM_BETWEEN),
@@ -105,18 +105,26 @@ impl Committer {
     /// [`CommitError`]; then the batch is as it was.
     pub fn commit(&mut self, batch: &mut Batch<'_>) -> Result<(), CommitError> {
         for (info, source) in &batch.chunks {
-            check(info, source)?;
+            check(info, source.most_bytes())?;
         }
         if batch.is_empty() {
             return Ok(());
         }
-        let Committer { seat, pool, owner, cpu_id, route, letters, inner } = self;
+        let Committer { seat, pool, owner, recent, cpu_id, route, letters, inner } = self;
+        let tried = match inner.has_workers {
+            true => Tried::Not,
+            false => commit_batch_now(inner, (*owner, seat, recent), batch),
+        };
+        if tried == Tried::Done {
+            return Ok(());
+        }
         let mut announced = seat.announce(&inner.tickets);
         let first_ticket = announced.take(batch.chunks.len() as u64);
         route.find(inner, *cpu_id, batch);
         let is_of_one_shard = route.is_of_one_shard(inner, batch);
-        let is_done =
-            is_of_one_shard && commit_now(inner, *owner, batch, first_ticket, usize::from(route.shards[0]));
+        let is_done = is_of_one_shard
+            && tried != Tried::Taken
+            && commit_now(inner, *owner, batch, first_ticket, usize::from(route.shards[0]));
         let committed = if is_done {
             Ok(())
         } else {
@@ -160,22 +168,12 @@ impl Committer {
     /// As there.
     #[inline]
     pub fn commit_chunk(&mut self, info: &ChunkInfo, bytes: &[u8]) -> Result<(), CommitError> {
-        check(info, &Source::Borrowed(bytes))?;
-        if !self.inner.has_workers {
-            let mut announced = self.seat.announce(&self.inner.tickets);
-            let ticket = announced.take(1);
-            let key = Key::new(info.producer_id_trusted.0, info.writer_id.0);
-            let home = self.inner.home_of(self.cpu_id, key);
-            if let Some(mut owned) = Owned::try_new_to_add(&self.inner, usize::from(home), self.owner)
-                && owned.has_extent_for(bytes.len())
-            {
-                let done = owned.engine().copy_chunk_untrusted(info, bytes, ticket);
-                drop(owned);
-                drop(announced);
-                self.inner.look_again(usize::from(home), self.owner);
-                self.inner.attend(self.owner);
-                return done.map_err(CommitError::from);
-            }
+        check(info, bytes.len())?;
+        let Committer { seat, owner, recent, inner, .. } = self;
+        if !inner.has_workers
+            && let Some(done) = commit_chunk_now(inner, (*owner, seat, recent), info, bytes)
+        {
+            return done.map_err(CommitError::from);
         }
         self.commit(&mut Batch::of_chunk(*info, bytes))
     }
@@ -221,14 +219,15 @@ fn queue(
     }
 }
 
-fn check(info: &ChunkInfo, source: &Source<'_>) -> Result<(), Refused> {
-    if Key::new(info.producer_id_trusted.0, info.writer_id.0).0 == 0 {
+#[inline]
+fn check(info: &ChunkInfo, size_bytes: usize) -> Result<(), Refused> {
+    if info.producer_id_trusted.0 == 0 && info.writer_id.0 == 0 {
         return Err(Refused::ReservedKey);
     }
-    match source.most_bytes() {
-        size_bytes if size_bytes > ChunkInfo::MAX_SIZE_BYTES => Err(Refused::ChunkTooLarge { size_bytes }),
-        _ => Ok(()),
+    if size_bytes > ChunkInfo::MAX_SIZE_BYTES {
+        return Err(Refused::ChunkTooLarge { size_bytes });
     }
+    Ok(())
 }
 
 /// Whether a shard's queue has room; if it is full and nobody has the shard, helps first.

@@ -1,17 +1,143 @@
 //! The short way of a batch: the committing thread writes it into the rings itself, shard by shard, where nobody is and nothing waits.
 //!
-//! The batch is announced meanwhile, so no cut sees a part of it. What cannot be written now, because the shard is taken or has no extent, waits
+//! The batch is announced meanwhile, or the shard was in hand before there were tickets, so no cut sees a part of it. What cannot be written now, because the shard is taken or has no extent, waits
 //! in the shard's queue or as the work at hand of its next owner.
+
+use watershed_engine::{ChunkInfo, Refused};
 
 use crate::batch::{Batch, Op, Part, Source};
 use crate::commit::MOST_PARTS;
+use crate::directory::Key;
 use crate::inbox::{Letter, NodePool};
 use crate::inner::Inner;
 use crate::own::{Drained, Owned};
 use crate::route::Route;
+use crate::ticket::Seat;
 use crate::word::OwnerId;
 
-/// All chunks have one home, nobody has it and nothing waits there. False, and nothing done, if it is not to be gone.
+/// Where the sequence of the last chunk lives: nearly always the next chunk's home as well, and known without a walk through the directory.
+/// A hint, tested when the shard is in hand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recent {
+    key: Key,
+    home: u16,
+}
+
+impl Recent {
+    pub(crate) fn none() -> Recent {
+        // No sequence has this key.
+        Recent { key: Key(0), home: 0 }
+    }
+
+    /// The home of a sequence, if it has one.
+    #[inline]
+    fn home(&mut self, inner: &Inner, key: Key) -> Option<u16> {
+        if key != self.key {
+            *self = Recent { key, home: inner.directory.settled(key)? };
+        }
+        Some(self.home)
+    }
+
+    /// What all chunks of a batch have for a home, if that is one and the same.
+    #[inline]
+    fn common_home(&mut self, inner: &Inner, batch: &Batch<'_>) -> Option<u16> {
+        let common = self.home(inner, key_of(&batch.chunks.first()?.0))?;
+        for (info, _) in &batch.chunks {
+            if self.home(inner, key_of(info))? != common {
+                return None;
+            }
+        }
+        Some(common)
+    }
+}
+
+/// Whether `home`, which is in hand, is that of all chunks of a batch.
+#[inline]
+fn is_home_of_all(inner: &Inner, home: u16, batch: &Batch<'_>) -> bool {
+    // A batch is often of one writer.
+    let mut last = Key(0);
+    batch.chunks.iter().all(|(info, _)| {
+        let key = key_of(info);
+        key == std::mem::replace(&mut last, key) || inner.directory.settled(key) == Some(home)
+    })
+}
+
+#[inline]
+fn key_of(info: &ChunkInfo) -> Key {
+    Key::new(info.producer_id_trusted.0, info.writer_id.0)
+}
+
+/// What was taken for a home is none any more.
+#[cold]
+#[inline(never)]
+fn go_back(owned: Owned<'_>, recent: &mut Recent) {
+    *recent = Recent::none();
+    let (inner, place, shard, owner) = (owned.inner, owned.place, owned.shard, owned.owner());
+    drop(owned);
+    inner.look_again_at(place, shard, owner);
+}
+
+/// The shortest way of one chunk: its home is in hand before it gets its ticket, so that it need not be announced. None if it is not to be gone.
+#[inline]
+pub(crate) fn commit_chunk_now(
+    inner: &Inner,
+    (owner, seat, recent): (OwnerId, &mut Seat, &mut Recent),
+    info: &ChunkInfo,
+    bytes: &[u8],
+) -> Option<Result<(), Refused>> {
+    let key = key_of(info);
+    let home = recent.home(inner, key)?;
+    let mut owned = Owned::try_new_to_add(inner, home.into(), owner)?;
+    // Only the owner of a home takes it away: as long as it is in hand, it stays.
+    if inner.directory.settled(key) != Some(home) {
+        go_back(owned, recent);
+        return None;
+    }
+    if !owned.has_extent_for(bytes.len()) {
+        return None;
+    }
+    let ticket = seat.take_in_hand(&inner.tickets, 1);
+    let done = owned.engine().copy_chunk_untrusted(info, bytes, ticket);
+    let place = owned.place;
+    drop(owned);
+    inner.look_again_at(place, home.into(), owner);
+    inner.attend(owner);
+    Some(done)
+}
+
+/// How a batch's shortest way went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tried {
+    Done,
+    /// All chunks have one home, and somebody has it or something waits there.
+    Taken,
+    /// The way is not for this batch.
+    Not,
+}
+
+/// The same of a batch whose chunks have one home.
+pub(crate) fn commit_batch_now(
+    inner: &Inner,
+    (owner, seat, recent): (OwnerId, &mut Seat, &mut Recent),
+    batch: &mut Batch<'_>,
+) -> Tried {
+    if !batch.has_only_chunks() {
+        return Tried::Not;
+    }
+    let Some(home) = recent.common_home(inner, batch) else { return Tried::Not };
+    let Some(owned) = Owned::try_new_to_add(inner, home.into(), owner) else { return Tried::Taken };
+    if !is_home_of_all(inner, home, batch) {
+        go_back(owned, recent);
+        return Tried::Not;
+    }
+    let (first_ticket, place) = (seat.take_in_hand(&inner.tickets, batch.chunks.len() as u64), owned.place);
+    write(inner, owned, batch, first_ticket);
+    inner.look_again_at(place, home.into(), owner);
+    inner.attend(owner);
+    Tried::Done
+}
+
+/// All chunks of an announced batch have one home, nobody has it and nothing waits there. False, and nothing done, if it is not to be gone.
 pub(crate) fn commit_now(
     inner: &Inner,
     owner: OwnerId,
@@ -19,7 +145,13 @@ pub(crate) fn commit_now(
     first_ticket: u64,
     home: usize,
 ) -> bool {
-    let Some(mut owned) = Owned::try_new_to_add(inner, home, owner) else { return false };
+    let Some(owned) = Owned::try_new_to_add(inner, home, owner) else { return false };
+    write(inner, owned, batch, first_ticket);
+    true
+}
+
+/// Writes all chunks of a batch into the shard in hand.
+fn write(inner: &Inner, mut owned: Owned<'_>, batch: &mut Batch<'_>, first_ticket: u64) {
     let num_chunks = batch.chunks.len();
     let mut done = 0;
     for (ticket, (info, source)) in (first_ticket..).zip(&mut batch.chunks) {
@@ -29,12 +161,13 @@ pub(crate) fn commit_now(
         source.commit_to(owned.engine(), info, ticket);
         done += 1;
     }
-    batch.chunks.drain(..done);
-    if done < num_chunks {
-        // No extent without waiting: the rest goes behind what is queued, with the tickets it has, under the same announcement.
+    if done == num_chunks {
+        batch.chunks.clear();
+    } else {
+        batch.chunks.drain(..done);
+        // No extent without waiting: the rest goes behind what is queued, with the tickets it has, before anybody else has the shard.
         queue_rest(inner, batch, first_ticket + done as u64, owned);
     }
-    true
 }
 
 /// The rest of a batch of which the first chunks are in the ring: as the work at hand of the shard's next owner. Not through the

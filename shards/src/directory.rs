@@ -16,6 +16,7 @@
 //!    ([`Tickets::now`](crate::ticket::Tickets::now)).
 //! 2. A committer announces its batch and takes its tickets before it looks here. One that finds LEAVING clears the bit:
 //!    the sequence stays at home.
+//!    One that has the word of the home in hand needs neither: only the home's owner does 1 and 3 (`settled`).
 //! 3. When a cut has reached the noted moment, every committer that took its tickets before it has queued its items, and
 //!    every later one saw the bit. When the owner has drained up to that cut and the bit is still set, `finish_leaving`
 //!    removes the home.
@@ -88,6 +89,16 @@ impl Directory {
             return ((now & HOME) as u16 - 1, false);
         }
         Self::settle(entry, now, choose())
+    }
+
+    /// The home of a sequence that has one and is not on its way out.
+    ///
+    /// Who has that home's word can rely on it until the word is given back: only the owner of a home takes it away. For others it is a hint.
+    #[inline]
+    pub(crate) fn settled(&self, key: Key) -> Option<u16> {
+        // Acquire as in `home_or`. No home is 0, LEAVING is above all homes: either is beyond them, less one.
+        let home = self.find(key)?.load(Ordering::Acquire).wrapping_sub(1);
+        (home < HOME).then_some(home as u16)
     }
 
     #[cold]

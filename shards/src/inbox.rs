@@ -81,6 +81,7 @@ impl<T> Inbox<T> {
     }
 
     /// Whether something was put and not taken yet. `SeqCst`: the "look again" of the ownership word's rule.
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.head.load(Ordering::SeqCst).is_null()
     }
@@ -135,6 +136,7 @@ impl<T> Letters<T> {
         Self { first: ptr::null_mut() }
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_null()
     }

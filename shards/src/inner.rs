@@ -41,6 +41,16 @@ pub(crate) struct State {
     pub(crate) backlog: Letters<Part>,
     /// Sequences that have gone, and the moment at which their homes were marked as leaving.
     pub(crate) leaving: Vec<(Key, u64)>,
+    /// What the hints say.
+    pub(crate) shown: Shown,
+}
+
+/// What others have been told of a shard, where its owner sees it without a look at what they look at.
+#[derive(Debug, Default)]
+pub(crate) struct Shown {
+    /// That it has an oldest record, which stays the oldest while chunks are only added. In a shard that is alone nobody asks.
+    pub(crate) has_oldest: bool,
+    pub(crate) live: u32,
 }
 
 /// One shard's place.
@@ -91,6 +101,7 @@ impl Place {
                 current: None,
                 backlog: Letters::none(),
                 leaving: Vec::new(),
+                shown: Shown::default(),
             })),
         }
     }
@@ -170,10 +181,14 @@ impl Inner {
     /// The engine of a shard that the caller owns, made now if need be.
     #[inline]
     pub(crate) fn engine<'a>(&self, state: &'a mut State) -> &'a mut Shard {
-        state.engine.get_or_insert_with(|| self.make_engine())
+        match &mut state.engine {
+            Some(engine) => engine,
+            none => none.insert(self.make_engine()),
+        }
     }
 
     #[cold]
+    #[inline(never)]
     fn make_engine(&self) -> Shard {
         let region = Arc::clone(&self.region);
         if self.has_extents() {

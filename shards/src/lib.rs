@@ -6,12 +6,12 @@
 //!
 //! # Every atomic
 //!
-//! "RMW" is a read-modify-write. Models are those of `src/models.rs`, run by `ci/loom`; "argument": loom cannot show it (it runs the
+//! "RMW" is a read-modify-write. Models are those of `src/models.rs` and `src/models_direct.rs`, run by `ci/loom`; "argument": loom cannot show it (it runs the
 //! stores of one thread in program order, and SeqCst loads as Acquire), the proof is in the module's text.
 //!
 //! | atomic | publishes | ordering, and its partner | model |
 //! |---|---|---|---|
-//! | `Tickets::next` | the announcement stored before it; with `now`: what the caller did | RMW AcqRel by `take` and `now`; Acquire load in `look`, RMW in `take` | `a_cut_covers_only_what_is_queued`, `homes_never_split` |
+//! | `Tickets::next` | the announcement stored, or the word taken, before it; with `now`: what the caller did | RMW AcqRel by `take`, `take_in_hand` and `now`; Acquire load in `look`, RMW in `take` | `a_cut_covers_only_what_is_queued`, `what_is_in_hand_needs_no_announcement`, `homes_never_split`; argument for the Release of the taken word |
 //! | `Tickets::last_cut` | what an earlier reader has seen | RMW AcqRel with itself | `a_cut_covers_only_what_is_queued` |
 //! | `Tickets::cells` | a new cell and its `next` | RMW Release in `register`; Acquire load in `iter` | both models of seats |
 //! | `Cell::bound` | with IDLE: the items that were queued | Release stores in `announce`, `take`, `Announced::drop`; Acquire load in `look` | `a_cut_covers_only_what_is_queued`; argument for the Release of IDLE |
@@ -20,7 +20,7 @@
 //! | `Inbox::head` | the nodes of all puts | SeqCst RMW `put`, `take_all`; SeqCst load `is_empty` against the word | the same, `nodes_go_round` |
 //! | `Node::depth` | nothing, it admits or refuses | Relaxed store before the put; Relaxed load after an Acquire load of `head` | `nodes_go_round` |
 //! | `NodePool::returned` | the item as its last holder left it | Release RMW `give_back`; Acquire swap in `letter` | `nodes_go_round` |
-//! | `Directory` entries | that the home's place is made; LEAVING: that the sequence was dropped | Acquire load and AcqRel RMW in `home_or`, `start_leaving`, `finish_leaving`; with `Tickets::now` | `homes_never_split` |
+//! | `Directory` entries | that the home's place is made; LEAVING: that the sequence was dropped | Acquire load in `settled`, and with AcqRel RMW in `home_or`, `start_leaving`, `finish_leaving`; with `Tickets::now`, or the home's word | `homes_never_split`, `a_home_in_hand_stays` |
 //! | `Lazy` | what was made | AcqRel RMW `make`; Acquire load `get` | `homes_never_split` makes its rooms by it |
 //! | `Pool::top`, `Pool::next` | `next` of the top, and what was done in the extent | Release RMW `put`; Acquire load and AcqRel RMW in `pop`; `next` is Relaxed below them | `an_extent_has_one_holder` |
 //! | `Pool::fresh`, `Pool::num_free` | nothing: the first use of an extent has no past; a hint | Relaxed | `an_extent_has_one_holder` takes its extents by `fresh` |
@@ -60,6 +60,8 @@ mod lazy;
 pub mod mailbox;
 #[cfg(all(test, loom))]
 mod models;
+#[cfg(all(test, loom))]
+mod models_direct;
 #[cfg(not(loom))]
 mod own;
 #[cfg(not(loom))]

@@ -21,7 +21,7 @@ use crate::{
 };
 use loom::{sync::Arc, thread};
 
-fn model(f: impl Fn() + Send + Sync + 'static) {
+pub(crate) fn model(f: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(f);

@@ -177,34 +177,59 @@ impl<'a> Owned<'a> {
         Some(bytes)
     }
 
-    /// Serves requests, tells others what they need to know of this shard. To be called before the word is given back. Nothing is
-    /// stored that has not changed: others look at these.
+    /// Whether there is anything to [`publish`](Self::publish): hardly ever where chunks were only added.
     #[inline]
-    fn publish(&mut self) {
+    fn has_news(&self) -> bool {
         // Relaxed: a wish is not waited for. One that is seen too late is served by the next commit, or by who comes for it when this shard has
         // been idle for a while; where it was raised with a request by the word, that is looked at when the word is given back.
+        let State { engine: Some(engine), leaving, shown, .. } = &*self.state else { return false };
+        self.may_lose_oldest
+            || !shown.has_oldest
+            || shown.live != engine.num_live_sequences() as u32
+            || engine.has_dropped()
+            || !leaving.is_empty()
+            || self.place.hints.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Serves requests, tells others what they need to know of this shard. To be called before the word is given back. Nothing is
+    /// stored that has not changed: others look at these.
+    #[cold]
+    #[inline(never)]
+    fn publish(&mut self) {
         let hints = &self.place.hints;
         if hints.wanted.load(Ordering::Relaxed) && hints.wanted.swap(false, Ordering::Acquire) {
             self.hand_over_extent();
         }
-        let Some(engine) = &mut self.state.engine else { return };
-        let is_known = !self.may_lose_oldest && hints.oldest.load(Ordering::Relaxed) != NO_TICKET;
-        if !is_known && self.inner.has_extents() {
+        let State { engine: Some(engine), leaving, shown, .. } = &mut *self.state else { return };
+        if self.inner.has_extents() {
             let oldest = engine.oldest_ticket().unwrap_or(NO_TICKET);
+            shown.has_oldest = oldest != NO_TICKET;
             if hints.oldest.load(Ordering::Relaxed) != oldest {
                 hints.oldest.store(oldest, Ordering::Release);
             }
+        } else {
+            shown.has_oldest = true;
         }
         let live = engine.num_live_sequences() as u32;
-        let before = hints.live.load(Ordering::Relaxed);
-        if live != before {
+        if live != shown.live {
             hints.live.store(live, Ordering::Relaxed);
-            self.inner.live.fetch_add(live.wrapping_sub(before), Ordering::Relaxed);
+            self.inner.live.fetch_add(live.wrapping_sub(shown.live), Ordering::Relaxed);
+            shown.live = live;
         }
-        if engine.has_dropped() || !self.state.leaving.is_empty() {
+        if engine.has_dropped() || !leaving.is_empty() {
             let dropped = engine.take_dropped().map(|(producer, writer)| Key::new(producer.0, writer.0));
             let dropped = dropped.collect();
             self.let_go(dropped);
+        }
+    }
+
+    /// Serves a request that came in between, when the word has been given back: whoever is there next does it, and that may as well be this
+    /// thread.
+    #[cold]
+    #[inline(never)]
+    fn serve(&self) {
+        if self.place.hints.wanted.load(Ordering::Relaxed) {
+            drop(Owned::try_new(self.inner, self.shard, self.owner));
         }
     }
 
@@ -255,12 +280,13 @@ impl Turn {
 }
 
 impl Drop for Owned<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        self.publish();
-        if self.place.word.give() && self.place.hints.wanted.load(Ordering::Relaxed) {
-            // A request came in between: whoever is there next serves it, and that may as well be this thread.
-            drop(Owned::try_new(self.inner, self.shard, self.owner));
+        if self.has_news() {
+            self.publish();
+        }
+        if self.place.word.give() {
+            self.serve();
         }
     }
 }
@@ -269,13 +295,20 @@ impl Inner {
     /// To be called after a shard was given back: whoever queued meanwhile relies on it. See the word's rule.
     #[inline]
     pub(crate) fn look_again(&self, shard: usize, owner: OwnerId) {
-        if !self.places.get(shard).inbox.is_empty() {
+        self.look_again_at(self.places.get(shard), shard, owner);
+    }
+
+    /// The same of a place that has been found.
+    #[inline]
+    pub(crate) fn look_again_at(&self, place: &Place, shard: usize, owner: OwnerId) {
+        if !place.inbox.is_empty() {
             self.visit(shard, owner);
         }
     }
 
     /// Drains a shard turn by turn until its queue is empty or somebody else has taken it: the rule "queue, then try; give, then look
     /// again". Returns whether the queue was left because no extent was to be had.
+    #[cold]
     pub(crate) fn visit(&self, shard: usize, owner: OwnerId) -> bool {
         loop {
             // Looked at before it is tried, so that those who queue do not take the word's cache line from its owner.

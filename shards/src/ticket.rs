@@ -23,6 +23,11 @@
 //! at the cell: it sees the announcement (`<= t`: the cut does not cover the batch), or something that the same
 //! committer stored later, which it stored after queueing the batch, with Release: the load acquires the queued items.
 //! No fence and no `SeqCst` is needed. A committer that is descheduled between 1 and 4 makes cuts older and delays nobody.
+//!
+//! A batch for one shard whose word its committer has needs no announcement, if the word is taken before the tickets and kept until all of
+//! the batch is written ([`Seat::take_in_hand`]): by the same chain who has loaded a larger number finds the word taken, or given back later.
+//! So whoever takes a cut and then that shard's word finds all of the batch there, which is what every reader does. (The Release is by this
+//! argument alone: loom runs the stores of one thread in program order.)
 
 use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
@@ -196,6 +201,18 @@ impl Seat {
         // Release: a reader that sees this bound, and not the IDLE before it, still sees what the last batch queued.
         cell.bound.store(self.seen, Ordering::Release);
         Announced { tickets, cell, seen: &mut self.seen }
+    }
+}
+
+impl Seat {
+    /// The first of `num_chunks` consecutive tickets for a batch that is not announced, since the caller has the word of the one shard that all of
+    /// it goes to, and keeps it until all of it is written: see the module's text.
+    #[inline]
+    pub(crate) fn take_in_hand(&mut self, tickets: &Tickets, num_chunks: u64) -> u64 {
+        // Release publishes with the number that the word is taken. Acquire as in `Announced::take`.
+        let first = tickets.next.fetch_add(num_chunks, Ordering::AcqRel);
+        self.seen = first + num_chunks;
+        first
     }
 }
 

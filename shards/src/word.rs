@@ -37,6 +37,7 @@ impl Word {
     ///
     /// Acquire (part of `SeqCst`) pairs with the release in [`give`](Self::give): the new owner sees all that the last
     /// one wrote. The load part of a failed try is `SeqCst` too: it is the second half of "queue, then try".
+    #[inline]
     pub(crate) fn try_take(&self, owner: OwnerId) -> bool {
         debug_assert!(owner.0 < REQUEST - 1, "owner number {} does not fit the word", owner.0);
         self.0.compare_exchange(FREE, (owner.0 + 1) & !REQUEST, Ordering::SeqCst, Ordering::SeqCst).is_ok()
@@ -50,6 +51,7 @@ impl Word {
     /// Gives the shard back; tells whether a request came in meanwhile.
     ///
     /// Only the owner may call it. A swap and not a store, so that a request cannot fall between looking and giving.
+    #[inline]
     pub(crate) fn give(&self) -> bool {
         self.0.swap(FREE, Ordering::SeqCst) & REQUEST != 0
     }
