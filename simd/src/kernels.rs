@@ -66,6 +66,12 @@ impl Kernels {
         at_level!(self.0, walk(start, len, limit, spans))
     }
 
+    /// As [`walk::walk_small`].
+    #[inline(always)]
+    pub fn walk_small(self, bytes: &[u8], entries: &mut [u16]) -> usize {
+        at_level!(self.0, walk_small(bytes, entries))
+    }
+
     /// As [`copy::copy_raw`](crate::copy::copy_raw).
     ///
     /// # Safety
@@ -83,7 +89,7 @@ impl Kernels {
     ///
     /// # Safety
     /// As there.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn try_copy_shared(self, from: *const u8, to: *mut u8, len: usize) -> bool {
         #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
         if crate::copy::LENGTHS.contains(&len) {

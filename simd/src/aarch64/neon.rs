@@ -16,7 +16,7 @@ use crate::bytes::{Bytes, Word};
 use crate::decode::{self, Field, FieldError, FieldLengths, VarintError, Varints};
 use crate::fields::{self, Rules, Scan, Violation};
 use crate::walk::pairs::NoPairs;
-use crate::walk::{Job, Span, Walk, one};
+use crate::walk::{Job, Span, Walk, one, small};
 use crate::word::Portable;
 
 /// # Safety
@@ -25,6 +25,14 @@ use crate::word::Portable;
 pub(crate) unsafe fn walk(start: *const u8, len: usize, limit: usize, spans: *mut Span) -> Walk {
     // SAFETY: the caller's promise.
     unsafe { one::walk::<Portable, NoPairs>(start, len, limit, spans) }
+}
+
+/// # Safety
+/// The processor has the level.
+#[target_feature(enable = "neon")]
+pub(crate) unsafe fn walk_small(bytes: &[u8], entries: &mut [u16]) -> usize {
+    // SAFETY: every processor has what the portable walk needs.
+    unsafe { small::walk::<Portable>(bytes, entries) }
 }
 
 /// # Safety

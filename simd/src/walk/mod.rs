@@ -20,10 +20,12 @@ pub(crate) mod many;
 pub mod naive;
 pub(crate) mod one;
 pub(crate) mod pairs;
+pub(crate) mod small;
 mod span;
 
 use crate::Kernels;
 
+pub use small::{MAX_SMALL_BYTES, SMALL_HEADER_SHIFT, walk_small};
 pub use span::{MAX_BYTES, Span, placed};
 
 /// The size value that says "the writer dropped the rest of this packet": 2^28 - 1.

@@ -14,7 +14,7 @@ use crate::decode::{self, Field, FieldError, FieldLengths, VarintError, Varints}
 use crate::fields::{self, Rules, Scan, Violation};
 use crate::walk::lanes::Lanes;
 use crate::walk::pairs::NoPairs;
-use crate::walk::{Job, Span, Walk, many, one};
+use crate::walk::{Job, Span, Walk, many, one, small};
 
 /// # Safety
 /// As [`crate::walk::walk_raw`], and the processor has the level.
@@ -22,6 +22,14 @@ use crate::walk::{Job, Span, Walk, many, one};
 pub(crate) unsafe fn walk(start: *const u8, len: usize, limit: usize, spans: *mut Span) -> Walk {
     // SAFETY: the caller's promise.
     unsafe { one::walk::<Bmi2, NoPairs>(start, len, limit, spans) }
+}
+
+/// # Safety
+/// The processor has the level.
+#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx2")]
+pub(crate) unsafe fn walk_small(bytes: &[u8], entries: &mut [u16]) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { small::walk::<Bmi2>(bytes, entries) }
 }
 
 copy_in_vectors! {
