@@ -100,26 +100,17 @@ impl TraceBuffer {
             ..Record::padding(offset)
         };
         let slot = self.records.push_back(record);
-        self.ring.set_header(
-            offset,
-            TbChunk {
-                chunk_id: id.0,
-                key: chunk.key,
-                reserved_bytes: chunk.reserved_bytes as u16,
-                visible_bytes: visible_bytes as u16,
-                unread_bytes: record.unread_bytes,
-                flags: chunk.flags | if chunk.info.complete { 0 } else { tbchunk::INCOMPLETE },
-                checksum: 0,
-            },
-        );
-        self.ring.write(offset + tbchunk::HEADER_BYTES, chunk.visible);
-        self.space.advance(outer);
-        self.ring.prefetch_ahead(offset + outer, outer);
-        if let Some(extents) = &mut self.space.extents {
-            extents.note_listed(offset);
-        }
-        self.note_ticket(slot);
-
+        let header = TbChunk {
+            chunk_id: id.0,
+            key: chunk.key,
+            reserved_bytes: chunk.reserved_bytes as u16,
+            visible_bytes: visible_bytes as u16,
+            unread_bytes: record.unread_bytes,
+            flags: chunk.flags | if chunk.info.complete { 0 } else { tbchunk::INCOMPLETE },
+            checksum: 0,
+        };
+        self.ring.write_record(offset, outer, header, chunk.visible);
+        self.note_written(slot, offset, outer);
         let listed = self.sequences.get_mut(sequence);
         if listing == Listing::AtEnd {
             listed.push_back(slot, id);
@@ -131,10 +122,6 @@ impl TraceBuffer {
             listed.insert(at, slot, id);
         }
         self.histograms.count(listed, visible_bytes);
-        self.stats.chunks_written += 1;
-        self.stats.bytes_written += outer as u64;
-        self.ledger.written.add(outer);
-        self.ledger.listed.add(outer);
         self.mark_cut(slot, chunk.cut);
     }
 

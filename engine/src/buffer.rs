@@ -14,8 +14,9 @@ use crate::read::Reader;
 use crate::records::{NONE, Records, Slot};
 use crate::sequences::Sequences;
 use crate::sink::OverwriteSink;
+use crate::sizes::SMALL_ENTRIES;
 use crate::space::Space;
-use crate::stats::{BufferStats, Ledger};
+use crate::stats::{Books, BufferStats, Ledger};
 use crate::tbchunk::RingMemory;
 use crate::tickets::Tickets;
 
@@ -28,6 +29,8 @@ pub(crate) struct CommitScratch {
     pub(crate) staging: [u8; ChunkInfo::MAX_SIZE_BYTES + 1],
     /// Fragments of the chunk that is being committed.
     pub(crate) spans: [Span; SPANS],
+    /// The same of an ordinary chunk.
+    pub(crate) entries: [u16; SMALL_ENTRIES],
 }
 
 impl CommitScratch {
@@ -35,6 +38,7 @@ impl CommitScratch {
         Box::new(CommitScratch {
             staging: [0; ChunkInfo::MAX_SIZE_BYTES + 1],
             spans: [Span::default(); SPANS],
+            entries: [0; SMALL_ENTRIES],
         })
     }
 }
@@ -82,7 +86,7 @@ pub struct TraceBuffer {
     /// Not there in a buffer that is used by itself.
     pub(crate) tickets: Option<Box<Tickets>>,
     pub(crate) stats: BufferStats,
-    pub(crate) ledger: Ledger,
+    pub(crate) books: Books,
 }
 
 impl TraceBuffer {
@@ -122,7 +126,7 @@ impl TraceBuffer {
             sink: None,
             tickets: None,
             stats: BufferStats { buffer_size: size_bytes as u64, ..BufferStats::default() },
-            ledger: Ledger::default(),
+            books: Books::default(),
         }
     }
 
@@ -187,7 +191,7 @@ impl TraceBuffer {
 
     /// Where every record went.
     pub fn ledger(&self) -> Ledger {
-        Ledger { forgotten_sequences: self.sequences.forgotten, ..self.ledger }
+        self.books.ledger(self.sequences.forgotten)
     }
 
     /// The histogram of every writer that has committed a chunk, in the order of producer and writer.
@@ -247,7 +251,7 @@ impl std::fmt::Debug for TraceBuffer {
             .field("space", &self.space)
             .field("records", &self.records.len())
             .field("stats", &self.stats)
-            .field("ledger", &self.ledger)
+            .field("ledger", &self.ledger())
             .finish_non_exhaustive()
     }
 }

@@ -48,7 +48,7 @@ impl TraceBuffer {
         }
         self.end_read_pass();
         let mut scratch = self.commit_scratch.take().unwrap_or_else(CommitScratch::new);
-        let CommitScratch { staging, spans } = &mut *scratch;
+        let CommitScratch { staging, spans, entries } = &mut *scratch;
         let bytes = match source.stable_bytes() {
             Some(bytes) => bytes,
             None => {
@@ -57,13 +57,26 @@ impl TraceBuffer {
                 staging
             }
         };
-        self.commit(info, key, bytes, spans);
+        match self.sequences.open(key) {
+            Some(index)
+                if !self.is_sealed
+                    && self.sequences.get(index).is_next(info.chunk_id)
+                    && self.commit_ordinary(info, key, bytes, entries, index) => {}
+            opened => self.commit(info, key, bytes, spans, opened),
+        }
         self.commit_scratch = Some(scratch);
         Ok(())
     }
 
-    fn commit(&mut self, info: &ChunkInfo, key: u32, bytes: &[u8], spans: &mut [Span; SPANS]) {
-        let opened = self.sequences.open(key);
+    #[inline(never)]
+    fn commit(
+        &mut self,
+        info: &ChunkInfo,
+        key: u32,
+        bytes: &[u8],
+        spans: &mut [Span; SPANS],
+        opened: Option<u32>,
+    ) {
         match opened {
             Some(index) if !self.is_sealed && self.sequences.get(index).is_next(info.chunk_id) => {
                 self.commit_next(info, key, bytes, spans, index);
@@ -186,7 +199,7 @@ impl TraceBuffer {
             return Some(payload_bytes);
         }
         if id == last.chunk_id && chunk.visible.len() == payload_bytes {
-            self.ledger.duplicate_commits += 1;
+            self.books.duplicate_commits += 1;
         } else {
             self.stats.chunks_discarded += 1;
         }

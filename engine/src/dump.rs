@@ -80,8 +80,9 @@ impl TraceBuffer {
             return Err(format!("records end at {end}, cursor {}", self.write_offset()));
         }
         let in_lists = in_lists.len();
-        if in_lists as u64 != listed.chunks || listed != self.ledger.listed || !self.ledger.is_balanced() {
-            return Err(format!("{in_lists} records in lists, {listed:?} in the ring, {:?}", self.ledger));
+        let ledger = self.ledger();
+        if in_lists as u64 != listed.chunks || listed != ledger.listed || !ledger.is_balanced() {
+            return Err(format!("{in_lists} records in lists, {listed:?} in the ring, {ledger:?}"));
         }
         Ok(())
     }
@@ -99,8 +100,9 @@ impl TraceBuffer {
             listed.add(outer);
         }
         let in_lists: usize = self.sequences.live().map(|sequence| sequence.queue.len()).sum();
-        if in_lists as u64 != listed.chunks || listed != self.ledger.listed || !self.ledger.is_balanced() {
-            return Err(format!("{in_lists} records in lists, {listed:?} in the extents, {:?}", self.ledger));
+        let ledger = self.ledger();
+        if in_lists as u64 != listed.chunks || listed != ledger.listed || !ledger.is_balanced() {
+            return Err(format!("{in_lists} records in lists, {listed:?} in the extents, {ledger:?}"));
         }
         Ok(())
     }

@@ -15,22 +15,98 @@ use crate::ids::LossReasons;
 use crate::packet::{Origin, Unbound};
 use crate::read::{Mode, Reassembly};
 use crate::records::{NONE, Record, Slot, bit};
+use crate::sequences::Sequences;
+use crate::stats::Account;
 use crate::tbchunk::TbChunk;
 
+impl Sequences {
+    /// Evicts a record that is the front of its sequence, whole and untouched: all there is to do in nearly every eviction, but for the
+    /// books. False, and nothing done, if it is another kind of record.
+    #[inline(always)]
+    fn evict_ordinary(&mut self, slot: Slot, record: &Record, pinned: u32) -> bool {
+        const SPECIAL: u16 = bit::FIRST_CONTINUES
+            | bit::LAST_CONTINUES
+            | bit::STARTED
+            | bit::CUT
+            | bit::ABORTED
+            | bit::LIFE_END
+            | bit::GAP_ACCOUNTED;
+        if record.has(SPECIAL) || record.unread_bytes == 0 {
+            return false;
+        }
+        let listed = self.get_mut(record.sequence);
+        if !listed.pop_ordinary_front(record, slot) {
+            return false;
+        }
+        if record.has(bit::DELIVERABLE) {
+            listed.add_loss(LossReasons::OVERWRITE);
+        }
+        if listed.queue.is_empty() && record.sequence != pinned {
+            self.release(record.sequence);
+        }
+        true
+    }
+}
+
 impl TraceBuffer {
-    /// Evicts what is in the way of a record of `outer` bytes at the cursor.
+    /// Evicts what is in the way of a record of `outer` bytes at the cursor, in a buffer that is one ring.
+    ///
+    /// Nearly always that is a rest of padding and an ordinary record or two, side by side in the table: they go here. The rest goes one
+    /// by one.
     #[inline(never)]
     pub(crate) fn make_room(&mut self, outer: usize) {
-        let mut at = self.space.cursor();
+        let (mut at, used) = (self.space.cursor(), self.space.used_bytes());
         let end = at + outer;
-        let used = self.space.used_bytes();
+        // A pass that stands somewhere, in a shard, must know what goes; a sink too.
+        if self.sink.is_some() || !self.reader.stands_nowhere() {
+            return self.make_room_slowly(at, end);
+        }
+        let (first, run, newest_end) = self.records.oldest_run();
+        let mut slot = first;
         // The used part is tiled, and the oldest record of it lies at the cursor unless the cursor is its end.
+        for i in 1..run.len() {
+            if at >= end || at >= used || slot + 1 == newest_end {
+                break;
+            }
+            let next = run[i].offset();
+            let record = &mut run[i - 1];
+            debug_assert_eq!(record.offset(), at);
+            let next = if next > at { next } else { used };
+            if record.is_padding() {
+                self.stats.padding_bytes_cleared += (next - at) as u64;
+            } else if self.sequences.evict_ordinary(slot, record, self.pinned) {
+                self.stats.note_overwritten(next - at);
+                self.books.move_listed(Account::Overwritten, next - at);
+            } else {
+                break;
+            }
+            if next > end {
+                *record = Record::padding(end);
+                self.records.pop_run(slot - first);
+                self.leave_padding(end, next - end);
+                return;
+            }
+            // The list of late records may still name it.
+            record.sequence = NONE;
+            (at, slot) = (next, slot + 1);
+        }
+        self.records.pop_run(slot - first);
+        if at < end && at < used {
+            self.make_room_slowly(at, end);
+        }
+    }
+
+    /// As [`make_room`](Self::make_room), from the oldest record, which is at `at`, on.
+    #[inline(never)]
+    fn make_room_slowly(&mut self, mut at: usize, end: usize) {
+        let used = self.space.used_bytes();
         while at < end && at < used {
             let Some((slot, record, next)) = self.records.oldest(used) else { return };
             debug_assert_eq!(record.offset(), at);
             self.evict_record(slot, &record, next - at, false);
             if next > end {
-                self.leave_padding(slot, end, next - end);
+                *self.records.get_mut(slot) = Record::padding(end);
+                self.leave_padding(end, next - end);
                 return;
             }
             self.pop_oldest_record();
@@ -38,10 +114,9 @@ impl TraceBuffer {
         }
     }
 
-    /// What a new record leaves of the oldest one, from `end` on, becomes padding.
+    /// What a new record leaves of the oldest one, from `end` on, is padding now: says so in the ring.
     #[inline(always)]
-    fn leave_padding(&mut self, slot: Slot, end: usize, rest: usize) {
-        *self.records.get_mut(slot) = Record::padding(end);
+    fn leave_padding(&mut self, end: usize, rest: usize) {
         self.ring.set_header(end, TbChunk::padding(rest));
         self.stats.padding_bytes_written += rest as u64;
     }
@@ -61,45 +136,18 @@ impl TraceBuffer {
         }
     }
 
-    #[inline(always)]
     pub(crate) fn evict_record(&mut self, slot: Slot, record: &Record, outer: usize, keeps_header: bool) {
         if record.is_padding() {
             self.stats.padding_bytes_cleared += outer as u64;
-        } else if keeps_header || !self.evict_ordinary(slot, record, outer) {
+        } else if keeps_header
+            || self.sink.is_some()
+            || !self.sequences.evict_ordinary(slot, record, self.pinned)
+        {
             self.evict_up_to(record.sequence, slot, keeps_header);
+        } else {
+            self.stats.note_overwritten(outer);
+            self.unlist(record.offset(), outer, Account::Overwritten);
         }
-    }
-
-    /// Evicts a record that is the front of its sequence, whole and untouched: all there is to do in nearly every eviction. False,
-    /// and nothing done, if it is another kind of record.
-    #[inline(always)]
-    fn evict_ordinary(&mut self, slot: Slot, record: &Record, outer: usize) -> bool {
-        const SPECIAL: u16 = bit::FIRST_CONTINUES
-            | bit::LAST_CONTINUES
-            | bit::STARTED
-            | bit::CUT
-            | bit::ABORTED
-            | bit::LIFE_END
-            | bit::GAP_ACCOUNTED;
-        if record.has(SPECIAL) || record.unread_bytes == 0 || self.sink.is_some() {
-            return false;
-        }
-        let listed = self.sequences.get_mut(record.sequence);
-        if !listed.pop_ordinary_front(record, slot) {
-            return false;
-        }
-        if record.has(bit::DELIVERABLE) {
-            listed.add_loss(LossReasons::OVERWRITE);
-        }
-        let is_empty = listed.queue.is_empty();
-        self.stats.chunks_overwritten += 1;
-        self.stats.bytes_overwritten += outer as u64;
-        self.unlist(record.offset(), outer);
-        self.ledger.overwritten.add(outer);
-        if is_empty && record.sequence != self.pinned {
-            self.sequences.release(record.sequence);
-        }
-        true
     }
 
     /// Evicts the records of a sequence up to `target`. Its header is rewritten only if it will be seen again.
@@ -203,10 +251,10 @@ impl TraceBuffer {
         is_lost
     }
 
-    /// A record is listed no more.
+    /// A record is listed no more, and booked elsewhere.
     #[inline]
-    pub(crate) fn unlist(&mut self, offset: usize, outer: usize) {
-        self.ledger.listed.sub(outer);
+    pub(crate) fn unlist(&mut self, offset: usize, outer: usize, account: Account) {
+        self.books.move_listed(account, outer);
         if let Some(extents) = &mut self.space.extents {
             extents.note_erased(offset);
         }
@@ -222,8 +270,7 @@ impl TraceBuffer {
             return;
         }
         let outer = self.space.outer_bytes(&self.records, slot);
-        self.unlist(record.offset(), outer);
-        self.ledger.read.add(outer);
+        self.unlist(record.offset(), outer, Account::Read);
         self.sequences.get_mut(sequence).pop_front(&record, visible_bytes);
         self.records.get_mut(slot).sequence = NONE;
         self.ring.clear_header(record.offset());
@@ -235,15 +282,14 @@ impl TraceBuffer {
         let slot = self.sequences.get(sequence).queue.get(0);
         let record = *self.records.get(slot);
         let outer = self.space.outer_bytes(&self.records, slot);
-        self.unlist(record.offset(), outer);
         let visible_bytes = visible_bytes.unwrap_or_else(|| self.ring.header(record.offset()).visible_bytes);
-        let books = match () {
-            () if visible_bytes == 0 => &mut self.ledger.empty,
-            () if record.unread_bytes != 0 => &mut self.ledger.damaged,
-            () if record.has(bit::DRAINED_BY_EVICTION) => &mut self.ledger.overwritten,
-            () => &mut self.ledger.read,
+        let account = match () {
+            () if visible_bytes == 0 => Account::Empty,
+            () if record.unread_bytes != 0 => Account::Damaged,
+            () if record.has(bit::DRAINED_BY_EVICTION) => Account::Overwritten,
+            () => Account::Read,
         };
-        books.add(outer);
+        self.unlist(record.offset(), outer, account);
         let listed = self.sequences.get_mut(sequence);
         listed.pop_front(&record, visible_bytes);
         if record.has(bit::CUT) {

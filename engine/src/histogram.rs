@@ -33,14 +33,32 @@ impl WriterStats {
         [8, 32, 128, 512, 1024, 2048, 4096, 8192, 12288, 16384];
 }
 
-/// The bucket of a visible size, of at most 65535 bytes: by the number of bits of the size less one.
+/// The bucket of a visible size, of at most 65535 bytes: by the size less one as a float, whose exponent and first bit of the
+/// mantissa tell 1, 1.5, 2, 3, 4, 6, ... apart.
 #[inline]
 fn bucket_of(visible_bytes: usize) -> usize {
-    const BY_BITS: [u8; 17] = [0, 0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 10, 10];
-    let below = visible_bytes.saturating_sub(1);
-    let bits = (usize::BITS - below.leading_zeros()) as usize;
-    // The two buckets that one number of bits has: 8193 to 12288, and up to 16384.
-    usize::from(BY_BITS[bits.min(16)]) + usize::from(bits == 14 && visible_bytes > 12288)
+    const BY_FLOAT: [u8; 64] = by_float();
+    let below = visible_bytes.saturating_sub(1) as u16;
+    usize::from(BY_FLOAT[(f32::from(below).to_bits() >> 22) as usize % 64])
+}
+
+const fn by_float() -> [u8; 64] {
+    let mut buckets = [0; 64];
+    let mut octave = 1;
+    while octave < 65535 {
+        // Each half of an octave is in one bucket; 0, 1 and what else shares a place with another are in the first.
+        let mut half = octave;
+        while half < 2 * octave {
+            let mut bucket = 0;
+            while bucket < NUM_BUCKETS - 1 && half >= WriterStats::BUCKET_MAX_BYTES[bucket] {
+                bucket += 1;
+            }
+            buckets[((half as f32).to_bits() >> 22) as usize % 64] = bucket as u8;
+            half += octave.div_ceil(2);
+        }
+        octave *= 2;
+    }
+    buckets
 }
 
 /// Most writers of a trace with many threads stay in one bucket: they get one, the others get all.
@@ -51,15 +69,25 @@ struct Entry {
     /// Index into `full`, or [`NONE`] while one bucket is enough.
     full: u32,
     bucket: u32,
-    count: u64,
-    sum: u64,
+    one: Bucket,
 }
+
+/// With this bit, a histogram's number is that of all its buckets in `full`; without, that of its entry. As many writers there cannot be.
+const ALL_BUCKETS: u32 = 1 << 31;
 
 /// A bucket's two numbers lie side by side: a chunk touches one line.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
     count: u64,
     sum: u64,
+}
+
+impl Bucket {
+    #[inline(always)]
+    fn add(&mut self, visible_bytes: usize) {
+        self.count += 1;
+        self.sum += visible_bytes as u64;
+    }
 }
 
 type Full = [Bucket; NUM_BUCKETS];
@@ -78,7 +106,7 @@ impl Histograms {
     #[inline(never)]
     fn number_of(&mut self, key: u32, identity: u32) -> u32 {
         let number = *self.index.entry(key).or_insert_with(|| {
-            self.entries.push(Entry { key, identity, full: NONE, bucket: 0, count: 0, sum: 0 });
+            self.entries.push(Entry { key, identity, full: NONE, bucket: 0, one: Bucket::default() });
             self.entries.len() as u32 - 1
         });
         self.entries[number as usize].identity = identity;
@@ -88,28 +116,35 @@ impl Histograms {
     /// Adds a visible size to the histogram of a sequence's writer, which gets one now if it has none.
     #[inline(always)]
     pub(crate) fn count(&mut self, sequence: &mut Sequence, visible_bytes: usize) {
-        if sequence.histogram == NONE {
-            sequence.histogram = self.number_of(sequence.key, sequence.newest_identity());
+        let bucket = bucket_of(visible_bytes);
+        match self.full.get_mut((sequence.histogram ^ ALL_BUCKETS) as usize) {
+            Some(full) => full[bucket].add(visible_bytes),
+            None => sequence.histogram = self.count_slowly(sequence, bucket, visible_bytes),
         }
-        self.add(sequence.histogram, visible_bytes);
     }
 
-    #[inline(always)]
-    fn add(&mut self, number: u32, visible_bytes: usize) {
-        let bucket = bucket_of(visible_bytes);
+    /// The number of the histogram from now on, in which the size is counted.
+    #[inline(never)]
+    fn count_slowly(&mut self, sequence: &Sequence, bucket: usize, visible_bytes: usize) -> u32 {
+        let mut number = sequence.histogram;
+        if number == NONE {
+            number = self.number_of(sequence.key, sequence.newest_identity());
+        }
+        self.add(number, bucket, visible_bytes)
+    }
+
+    fn add(&mut self, number: u32, bucket: usize, visible_bytes: usize) -> u32 {
         let entry = &mut self.entries[number as usize];
         if entry.full == NONE {
-            if entry.count == 0 || entry.bucket == bucket as u32 {
+            if entry.one.count == 0 || entry.bucket == bucket as u32 {
                 entry.bucket = bucket as u32;
-                entry.count += 1;
-                entry.sum += visible_bytes as u64;
-                return;
+                entry.one.add(visible_bytes);
+                return number;
             }
             Self::fill(entry, &mut self.full);
         }
-        let bucket = &mut self.full[entry.full as usize][bucket];
-        bucket.count += 1;
-        bucket.sum += visible_bytes as u64;
+        self.full[entry.full as usize][bucket].add(visible_bytes);
+        entry.full | ALL_BUCKETS
     }
 
     /// Gives a writer all buckets.
@@ -117,7 +152,7 @@ impl Histograms {
     #[inline(never)]
     fn fill(entry: &mut Entry, all: &mut Vec<Full>) {
         let mut full = Full::default();
-        full[entry.bucket as usize] = Bucket { count: entry.count, sum: entry.sum };
+        full[entry.bucket as usize] = entry.one;
         entry.full = all.len() as u32;
         all.push(full);
     }
@@ -141,7 +176,7 @@ impl Histograms {
         let mut all = Full::default();
         match self.full.get(entry.full as usize) {
             Some(full) => all = *full,
-            None => all[entry.bucket as usize] = Bucket { count: entry.count, sum: entry.sum },
+            None => all[entry.bucket as usize] = entry.one,
         }
         let (bucket_count, bucket_sum) = (all.map(|bucket| bucket.count), all.map(|bucket| bucket.sum));
         let identity = identities.get(entry.identity);
@@ -171,9 +206,11 @@ mod tests {
         let identity = identities.intern(ClientIdentity::default());
         let mut histograms = Histograms::default();
         let number = histograms.number_of(7, identity);
+        let mut now = number;
         for size in [5, 6, 100, 7] {
-            histograms.add(number, size);
+            now = histograms.add(number, bucket_of(size), size);
         }
+        assert_eq!((number, now), (0, ALL_BUCKETS), "its buckets have a number of their own");
         let list = histograms.list(&identities);
         assert_eq!((list[0].bucket_count[0], list[0].bucket_sum[0]), (3, 18));
         assert_eq!((list[0].bucket_count[2], list[0].bucket_sum[2]), (1, 100));

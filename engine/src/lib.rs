@@ -51,6 +51,7 @@ mod identity;
 mod ids;
 mod key_table;
 pub mod mem;
+mod ordinary;
 mod packet;
 mod patch;
 mod queue;

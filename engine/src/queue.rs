@@ -67,22 +67,26 @@ impl SlotQueue {
 
     #[inline(always)]
     pub(crate) fn push_back(&mut self, slot: u32) {
-        let (head, len) = (self.head as usize, self.len());
-        let places = self.places_mut();
-        let capacity = places.len();
-        let at = if head + len >= capacity { head + len - capacity } else { head + len };
-        match places.get_mut(at) {
+        let (len, capacity) = (self.len(), self.heap.len());
+        let mut at = self.head as usize + len;
+        if at >= capacity {
+            at = at.wrapping_sub(capacity);
+        }
+        // Without a heap, or if it is full: another way.
+        match self.heap.get_mut(at) {
             Some(place) if len < capacity => *place = slot,
-            _ => return self.grow_and_push(slot),
+            _ => return self.push_back_slowly(slot),
         }
         self.len += 1;
     }
 
-    #[cold]
     #[inline(never)]
-    fn grow_and_push(&mut self, slot: u32) {
-        self.grow();
-        self.push_back(slot);
+    fn push_back_slowly(&mut self, slot: u32) {
+        if self.len() == self.places().len() {
+            self.grow();
+        }
+        self.len += 1;
+        self.set(self.len() - 1, slot);
     }
 
     /// Takes the oldest slot away, if there is any.
@@ -97,17 +101,29 @@ impl SlotQueue {
         }
     }
 
-    /// Takes the oldest slot out if it is `slot`.
+    /// Takes the oldest slot out if it is `slot`, which is in the queue.
     #[inline(always)]
     pub(crate) fn pop_front_if(&mut self, slot: u32) -> bool {
-        let (head, places) = (self.head as usize, self.places());
-        if self.len == 0 || places.get(head) != Some(&slot) {
+        debug_assert!(self.len != 0);
+        if self.heap.is_empty() {
+            return self.pop_inline_if(slot);
+        }
+        let head = self.head as usize;
+        if self.heap.get(head) != Some(&slot) {
             return false;
         }
-        let next = if head + 1 == places.len() { 0 } else { head + 1 };
-        self.head = next as u32;
+        self.head = if head + 1 == self.heap.len() { 0 } else { self.head + 1 };
         self.len -= 1;
         true
+    }
+
+    #[inline(never)]
+    fn pop_inline_if(&mut self, slot: u32) -> bool {
+        let is_front = self.inline[self.head as usize] == slot;
+        if is_front {
+            self.pop_front();
+        }
+        is_front
     }
 
     /// Puts `slot` at `index <= len`; what is behind moves by one.

@@ -90,6 +90,12 @@ impl Reader {
         self.at = At::NOWHERE;
     }
 
+    /// Whether no record that goes away matters to the pass.
+    #[inline]
+    pub(crate) fn stands_nowhere(&self) -> bool {
+        self.slot & self.target.0 == NONE
+    }
+
     /// Whether the pass must know when a record goes away.
     #[inline]
     pub(crate) fn stands_on(&self, slot: Slot) -> bool {

@@ -15,6 +15,8 @@
 //! 20 bytes for a record and 4 for its entry in the sequence's list are all that writing and eviction look at. Fragment sizes
 //! ([`crate::sizes`]) hang on the block; evictions do not touch them.
 
+use crate::sizes::{self, SMALL_ENTRIES};
+
 /// A record's place in the table: `block << 10 | index`.
 pub(crate) type Slot = u32;
 
@@ -148,18 +150,17 @@ pub(crate) struct Records {
     head: Slot,
     /// Where the next record goes.
     end: Slot,
-    len: usize,
 }
 
 impl Records {
     /// No records, and no memory yet.
     pub(crate) fn new() -> Records {
-        Records { blocks: Vec::new(), free: Vec::new(), head: 0, end: 0, len: 0 }
+        Records { blocks: Vec::new(), free: Vec::new(), head: 0, end: 0 }
     }
 
-    #[inline]
+    /// Number of records. Counts them: not for hot paths.
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.slots().count()
     }
 
     #[inline]
@@ -175,7 +176,7 @@ impl Records {
     /// The oldest record.
     #[inline]
     pub(crate) fn front(&self) -> Option<Slot> {
-        (self.len != 0).then_some(self.head)
+        (self.head != self.end).then_some(self.head)
     }
 
     /// The slot after a listed one; none after the newest.
@@ -195,17 +196,27 @@ impl Records {
     }
 
     /// The oldest record, and where it ends when it begins in a part of the ring that is tiled up to `seam`.
-    #[inline(always)]
     pub(crate) fn oldest(&self, seam: usize) -> Option<(Slot, Record, usize)> {
         let slot = self.front()?;
-        let (block, index) = (&self.blocks[(slot >> BLOCK_BITS) as usize], slot as usize % BLOCK_RECORDS);
-        let record = block.records[index];
-        let next = match block.records.get(index + 1) {
-            Some(next) if slot + 1 != self.end => next.offset(),
-            Some(_) => 0,
-            None => self.next(slot).map_or(0, |next| self.get(next).offset()),
-        };
-        Some((slot, record, if next > record.offset() { next } else { seam }))
+        let (offset, next) = self.extent(slot);
+        let end = next.filter(|&next| next > offset).unwrap_or(seam);
+        Some((slot, *self.get(slot), end))
+    }
+
+    /// The slots from the oldest record to the end of its block, what is there, and the slot at which records end. Nothing if there never was
+    /// a record.
+    #[inline(always)]
+    pub(crate) fn oldest_run(&mut self) -> (Slot, &mut [Record], Slot) {
+        let first = self.head;
+        let block = self.blocks.get_mut((first >> BLOCK_BITS) as usize);
+        let run = block.map(|block| &mut block.records[first as usize % BLOCK_RECORDS..]);
+        (first, run.unwrap_or_default(), self.end)
+    }
+
+    /// Takes away records of the oldest run, but not the last of it.
+    #[inline(always)]
+    pub(crate) fn pop_run(&mut self, count: u32) {
+        self.head += count;
     }
 
     /// Offsets of a listed record and of the next one; none after the newest.
@@ -243,13 +254,39 @@ impl Records {
             Some(block) => block.records[slot as usize % BLOCK_RECORDS] = record,
             None => self.make_first_block().records[0] = record,
         }
-        self.len += 1;
+        self.advance_end(slot);
+        slot
+    }
+
+    /// Appends a record whose fragments have these sizes, as far as they can still be pointed to.
+    #[inline(always)]
+    pub(crate) fn push_with_sizes(
+        &mut self,
+        mut record: Record,
+        entries: &[u16; SMALL_ENTRIES],
+        count: usize,
+    ) -> Slot {
+        let slot = self.end;
+        let block = match self.blocks.get_mut((slot >> BLOCK_BITS) as usize) {
+            Some(block) => block,
+            None => self.make_first_block(),
+        };
+        if block.sizes.len() / 2 < usize::from(NO_SIZES) {
+            record.sizes = (block.sizes.len() / 2) as u16;
+            sizes::append_small(&mut block.sizes, entries, count);
+        }
+        block.records[slot as usize % BLOCK_RECORDS] = record;
+        self.advance_end(slot);
+        slot
+    }
+
+    #[inline(always)]
+    fn advance_end(&mut self, slot: Slot) {
         if (slot as usize + 1).is_multiple_of(BLOCK_RECORDS) {
             self.append_block(slot >> BLOCK_BITS);
         } else {
             self.end = slot + 1;
         }
-        slot
     }
 
     #[cold]
@@ -289,8 +326,7 @@ impl Records {
     /// Takes the oldest record away.
     #[inline(always)]
     pub(crate) fn pop_front(&mut self) {
-        debug_assert!(self.len != 0);
-        self.len -= 1;
+        debug_assert!(self.head != self.end);
         if (self.head as usize + 1).is_multiple_of(BLOCK_RECORDS) {
             self.free_front_block();
         } else {
@@ -315,9 +351,7 @@ impl Records {
             self.make_first_block();
         }
         let sizes = &mut self.blocks[(self.end >> BLOCK_BITS) as usize].sizes;
-        if !sizes.len().is_multiple_of(2) {
-            sizes.push(0);
-        }
+        debug_assert!(sizes.len().is_multiple_of(2));
         let at = sizes.len() / 2;
         (at < usize::from(NO_SIZES)).then_some((sizes, at as u16))
     }

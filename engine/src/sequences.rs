@@ -58,7 +58,7 @@ pub(crate) struct Sequence {
     pub(crate) ended: Option<Ended>,
     /// Generation of the read pass that it stalled.
     pub(crate) stalled_in: u32,
-    /// Number of its histogram, or [`NONE`] while it has none.
+    /// Number of its histogram, as that gave it, or [`NONE`] while it has none.
     pub(crate) histogram: u32,
     /// Lives before the newest, oldest first. Not there in nearly all sequences.
     #[expect(clippy::box_collection, reason = "8 bytes in every sequence, not 32")]

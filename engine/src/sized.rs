@@ -146,7 +146,7 @@ fn header_bytes_of(spans: &[Span]) -> usize {
 
 /// Of the fragments that are no packets by themselves: their body bytes, and which of them is empty.
 #[inline]
-fn ends(flags: u8, fragments: usize, first: Span, last: Span) -> (usize, u16) {
+pub(crate) fn ends(flags: u8, fragments: usize, first: Span, last: Span) -> (usize, u16) {
     let continues = flags & ChunkFlags::FIRST_CONTINUES.0 != 0;
     let goes_on = flags & ChunkFlags::LAST_CONTINUES.0 != 0;
     let of_first = if continues { first.body_bytes() } else { 0 };

@@ -10,10 +10,30 @@
 //! they are read, in the buffer's own copy.
 
 use crate::buffer::SPANS;
+use std::mem::MaybeUninit;
 use watershed_simd::Span;
+use watershed_simd::walk::{MAX_SMALL_BYTES, SMALL_HEADER_SHIFT};
 
 const WIDE: u16 = 15 << 12;
 const MAX_NARROW: usize = 0xfff;
+
+/// Entries that a small chunk of which sizes are kept has at most, and as many again as are copied at a time.
+pub(crate) const SMALL_ENTRIES: usize = 128;
+
+// What the walk over a small chunk writes can be kept as it is.
+const _: () = assert!(1 << SMALL_HEADER_SHIFT == MAX_NARROW + 1 && MAX_SMALL_BYTES / 32 < SMALL_ENTRIES);
+
+/// Header bytes of an entry that is not wide.
+#[inline]
+pub(crate) fn header_of_small(entry: u16) -> usize {
+    usize::from(entry >> SMALL_HEADER_SHIFT)
+}
+
+/// Bytes of the fragment of an entry that is not wide.
+#[inline]
+pub(crate) fn total_of_small(entry: u16) -> usize {
+    usize::from(entry) & MAX_NARROW
+}
 
 /// The extent of one fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +64,8 @@ pub(crate) fn is_worth_keeping(fragments: usize, visible_bytes: usize) -> bool {
     fragments * 32 <= visible_bytes
 }
 
-/// Appends the sizes of the first `count` fragments, of at most 65535 bytes each and `visible_bytes` together.
+/// Appends the sizes of the first `count` fragments, of at most 65535 bytes each and `visible_bytes` together, and one more entry where that
+/// makes an even number.
 #[inline(always)]
 pub(crate) fn append(sizes: &mut Vec<u16>, spans: &[Span; SPANS], count: usize, visible_bytes: usize) {
     const GROUP: usize = 8;
@@ -65,6 +86,32 @@ pub(crate) fn append(sizes: &mut Vec<u16>, spans: &[Span; SPANS], count: usize, 
     } else {
         append_wide(sizes, found);
     }
+    if !sizes.len().is_multiple_of(2) {
+        sizes.push(0);
+    }
+}
+
+/// Appends the first `count` entries, none of which is wide, and one more to have an even number.
+#[inline(always)]
+pub(crate) fn append_small(sizes: &mut Vec<u16>, entries: &[u16; SMALL_ENTRIES], count: usize) {
+    const GROUP: usize = 16;
+    if sizes.capacity() - sizes.len() < SMALL_ENTRIES {
+        grow(sizes, SMALL_ENTRIES);
+    }
+    let len = sizes.len() + count.next_multiple_of(2);
+    let room = sizes.spare_capacity_mut();
+    let Some((to, more)) = room.split_first_chunk_mut::<GROUP>() else { return };
+    // A copy of fixed length is a few instructions; what is too many is written over by the next.
+    *to = std::array::from_fn(|i| MaybeUninit::new(entries[i]));
+    if count > GROUP {
+        for (to, from) in more.iter_mut().zip(&entries[GROUP..]) {
+            to.write(*from);
+        }
+    }
+    debug_assert!(count < SMALL_ENTRIES);
+    // SAFETY: the list has room for all entries, and not less of them than `len` says were written behind it: a group, or
+    // all.
+    unsafe { sizes.set_len(len) };
 }
 
 /// Makes room for some more. By an eighth, since most of what is kept beside the payload lies in such lists; they are used again by later

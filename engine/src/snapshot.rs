@@ -63,7 +63,7 @@ impl TraceBuffer {
             sink: None,
             tickets: self.tickets.clone(),
             stats,
-            ledger: self.ledger,
+            books: self.books,
         }
     }
 }

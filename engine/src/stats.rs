@@ -2,27 +2,28 @@
 
 /// BufferStats, each field by the name it has in the trace format. Bytes are outer bytes of records (header and rounding
 /// included) unless the name says padding. Source of the meanings: spec, trace-buffer 2.12, with the differences that
-/// `docs/differences.md` names.
+/// `docs/differences.md` names. Bytes and records of one kind do not lie side by side: pairs become vector code that takes three
+/// times the instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BufferStats {
     /// Size of the buffer after rounding.
     pub buffer_size: u64,
     /// Records written, relocated and re-admitted ones included.
     pub bytes_written: u64,
-    /// The same in records.
-    pub chunks_written: u64,
     /// Records whose last unread byte went in an eviction.
     pub bytes_overwritten: u64,
-    /// The same in records.
-    pub chunks_overwritten: u64,
     /// Records whose last unread byte was read; each record counts once.
     pub bytes_read: u64,
-    /// The same in records.
-    pub chunks_read: u64,
     /// Padding that was made because a record ended inside an older one.
     pub padding_bytes_written: u64,
     /// Padding, and records that had been read or evicted before, that new records went over.
     pub padding_bytes_cleared: u64,
+    /// [`bytes_written`](Self::bytes_written) in records.
+    pub chunks_written: u64,
+    /// [`bytes_overwritten`](Self::bytes_overwritten) in records.
+    pub chunks_overwritten: u64,
+    /// [`bytes_read`](Self::bytes_read) in records.
+    pub chunks_read: u64,
     /// Records that grew in place.
     pub chunks_rewritten: u64,
     /// Scraped, read and then completed records that moved to the write position.
@@ -47,6 +48,14 @@ pub struct BufferStats {
     pub trace_writer_packet_loss: u64,
 }
 
+impl BufferStats {
+    #[inline]
+    pub(crate) fn note_overwritten(&mut self, outer_bytes: usize) {
+        self.chunks_overwritten += 1;
+        self.bytes_overwritten += outer_bytes as u64;
+    }
+}
+
 /// A number of records and their outer bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
@@ -57,16 +66,9 @@ pub struct Amount {
 }
 
 impl Amount {
-    #[inline]
     pub(crate) fn add(&mut self, outer_bytes: usize) {
         self.chunks += 1;
         self.bytes += outer_bytes as u64;
-    }
-
-    #[inline]
-    pub(crate) fn sub(&mut self, outer_bytes: usize) {
-        self.chunks -= 1;
-        self.bytes -= outer_bytes as u64;
     }
 }
 
@@ -100,5 +102,57 @@ impl Ledger {
         let parts = [self.read, self.overwritten, self.empty, self.damaged, self.listed];
         self.written.chunks == parts.iter().map(|amount| amount.chunks).sum::<u64>()
             && self.written.bytes == parts.iter().map(|amount| amount.bytes).sum::<u64>()
+    }
+}
+
+/// The accounts of the ledger. Those that change together do not lie side by side either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Account {
+    Written,
+    Read,
+    Listed,
+    Empty,
+    Overwritten,
+    Damaged,
+}
+
+/// The ledger as it is kept: records and bytes apart, for the reason that [`BufferStats`] has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Books {
+    chunks: [u64; 6],
+    bytes: [u64; 6],
+    pub(crate) duplicate_commits: u64,
+}
+
+impl Books {
+    #[inline(always)]
+    pub(crate) fn add(&mut self, account: Account, outer_bytes: usize) {
+        self.chunks[account as usize] += 1;
+        self.bytes[account as usize] += outer_bytes as u64;
+    }
+
+    /// A listed record goes to another account.
+    #[inline(always)]
+    pub(crate) fn move_listed(&mut self, account: Account, outer_bytes: usize) {
+        self.chunks[Account::Listed as usize] -= 1;
+        self.bytes[Account::Listed as usize] -= outer_bytes as u64;
+        self.add(account, outer_bytes);
+    }
+
+    pub(crate) fn amount(&self, account: Account) -> Amount {
+        Amount { chunks: self.chunks[account as usize], bytes: self.bytes[account as usize] }
+    }
+
+    pub(crate) fn ledger(&self, forgotten_sequences: u64) -> Ledger {
+        Ledger {
+            written: self.amount(Account::Written),
+            read: self.amount(Account::Read),
+            overwritten: self.amount(Account::Overwritten),
+            empty: self.amount(Account::Empty),
+            damaged: self.amount(Account::Damaged),
+            listed: self.amount(Account::Listed),
+            duplicate_commits: self.duplicate_commits,
+            forgotten_sequences,
+        }
     }
 }

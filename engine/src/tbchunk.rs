@@ -165,20 +165,30 @@ impl RingMemory {
         watershed_simd::prefetch::for_write(self.pointer(offset));
     }
 
-    /// Asks for the lines of the next record, which will be as long as the one before, or so: they arrive while its chunk is sized. Without it a
-    /// commit into a ring that no cache holds takes half as long again.
-    #[inline]
-    pub(crate) fn prefetch_ahead(&self, offset: usize, len: usize) {
+    /// Writes a record of `outer` bytes: a header with its checksum, and the payload. Asks for the lines of the next record, which will
+    /// be as long or so: they arrive while its chunk is sized. Without it a commit into a ring that no cache holds takes half as long again.
+    #[inline(always)]
+    pub(crate) fn write_record(&mut self, offset: usize, outer: usize, header: TbChunk, payload: &[u8]) {
         const LINE: usize = 64;
         const LINES: usize = 8;
+        let size = self.size_bytes();
+        assert!(HEADER_BYTES + payload.len() <= outer && outer <= size && offset <= size - outer);
+        let words = TbChunk { checksum: checksum(offset, header.reserved_bytes), ..header }.to_words();
+        let start = self.region.base().wrapping_add(offset);
+        // SAFETY: the assertion keeps header and payload inside the region. `&mut self` makes the access exclusive but for slices that a
+        // read pass handed out, which no new record overlaps; nor can `payload`, which is borrowed.
+        unsafe {
+            start.cast::<[u64; 2]>().write_unaligned(words);
+            watershed_simd::copy::copy_raw(payload.as_ptr(), start.add(HEADER_BYTES), payload.len());
+        }
         // Up to eight lines too many: they are the record's after the next.
-        let end = self.pointer((offset + len).min(self.size_bytes()));
-        let mut lines = self.pointer(offset);
-        while lines < end {
-            for line in 0..LINES {
-                watershed_simd::prefetch::for_write(lines.wrapping_add(line * LINE));
+        let mut line = start.wrapping_add(outer);
+        let end = start.wrapping_add((2 * outer).min(size - offset));
+        while line < end {
+            for i in 0..LINES {
+                watershed_simd::prefetch::for_write(line.wrapping_add(i * LINE));
             }
-            lines = lines.wrapping_add(LINES * LINE);
+            line = line.wrapping_add(LINES * LINE);
         }
     }
 

@@ -8,6 +8,7 @@ use crate::ids::{ChunkId, LossReasons};
 use crate::packet::{self, Pieces};
 use crate::records::{NONE, bit};
 use crate::sizes;
+use crate::stats::Account;
 use crate::walk::At;
 
 /// Headers are asked for this many records before they are cleared: about the time that memory takes.
@@ -97,8 +98,7 @@ impl TraceBuffer {
         let next_sequence = next.sequence;
         // Not a copy of the record: its last two bytes that were written are still on their way.
         self.sequences.get_mut(sequence).pop_front(record, visible_bytes);
-        self.unlist(header, outer);
-        self.ledger.read.add(outer);
+        self.unlist(header, outer, Account::Read);
         self.records.get_mut(slot).sequence = NONE;
         self.ring.clear_header(header);
         self.reader.slot = next_slot;

@@ -1,0 +1,101 @@
+//! The short way of ordinary chunks, which nearly all are: complete, the newest of their sequence, of a few KiB, with as many fragments as
+//! were declared, dense enough that their sizes are kept, and with room before the end of the ring. Does what
+//! [`TraceBuffer::append`] would, with what is known beforehand left out.
+
+use crate::buffer::TraceBuffer;
+use crate::config::ChunkInfo;
+use crate::ids::ChunkFlags;
+use crate::records::{NO_SIZES, NONE, Record, bit};
+use crate::sized::ends;
+use crate::sizes::{self, SMALL_ENTRIES};
+use crate::stats::Account;
+use crate::tbchunk::{TbChunk, outer_bytes};
+use watershed_simd::Span;
+use watershed_simd::walk::walk_small;
+
+impl TraceBuffer {
+    /// Commits a chunk that is newer than all of its sequence. False, and nothing done, if it is not an ordinary one.
+    #[inline(always)]
+    pub(crate) fn commit_ordinary(
+        &mut self,
+        info: &ChunkInfo,
+        key: u32,
+        bytes: &[u8],
+        entries: &mut [u16; SMALL_ENTRIES],
+        sequence: u32,
+    ) -> bool {
+        let fragments = usize::from(info.num_fragments);
+        let Some(wanted) = entries.get_mut(..fragments).filter(|_| info.complete) else { return false };
+        let visible_bytes = walk_small(bytes, wanted);
+        let outer = outer_bytes(visible_bytes);
+        if visible_bytes == 0 || !sizes::is_worth_keeping(fragments, visible_bytes) || !self.space.fits(outer)
+        {
+            return false;
+        }
+        // In extents there is nothing behind the cursor.
+        if self.space.extents.is_none() {
+            self.pinned = sequence;
+            self.make_room(outer);
+            self.pinned = NONE;
+        }
+        let offset = self.space.cursor();
+        let flags = info.flags.0 & ChunkFlags::FIELD.0;
+        let mut summary = bit::DELIVERABLE;
+        if flags & ENDS != 0 {
+            summary = summary_of_ends(flags, visible_bytes, entries, fragments);
+        }
+        let record = Record {
+            sequence,
+            chunk_id: info.chunk_id.0,
+            unread_bytes: visible_bytes as u16,
+            first_bytes: sizes::total_of_small(entries[0]) as u16,
+            sizes: NO_SIZES,
+            bits: u16::from(flags) & bit::KNOWN_FLAGS | summary,
+            ..Record::padding(offset)
+        };
+        let slot = self.records.push_with_sizes(record, entries, fragments);
+        let header = TbChunk {
+            chunk_id: info.chunk_id.0,
+            key,
+            reserved_bytes: visible_bytes as u16,
+            visible_bytes: visible_bytes as u16,
+            unread_bytes: visible_bytes as u16,
+            flags,
+            checksum: 0,
+        };
+        self.ring.write_record(offset, outer, header, &bytes[..visible_bytes]);
+        self.note_written(slot, offset, outer);
+        let listed = self.sequences.get_mut(sequence);
+        listed.push_back(slot, info.chunk_id);
+        self.histograms.count(listed, visible_bytes);
+        true
+    }
+
+    /// Accounts for a record that has just been written at the cursor.
+    #[inline(always)]
+    pub(crate) fn note_written(&mut self, slot: u32, offset: usize, outer: usize) {
+        self.space.advance(outer);
+        if let Some(extents) = &mut self.space.extents {
+            extents.note_listed(offset);
+        }
+        self.note_ticket(slot);
+        self.stats.chunks_written += 1;
+        self.stats.bytes_written += outer as u64;
+        self.books.add(Account::Written, outer);
+        self.books.add(Account::Listed, outer);
+    }
+}
+
+/// Flags of chunks that have fragments of packets that are in other chunks too.
+const ENDS: u8 = ChunkFlags::FIRST_CONTINUES.0 | ChunkFlags::LAST_CONTINUES.0;
+
+/// FIRST_EMPTY, LAST_EMPTY and DELIVERABLE of a chunk with such flags.
+#[inline(never)]
+fn summary_of_ends(flags: u8, visible_bytes: usize, entries: &[u16; SMALL_ENTRIES], fragments: usize) -> u16 {
+    let span = |entry: u16| Span::new(sizes::header_of_small(entry), sizes::total_of_small(entry));
+    let found = &entries[..fragments];
+    let (first, last) = (span(found[0]), span(found[fragments - 1]));
+    let (body_of_ends, empty_ends) = ends(flags, fragments, first, last);
+    let header_bytes: usize = found.iter().map(|&entry| sizes::header_of_small(entry)).sum();
+    empty_ends | if visible_bytes > body_of_ends + header_bytes { bit::DELIVERABLE } else { 0 }
+}
