@@ -28,6 +28,10 @@ use crate::topology::Topology;
 use crate::word::{OwnerId, Word};
 use crate::worker::Bell;
 
+/// A shard with so many live sequences takes one more, whatever the mean. A CPU on which four threads write is nothing unusual, and they do not
+/// run at the same time; a sequence that is sent to another CPU's shard makes that CPU's threads meet it there at every commit, for good.
+const LIVE_IN_ANY_CASE: usize = 4;
+
 /// What a shard has that nobody owns: above every ticket.
 pub(crate) const NO_TICKET: u64 = u64::MAX;
 
@@ -233,7 +237,8 @@ impl Inner {
     }
 
     /// The shard for a sequence that has none: that of the CPU `cpu_id`, or of the one at hand, or the next in turn, unless it has more
-    /// than twice as many live sequences as the shards have on average (and more than two). Then the next one that has not.
+    /// than twice as many live sequences as the shards have on average (and more than
+    /// [`LIVE_IN_ANY_CASE`]). Then the next one that has not.
     pub(crate) fn choose_home(&self, cpu_id: Option<usize>) -> u16 {
         let num = self.places.len();
         let wanted = match self.homes {
@@ -243,7 +248,7 @@ impl Inner {
             Homes::InTurn => self.next_home.fetch_add(1, Ordering::Relaxed) as usize % num,
         };
         let live = |shard: usize| self.places.get(shard).hints.live.load(Ordering::Relaxed) as usize;
-        let most = (2 * self.live.load(Ordering::Relaxed) as usize / num).max(2);
+        let most = (2 * self.live.load(Ordering::Relaxed) as usize / num).max(LIVE_IN_ANY_CASE);
         (0..num).map(|step| (wanted + step) % num).find(|&shard| live(shard) <= most).unwrap_or(wanted) as u16
     }
 }
