@@ -90,6 +90,11 @@ impl Shard {
         self.0.oldest_ticket()
     }
 
+    /// The largest ticket that came so far; 0 if none did.
+    pub fn newest_ticket(&self) -> u64 {
+        self.0.tickets.as_ref().map_or(0, |tickets| tickets.newest)
+    }
+
     /// Whether the shard has extents.
     pub fn has_extents(&self) -> bool {
         self.0.space.extents.as_ref().is_some_and(|extents| !extents.order.is_empty())

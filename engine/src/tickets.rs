@@ -12,7 +12,7 @@ use crate::records::{NONE, Record, Slot, bit};
 pub(crate) struct Tickets {
     /// Of the chunk that is being committed.
     pub(crate) now: u64,
-    newest: u64,
+    pub(crate) newest: u64,
     /// Late records, the smallest ticket last. Entries of records that have gone are passed over.
     late: Vec<(u64, Slot)>,
 }

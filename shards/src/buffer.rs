@@ -10,7 +10,7 @@ use watershed_engine::{
 use crate::commit::Committer;
 use crate::directory::Directory;
 use crate::extents::{Cutting, Pool};
-use crate::inner::{Inner, Places};
+use crate::inner::{Inner, Places, oldest_of_none};
 use crate::own::{Drained, Owned};
 use crate::read::{PacketWriter, ReadPass};
 use crate::sync::AtomicU32;
@@ -338,6 +338,7 @@ fn make_inner(config: &ShardedConfig, cutting: Cutting, region: Arc<Region>) -> 
         policy: config.buffer.policy,
         region,
         topology: config.topology.clone(),
+        oldest: oldest_of_none(cutting.num_shards),
         // Workers have the first numbers.
         next_owner: AtomicU32::new(MAX_SHARDS as u32),
         live: AtomicU32::new(0).into(),

@@ -10,7 +10,7 @@ use watershed_engine::{CreateError, HugePages, mem::Region};
 use crate::buffer::{Report, ShardedBuffer};
 use crate::directory::Directory;
 use crate::extents::Pool;
-use crate::inner::{Inner, Places};
+use crate::inner::{Inner, Places, oldest_of_none};
 use crate::own::Owned;
 use crate::sync::AtomicU32;
 use crate::ticket::Tickets;
@@ -48,6 +48,7 @@ impl ShardedBuffer {
             policy: inner.policy,
             region,
             topology: inner.topology.clone(),
+            oldest: oldest_of_none(inner.places.len()),
             next_owner: AtomicU32::new(0),
             live: AtomicU32::new(0).into(),
             num_neglected: AtomicU32::new(0).into(),

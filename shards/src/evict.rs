@@ -33,7 +33,7 @@ impl Owned<'_> {
     fn get_extent(&mut self) -> bool {
         self.may_lose_oldest = true;
         let Some(index) = self.inner.pool.take().or_else(|| self.evict_somewhere()) else { return false };
-        self.place.hints.granted.store(self.inner.tickets.newest_hint(), Ordering::Relaxed);
+        self.place.hints.granted.store(self.newest(), Ordering::Relaxed);
         // SAFETY: an index that was taken out of the pool, or that an eviction has given up, is ours alone until it is put back.
         unsafe { self.engine().grant(index) };
         true
@@ -44,17 +44,10 @@ impl Owned<'_> {
         let margin = self.margin(mine);
         let mut passed_over: Vec<usize> = Vec::new();
         loop {
-            let oldest = self
-                .inner
-                .places
-                .made()
-                .filter(|&(shard, _)| shard != self.shard && !passed_over.contains(&shard))
-                .map(|(shard, place)| (place.hints.oldest.load(Ordering::Relaxed), shard))
-                .min()
-                .filter(|&(ticket, _)| ticket != NO_TICKET);
-            let Some((_, theirs)) = oldest.filter(|&(ticket, _)| ticket < mine.saturating_sub(margin)) else {
+            let (ticket, theirs) = self.oldest_but(&passed_over);
+            if ticket >= mine.saturating_sub(margin) {
                 return self.evict_here();
-            };
+            }
             let is_left_alone = self.engine().has_extents() && self.is_at_work(theirs, 2 * margin);
             if is_left_alone && !self.inner.places.get(theirs).hints.wanted.swap(true, Ordering::AcqRel) {
                 return self.evict_here();
@@ -69,17 +62,35 @@ impl Owned<'_> {
         }
     }
 
+    /// The oldest record of all other shards but those that were passed over, and whose it is.
+    fn oldest_but(&self, passed_over: &[usize]) -> (u64, usize) {
+        let mut oldest = (NO_TICKET, self.shard);
+        for (shard, ticket) in self.inner.oldest.iter().enumerate() {
+            let ticket = ticket.load(Ordering::Relaxed);
+            if ticket < oldest.0 && shard != self.shard && !passed_over.contains(&shard) {
+                oldest = (ticket, shard);
+            }
+        }
+        oldest
+    }
+
+    /// About which ticket is the next: this shard's newest. The counter knows better, but to look there is to fetch the line that committers
+    /// contend for. Where this is too old, since the shard was idle, it evicts another's extent rather than its own.
+    fn newest(&self) -> u64 {
+        self.state.engine.as_ref().map_or(0, |engine| engine.newest_ticket())
+    }
+
     /// By how many tickets another shard's oldest record must be older than `mine` for its extent to go first.
     fn margin(&self, mine: u64) -> u64 {
         let cutting = self.inner.cutting;
-        let kept = self.inner.tickets.newest_hint().saturating_sub(mine);
+        let kept = self.newest().saturating_sub(mine);
         kept / (cutting.num_extents / cutting.num_shards) as u64
     }
 
     /// Whether another shard has got an extent while the last `tickets` tickets were taken.
     fn is_at_work(&self, theirs: usize, tickets: u64) -> bool {
         let granted = self.inner.places.get(theirs).hints.granted.load(Ordering::Relaxed);
-        self.inner.tickets.newest_hint().saturating_sub(granted) < tickets
+        self.newest().saturating_sub(granted) < tickets
     }
 
     fn evict_here(&mut self) -> Option<u32> {

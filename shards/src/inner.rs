@@ -1,9 +1,9 @@
 //! The parts of a buffer, and who may touch them.
 //!
 //! ```text
-//!   Inner ---- tickets, directory, pool of extents          everybody, lock-free
+//!   Inner ---- tickets, directory, pool of extents, oldest  everybody, lock-free
 //!     |
-//!     +-- Place 0:  word | inbox | hints: oldest, wanted..  everybody, lock-free
+//!     +-- Place 0:  word | inbox | hints: wanted, granted.. everybody, lock-free
 //!     |             state: engine shard, backlog            whoever owns the word
 //!     +-- Place 1: ...
 //!     |
@@ -50,10 +50,10 @@ pub(crate) struct State {
 }
 
 /// What others have been told of a shard, where its owner sees it without a look at what they look at.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Shown {
-    /// That it has an oldest record, which stays the oldest while chunks are only added. In a shard that is alone nobody asks.
-    pub(crate) has_oldest: bool,
+    /// The ticket of the oldest record, or [`NO_TICKET`]. It stays the oldest while chunks are only added. In a shard that is alone nobody asks.
+    pub(crate) oldest: u64,
     pub(crate) live: u32,
 }
 
@@ -71,10 +71,7 @@ pub(crate) struct Place {
 /// What others know of a shard without owning it.
 #[derive(Debug)]
 pub(crate) struct Hints {
-    /// Ticket of the oldest record, or [`NO_TICKET`]: a hint for who looks for something to evict. Stored with Release before the word is
-    /// given back, loaded with Relaxed: the word is taken before anything is done about it.
-    pub(crate) oldest: AtomicU64,
-    /// About which ticket was the next when the shard got its newest extent: whether it is at work. Relaxed.
+    /// About which ticket was the next, as the shard knew, when it got its newest extent: whether it is at work. Relaxed.
     pub(crate) granted: AtomicU64,
     /// Live sequences: a hint for the choice of homes. Relaxed.
     pub(crate) live: AtomicU32,
@@ -93,7 +90,6 @@ impl Place {
             word: CachePadded::new(Word::new()),
             inbox: CachePadded::new(Inbox::new(queue_capacity)),
             hints: CachePadded::new(Hints {
-                oldest: AtomicU64::new(NO_TICKET),
                 granted: AtomicU64::new(0),
                 live: AtomicU32::new(0),
                 wanted: AtomicBool::new(false),
@@ -105,7 +101,7 @@ impl Place {
                 current: None,
                 backlog: Letters::none(),
                 leaving: Vec::new(),
-                shown: Shown::default(),
+                shown: Shown { oldest: NO_TICKET, live: 0 },
             })),
         }
     }
@@ -149,6 +145,11 @@ impl Places {
     }
 }
 
+/// What [`Inner::oldest`] is at first.
+pub(crate) fn oldest_of_none(num_shards: usize) -> Box<[AtomicU64]> {
+    (0..num_shards).map(|_| AtomicU64::new(NO_TICKET)).collect()
+}
+
 /// All that is shared.
 #[derive(Debug)]
 pub(crate) struct Inner {
@@ -164,6 +165,9 @@ pub(crate) struct Inner {
     pub(crate) policy: FillPolicy,
     pub(crate) region: Arc<Region>,
     pub(crate) topology: Topology,
+    /// Ticket of each shard's oldest record, or [`NO_TICKET`]: a hint for who looks for something to evict, who looks at all of them, so that they
+    /// lie side by side. Stored with Relaxed, if it is another one, before the word is given back: the word is taken before anything is done about it.
+    pub(crate) oldest: Box<[AtomicU64]>,
     /// Numbers for owners that are not workers.
     pub(crate) next_owner: AtomicU32,
     /// Live sequences of all shards. Relaxed, a hint.

@@ -24,7 +24,7 @@
 //! | `Lazy` | what was made | AcqRel RMW `make`; Acquire load `get` | `homes_never_split` makes its rooms by it |
 //! | `Pool::top`, `Pool::next` | `next` of the top, and what was done in the extent | Release RMW `put`; Acquire load and AcqRel RMW in `pop`; `next` is Relaxed below them | `an_extent_has_one_holder` |
 //! | `Pool::fresh`, `Pool::num_free` | nothing: the first use of an extent has no past; a hint | Relaxed | `an_extent_has_one_holder` takes its extents by `fresh` |
-//! | `Hints::oldest`, `Hints::granted` | nothing: the word is taken before anything is done about them | Release or Relaxed store, Relaxed load | none needed |
+//! | `Inner::oldest`, `Hints::granted` | nothing: the word is taken before anything is done about them | Relaxed | none needed |
 //! | `Hints::wanted` | a wish for one extent, with REQUEST in the word where it is urgent | AcqRel swap or Release store by who wishes; Acquire swap by the owner | none; a wish that is seen late is served by the next owner, and who wishes again and finds it unheard takes the word |
 //! | `Hints::neglected` | nothing: who owes a visit pays it or finds it paid | AcqRel RMW | none; the visit itself follows the word's rule |
 //! | `Hints::live`, `Inner::live`, `num_neglected`, `next_owner`, `next_home`, `Directory::room_bytes` | nothing: hints and numbers | Relaxed | none needed |

@@ -184,7 +184,7 @@ impl<'a> Owned<'a> {
         // been idle for a while; where it was raised with a request by the word, that is looked at when the word is given back.
         let State { engine: Some(engine), leaving, shown, .. } = &*self.state else { return false };
         self.may_lose_oldest
-            || !shown.has_oldest
+            || shown.oldest == NO_TICKET
             || shown.live != engine.num_live_sequences() as u32
             || engine.has_dropped()
             || !leaving.is_empty()
@@ -201,14 +201,13 @@ impl<'a> Owned<'a> {
             self.hand_over_extent();
         }
         let State { engine: Some(engine), leaving, shown, .. } = &mut *self.state else { return };
-        if self.inner.has_extents() {
-            let oldest = engine.oldest_ticket().unwrap_or(NO_TICKET);
-            shown.has_oldest = oldest != NO_TICKET;
-            if hints.oldest.load(Ordering::Relaxed) != oldest {
-                hints.oldest.store(oldest, Ordering::Release);
-            }
-        } else {
-            shown.has_oldest = true;
+        let oldest = match self.inner.has_extents() {
+            true => engine.oldest_ticket().unwrap_or(NO_TICKET),
+            false => 0,
+        };
+        if oldest != shown.oldest {
+            self.inner.oldest[self.shard].store(oldest, Ordering::Relaxed);
+            shown.oldest = oldest;
         }
         let live = engine.num_live_sequences() as u32;
         if live != shown.live {

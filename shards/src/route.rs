@@ -37,8 +37,11 @@ impl Route {
         for (info, _) in &batch.chunks {
             let key = key_of(info.producer_id_trusted, info.writer_id);
             if key != last.0 {
-                last = (key, inner.home_of(cpu_id, key));
-                self.add(last.1);
+                let home = inner.home_of(cpu_id, key);
+                if self.shards.is_empty() || home != last.1 {
+                    self.add(home);
+                }
+                last = (key, home);
             }
             self.homes.push(last.1);
         }

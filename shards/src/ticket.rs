@@ -153,11 +153,6 @@ impl Tickets {
         self.next.fetch_add(0, Ordering::AcqRel)
     }
 
-    /// The same, roughly: for measures of age.
-    pub(crate) fn newest_hint(&self) -> u64 {
-        self.next.load(Ordering::Relaxed)
-    }
-
     fn iter(&self) -> impl Iterator<Item = &Cell> {
         // Acquire pairs with the Release in `register`: the cell and its `next` are visible.
         let mut at = self.cells.load(Ordering::Acquire);
