@@ -17,6 +17,7 @@ pub struct Payload<'a> {
 impl Payload<'_> {
     /// Size in bytes: always the whole chunk but its header, however much of it was written.
     #[must_use]
+    #[inline]
     pub fn size_bytes(&self) -> usize {
         self.size_bytes
     }
@@ -60,9 +61,17 @@ impl ReadToken {
     pub fn header(&self) -> ChunkHeader {
         self.header
     }
+
+    /// Size of the payload in bytes: always the whole chunk but its header, however much of it was written.
+    #[must_use]
+    #[inline]
+    pub fn size_bytes(&self) -> usize {
+        self.place.payload_size_bytes()
+    }
 }
 
 impl<'a> ReadChunk<'a> {
+    #[inline]
     fn token(&self) -> &ReadToken {
         // `None` only after `release` and `detach`, which consume the chunk.
         self.token.as_ref().expect("a live chunk has its token")
@@ -76,9 +85,10 @@ impl<'a> ReadChunk<'a> {
 
     /// The payload.
     #[must_use]
+    #[inline]
     pub fn payload(&self) -> Payload<'_> {
         #[cfg(loom)]
-        self.smb.region.witness_exclusive(self.token().place.offset_bytes);
+        self.smb.region.witness_exclusive(self.token().place.offset_bytes());
         self.smb.payload(&self.token().place)
     }
 
@@ -139,16 +149,17 @@ impl<'a> ScrapedChunk<'a> {
 }
 
 impl Smb {
+    #[inline]
     fn payload(&self, place: &Place) -> Payload<'_> {
         Payload {
             smb: self,
-            offset_bytes: place.offset_bytes + CHUNK_HEADER_BYTES,
-            size_bytes: place.payload_size_bytes,
+            offset_bytes: place.offset_bytes() + CHUNK_HEADER_BYTES,
+            size_bytes: place.payload_size_bytes(),
         }
     }
 
     fn read_header(&self, place: &Place) -> ChunkHeader {
-        let words = self.region.header(place.offset_bytes);
+        let words = self.region.header(place.offset_bytes());
         // Acquire: pairs with the Release of `set_fragments` and `write_header`. A count of n shows the ids and the
         // bytes of the first n - 1 fragments. Weaker, a scrape could take an old writer id or unwritten bytes.
         let (fragments, flags) = ChunkHeader::unpack_fragments(words.fragments.load(Ordering::Acquire));
@@ -177,6 +188,7 @@ impl Smb {
     }
 
     /// Takes a detached chunk up again.
+    #[inline]
     pub fn attach(&self, token: ReadToken) -> ReadChunk<'_> {
         ReadChunk { smb: self, token: Some(token) }
     }

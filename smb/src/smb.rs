@@ -47,16 +47,39 @@ pub struct Smb {
     page_size_bytes: usize,
 }
 
-/// A place in the buffer, as computed from one bitmap value.
+/// A place in the buffer, as computed from one bitmap value. Small, since chunks that wait in a queue carry theirs along: a buffer has at most
+/// 32 MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    pub(crate) page: usize,
-    pub(crate) index: usize,
+    page: u32,
+    offset_bytes: u32,
+    payload_size_bytes: u16,
+    index: u8,
     pub(crate) layout: PageLayout,
+}
+
+impl Place {
+    #[inline]
+    pub(crate) fn page(&self) -> usize {
+        self.page as usize
+    }
+
+    #[inline]
+    pub(crate) fn index(&self) -> usize {
+        self.index.into()
+    }
+
     /// Offset of the chunk header from the start of the region, in bytes.
-    pub(crate) offset_bytes: usize,
+    #[inline]
+    pub(crate) fn offset_bytes(&self) -> usize {
+        self.offset_bytes as usize
+    }
+
     /// Size of the chunk without its header, in bytes.
-    pub(crate) payload_size_bytes: usize,
+    #[inline]
+    pub(crate) fn payload_size_bytes(&self) -> usize {
+        self.payload_size_bytes.into()
+    }
 }
 
 impl Smb {
@@ -122,13 +145,14 @@ impl Smb {
 
     pub(crate) fn place(&self, page: usize, index: usize, layout: PageLayout) -> Place {
         let chunk_size = layout.chunk_size_bytes(self.page_size_bytes);
+        let offset_bytes =
+            page * self.page_size_bytes + layout.chunk_offset_bytes(self.page_size_bytes, index);
         Place {
-            page,
-            index,
+            page: page as u32,
+            offset_bytes: offset_bytes as u32,
+            payload_size_bytes: (chunk_size - crate::CHUNK_HEADER_BYTES) as u16,
+            index: index as u8,
             layout,
-            offset_bytes: page * self.page_size_bytes
-                + layout.chunk_offset_bytes(self.page_size_bytes, index),
-            payload_size_bytes: chunk_size - crate::CHUNK_HEADER_BYTES,
         }
     }
 

@@ -30,19 +30,19 @@ impl WriteChunk {
     /// Index of the page.
     #[must_use]
     pub fn page(&self) -> usize {
-        self.place.page
+        self.place.page()
     }
 
     /// Index of the chunk in its page, 0..=13.
     #[must_use]
     pub fn index(&self) -> usize {
-        self.place.index
+        self.place.index()
     }
 
     /// Bytes of payload that the chunk holds.
     #[must_use]
     pub fn payload_size_bytes(&self) -> usize {
-        self.place.payload_size_bytes
+        self.place.payload_size_bytes()
     }
 }
 
@@ -87,7 +87,7 @@ impl Smb {
     ///
     /// If `header.fragments` is above [`crate::MAX_FRAGMENTS_PER_CHUNK`].
     pub fn write_header(&self, chunk: &WriteChunk, header: ChunkHeader) {
-        let words = self.region.header(chunk.place.offset_bytes);
+        let words = self.region.header(chunk.place.offset_bytes());
         words.chunk_id.store(header.chunk_id, Ordering::Relaxed);
         words.writer_id.store(header.writer_id, Ordering::Relaxed);
         // Release: publishes the two ids to a scrape that loads the count with Acquire and sees it above zero.
@@ -103,7 +103,7 @@ impl Smb {
     ///
     /// If `fragments` is above [`crate::MAX_FRAGMENTS_PER_CHUNK`].
     pub fn set_fragments(&self, chunk: &WriteChunk, fragments: u16, flags: ChunkFlags) {
-        let words = self.region.header(chunk.place.offset_bytes);
+        let words = self.region.header(chunk.place.offset_bytes());
         // Release: publishes the payload of the finished fragments to a scrape's Acquire load of the count. Weaker, a
         // scrape could copy bytes from before they were written.
         words.fragments.store(ChunkHeader::pack_fragments(fragments, flags), Ordering::Release);
@@ -117,18 +117,18 @@ impl Smb {
     pub fn write_payload(&self, chunk: &WriteChunk, offset_bytes: usize, bytes: &[u8]) {
         let place = &chunk.place;
         assert!(
-            offset_bytes.checked_add(bytes.len()).is_some_and(|end| end <= place.payload_size_bytes),
+            offset_bytes.checked_add(bytes.len()).is_some_and(|end| end <= place.payload_size_bytes()),
             "{} bytes at {offset_bytes} do not fit a payload of {} bytes",
             bytes.len(),
-            place.payload_size_bytes
+            place.payload_size_bytes()
         );
-        self.region.copy_in(place.offset_bytes + CHUNK_HEADER_BYTES + offset_bytes, bytes);
+        self.region.copy_in(place.offset_bytes() + CHUNK_HEADER_BYTES + offset_bytes, bytes);
     }
 
     /// Clears the flag [`ChunkFlags::NEEDS_PATCHING`] of a chunk that is still being written, after its last patch was
     /// written into it.
     pub fn clear_needs_patching(&self, chunk: &WriteChunk) {
-        let words = self.region.header(chunk.place.offset_bytes);
+        let words = self.region.header(chunk.place.offset_bytes());
         // Relaxed load: only the chunk's owner stores this word, and the owner is the caller.
         let (fragments, flags) = ChunkHeader::unpack_fragments(words.fragments.load(Ordering::Relaxed));
         self.set_fragments(chunk, fragments, flags.without(ChunkFlags::NEEDS_PATCHING));
@@ -144,7 +144,7 @@ impl Smb {
         let states = (ChunkState::BeingWritten, ChunkState::Complete);
         // Release: publishes header and payload; pairs with the Acquire of `try_begin_read` and of snapshots. Weaker,
         // the reader could take bytes from before they were written.
-        self.transition(place.page, place.index, Some(place.layout), states, Ordering::Release).map(drop)
+        self.transition(place.page(), place.index(), Some(place.layout), states, Ordering::Release).map(drop)
     }
 
     /// Gives the chunk back without handing it over: for producers that send the bytes another way, and for writers
@@ -159,7 +159,7 @@ impl Smb {
 
     /// Zeroes the header and frees the chunk, from `from`.
     pub(crate) fn release_chunk(&self, place: Place, from: ChunkState) -> Result<(), TransitionError> {
-        let words = self.region.header(place.offset_bytes);
+        let words = self.region.header(place.offset_bytes());
         // Relaxed: the exchange below publishes them. They come first so that a count of zero always means "the header
         // of the present owner is not written yet".
         words.chunk_id.store(0, Ordering::Relaxed);
@@ -167,8 +167,8 @@ impl Smb {
         words.fragments.store(0, Ordering::Relaxed);
         // Release: everything we read and wrote in this chunk happens before the next owner's Acquire in `try_acquire`.
         self.transition(
-            place.page,
-            place.index,
+            place.page(),
+            place.index(),
             Some(place.layout),
             (from, ChunkState::Free),
             Ordering::Release,
