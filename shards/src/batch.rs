@@ -1,10 +1,16 @@
 //! What is committed together, as the caller gives it and as it waits in a queue.
 
-use watershed_engine::{ByteSource, ChunkId, ChunkInfo, Patch, ProducerId, Shard, WriterId};
+use watershed_engine::{ByteSource, ChunkId, ChunkInfo, Patch, ProducerId, Refused, Shard, WriterId};
+use watershed_simd::prefetch;
 use watershed_smb::{Payload, ReadToken, Smb};
 
+use crate::directory::Key;
+
 /// Where the bytes of a chunk come from.
+// With a tag of its own: in the niche that the compiler would choose, in the middle of the token, a source is copied in two pieces that overlap,
+// and what was stored in pieces cannot be loaded before it is in the cache.
 #[derive(Debug)]
+#[repr(u8)]
 pub enum Source<'a> {
     /// The caller's own bytes. Copied before the commit returns.
     Borrowed(&'a [u8]),
@@ -59,12 +65,16 @@ pub struct Batch<'a> {
 }
 
 impl Source<'_> {
+    fn is_owned(&self) -> bool {
+        matches!(self, Source::Shared(..) | Source::Owned(_))
+    }
+
     /// An upper bound of the bytes.
     #[inline]
     pub(crate) fn most_bytes(&self) -> usize {
         match self {
             Source::Borrowed(bytes) => bytes.len(),
-            Source::Shared(smb, _) => smb.page_size_bytes(),
+            Source::Shared(_, token) => token.size_bytes(),
             Source::Scraped(payload) => payload.size_bytes(),
             Source::Owned(bytes) => bytes.0.size_bytes(),
         }
@@ -95,10 +105,35 @@ impl Source<'_> {
     }
 }
 
+/// Whether a chunk may be committed. A refusal is the caller's mistake.
+#[inline]
+pub(crate) fn check(info: &ChunkInfo, size_bytes: usize) -> Result<(), Refused> {
+    if info.producer_id_trusted.0 == 0 && info.writer_id.0 == 0 {
+        return Err(Refused::ReservedKey);
+    }
+    if size_bytes > ChunkInfo::MAX_SIZE_BYTES {
+        return Err(Refused::ChunkTooLarge { size_bytes });
+    }
+    Ok(())
+}
+
 impl<'a> Batch<'a> {
     /// A batch of one chunk.
     pub fn of_chunk(info: ChunkInfo, bytes: &'a [u8]) -> Batch<'a> {
         Batch { chunks: vec![(info, Source::Borrowed(bytes))], ..Batch::default() }
+    }
+
+    /// Looks at every chunk: the writer of all that is in the batch, if that is chunks of one writer and nothing else.
+    #[inline]
+    pub(crate) fn only_writer(&self) -> Result<Option<Key>, Refused> {
+        let mut only = None;
+        let mut is_of_one = self.has_only_chunks();
+        for (info, source) in &self.chunks {
+            check(info, source.most_bytes())?;
+            let key = key_of(info.producer_id_trusted, info.writer_id);
+            is_of_one &= *only.get_or_insert(key) == key;
+        }
+        Ok(only.filter(|_| is_of_one))
     }
 
     pub(crate) fn has_only_chunks(&self) -> bool {
@@ -113,6 +148,11 @@ impl<'a> Batch<'a> {
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty() && self.has_only_chunks()
     }
+}
+
+/// The sequence of a writer's chunks.
+pub(crate) fn key_of(producer: ProducerId, writer: WriterId) -> Key {
+    Key::new(producer.0, writer.0)
 }
 
 /// The bytes of a queued chunk.
@@ -135,66 +175,76 @@ pub(crate) enum Op {
 
 /// A batch's part for one shard: the item of the queue. Its memory is used again.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Part {
+    // First what every part has, so that it lies in one cache line with the links of its node.
     /// A batch's chunks, none of them borrowed, as they came, with tickets from `first_ticket` on; before `ops`.
     chunks: Vec<(ChunkInfo, Source<'static>)>,
     first_ticket: u64,
-    pub(crate) ops: Vec<Op>,
-    /// How many of both have been done.
+    /// How many of chunks and ops have been done.
     pub(crate) done: usize,
+    pub(crate) ops: Vec<Op>,
     pub(crate) bytes: Vec<u8>,
 }
 
 /// A part whose bytes were large once does not keep them for ever.
 const MOST_BYTES_KEPT: usize = 256 << 10;
 
-/// What is to be done next of a part.
-pub(crate) enum Next<'a> {
-    /// A chunk as it came, with its ticket.
-    Chunk(&'a ChunkInfo, &'a mut Source<'static>, u64),
-    /// Something else, and the part's bytes.
-    Op(&'a mut Op, &'a [u8]),
-}
-
 impl Part {
+    #[inline]
     pub(crate) fn clear(&mut self) {
         self.chunks.clear();
-        self.ops.clear();
         self.done = 0;
+        if !self.ops.is_empty() {
+            self.clear_ops();
+        }
+    }
+
+    /// Bytes belong to ops.
+    fn clear_ops(&mut self) {
+        self.ops.clear();
         self.bytes.clear();
         if self.bytes.capacity() > MOST_BYTES_KEPT {
             self.bytes.shrink_to(MOST_BYTES_KEPT);
         }
     }
 
-    pub(crate) fn next(&mut self) -> Option<Next<'_>> {
-        let done = self.done;
-        match self.chunks.len() {
-            len if done < len => {
-                let (info, source) = &mut self.chunks[done];
-                Some(Next::Chunk(info, source, self.first_ticket + done as u64))
-            }
-            len => Some(Next::Op(self.ops.get_mut(done - len)?, &self.bytes)),
-        }
+    /// A hint that it will be worked on next.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        let first = self.chunks.as_ptr().cast();
+        prefetch::for_read(first);
+        prefetch::for_read(first.wrapping_add(prefetch::LINE_BYTES));
     }
 
-    /// Takes a batch's list of chunks as it is, in exchange for an empty list, if none of them borrows its bytes.
-    pub(crate) fn swap_chunks(
-        &mut self,
-        chunks: &mut Vec<(ChunkInfo, Source<'_>)>,
-        first_ticket: u64,
-    ) -> bool {
-        let is_owned = |source: &Source<'_>| matches!(source, Source::Shared(..) | Source::Owned(_));
+    /// The next chunk as it came, with its ticket. None if only ops are left.
+    #[inline]
+    pub(crate) fn next_chunk(&mut self) -> Option<(&ChunkInfo, &mut Source<'static>, u64)> {
+        let (info, source) = self.chunks.get_mut(self.done)?;
+        Some((info, source, self.first_ticket + self.done as u64))
+    }
+
+    /// What comes next behind the chunks, and the part's bytes.
+    pub(crate) fn next_op(&mut self) -> Option<(&mut Op, &[u8])> {
+        Some((self.ops.get_mut(self.done - self.chunks.len())?, &self.bytes))
+    }
+
+    /// Takes all chunks of a batch. If none of them borrows its bytes, as the list that they are, in exchange for an empty one.
+    #[inline]
+    pub(crate) fn take_chunks(&mut self, chunks: &mut Vec<(ChunkInfo, Source<'_>)>, first_ticket: u64) {
         debug_assert!(self.chunks.is_empty());
-        if !chunks.iter().all(|(_, source)| is_owned(source)) {
-            return false;
+        if chunks.iter().all(|(_, source)| source.is_owned()) {
+            // SAFETY: the types differ in the lifetimes of `Source::Borrowed` and `Source::Scraped` only, and neither list has such an
+            // element: one is empty, the other was looked at.
+            let chunks =
+                unsafe { &mut *std::ptr::from_mut(chunks).cast::<Vec<(ChunkInfo, Source<'static>)>>() };
+            std::mem::swap(&mut self.chunks, chunks);
+            self.first_ticket = first_ticket;
+        } else {
+            for (ticket, (info, source)) in (first_ticket..).zip(chunks.drain(..)) {
+                self.push_chunk(info, ticket, source);
+            }
         }
-        // SAFETY: the types differ in the lifetimes of `Source::Borrowed` and `Source::Scraped` only, and neither list has such an element: one is empty, the
-        // other was looked at.
-        let chunks = unsafe { &mut *std::ptr::from_mut(chunks).cast::<Vec<(ChunkInfo, Source<'static>)>>() };
-        std::mem::swap(&mut self.chunks, chunks);
-        self.first_ticket = first_ticket;
-        true
     }
 
     pub(crate) fn push_chunk(&mut self, info: ChunkInfo, ticket: u64, source: Source<'_>) {

@@ -9,9 +9,10 @@ use watershed_engine::{
 
 use crate::commit::Committer;
 use crate::directory::Directory;
+use crate::drain::Drained;
 use crate::extents::{Cutting, Pool};
 use crate::inner::{Inner, Places, oldest_of_none};
-use crate::own::{Drained, Owned};
+use crate::own::Owned;
 use crate::read::{PacketWriter, ReadPass};
 use crate::sync::AtomicU32;
 use crate::ticket::Tickets;
@@ -263,11 +264,16 @@ impl ShardedBuffer {
     pub(crate) fn hold_drained(&self, shard: usize) -> Owned<'_> {
         loop {
             let mut owned = Owned::wait_for(&self.inner, shard, self.owner, |_, _| {});
-            if owned.drain(true) == Drained::Everything {
-                return owned;
+            match owned.drain(true) {
+                Drained::Everything => return owned,
+                // The word is given back between two turns: whoever commits there may take it.
+                Drained::TurnIsOver => {}
+                // Others have all the extents in hand.
+                Drained::NoExtent => {
+                    drop(owned);
+                    std::thread::yield_now();
+                }
             }
-            drop(owned);
-            std::thread::yield_now();
         }
     }
 

@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 use watershed_engine::{ChunkInfo, Refused};
 
-use crate::batch::{Batch, Part};
+use crate::batch::{Batch, Part, check};
 use crate::direct::{Recent, Tried, commit_batch_now, commit_by_shard, commit_chunk_now, commit_now};
-use crate::inbox::{Letter, NodePool};
 use crate::inner::Inner;
+use crate::nodes::{Letter, NodePool};
 use crate::route::{ROOM_BETWEEN, Route};
 use crate::sync::Ordering;
 use crate::ticket::Seat;
@@ -104,9 +104,7 @@ impl Committer {
     /// # Errors
     /// [`CommitError`]; then the batch is as it was.
     pub fn commit(&mut self, batch: &mut Batch<'_>) -> Result<(), CommitError> {
-        for (info, source) in &batch.chunks {
-            check(info, source.most_bytes())?;
-        }
+        let only_writer = batch.only_writer()?;
         if batch.is_empty() {
             return Ok(());
         }
@@ -120,46 +118,24 @@ impl Committer {
         }
         let mut announced = seat.announce(&inner.tickets);
         let first_ticket = announced.take(batch.chunks.len() as u64);
-        route.find(inner, *cpu_id, batch);
-        let is_of_one_shard = route.is_of_one_shard(inner, batch);
-        let is_done = is_of_one_shard
-            && tried != Tried::Taken
-            && commit_now(inner, *owner, batch, first_ticket, usize::from(route.shards[0]));
-        let committed = if is_done {
-            Ok(())
-        } else {
-            let pool = pool.as_mut().expect("taken only by the drop");
-            make_ready(inner, *owner, pool, &route.shards, letters).map(|()| {
-                // A shard that was just found taken gets the list of chunks as it is.
-                if !is_of_one_shard && route.is_of_few_shards(inner, batch) {
-                    commit_by_shard(inner, *owner, route, letters, batch, first_ticket);
-                } else {
-                    queue(inner, route, letters, batch, first_ticket);
-                }
-            })
+        let pool = pool.as_mut().expect("taken only by the drop");
+        let going = Going { inner, owner: *owner, pool, letters, tried, first_ticket };
+        let committed = match only_writer {
+            Some(key) => {
+                let home = inner.home_of(*cpu_id, key);
+                let committed = going.at_one(home.into(), batch);
+                drop(announced);
+                committed.map(|()| inner.after_put(home.into(), *owner))
+            }
+            None => {
+                route.find(inner, *cpu_id, batch);
+                let committed = going.by_route(route, batch);
+                drop(announced);
+                committed.map(|()| route.shards.iter().for_each(|&home| inner.after_put(home.into(), *owner)))
+            }
         };
-        drop(announced);
-        if committed.is_ok() {
-            self.after_put();
-        }
-        self.inner.attend(self.owner);
+        inner.attend(*owner);
         committed.map_err(CommitError::from)
-    }
-
-    /// After something was put into queues, or a word given back: "queue, then try; give, then look again".
-    #[inline]
-    fn after_put(&self) {
-        for &shard in &self.route.shards {
-            let place = self.inner.places.get(shard.into());
-            if place.inbox.is_empty() {
-                continue;
-            }
-            if self.inner.has_workers {
-                place.bell.ring();
-            } else {
-                self.inner.visit(shard.into(), self.owner);
-            }
-        }
     }
 
     /// Commits one chunk of the caller's bytes. See [`commit`](Self::commit).
@@ -187,6 +163,61 @@ impl Drop for Committer {
     }
 }
 
+/// A batch on its way: announced, with its tickets.
+struct Going<'a> {
+    inner: &'a Inner,
+    owner: OwnerId,
+    pool: &'a mut NodePool<Part>,
+    letters: &'a mut Vec<Letter<Part>>,
+    /// How the shortest way went.
+    tried: Tried,
+    first_ticket: u64,
+}
+
+impl Going<'_> {
+    /// Chunks that are all for one shard.
+    #[inline]
+    fn at_one(self, home: usize, batch: &mut Batch<'_>) -> Result<(), HandedBack> {
+        let Going { inner, owner, pool, letters, tried, first_ticket } = self;
+        let place = inner.places.get(home);
+        let may_write = !inner.has_workers && tried != Tried::Taken;
+        if may_write && commit_now(inner, owner, batch, first_ticket, home) {
+            return Ok(());
+        }
+        if !has_room(inner, home, owner) {
+            return Err(HandedBack { shard: home });
+        }
+        let letter = letters.pop().or_else(|| pool.letter());
+        let Some(mut letter) = letter else { return Err(HandedBack { shard: home }) };
+        letter.with_item(|part| part.take_chunks(&mut batch.chunks, first_ticket));
+        place.inbox.put(letter);
+        Ok(())
+    }
+
+    /// A batch of which the homes were found.
+    #[inline(never)]
+    fn by_route(self, route: &Route, batch: &mut Batch<'_>) -> Result<(), HandedBack> {
+        let Going { inner, owner, pool, letters, tried, first_ticket } = self;
+        let is_of_one_shard = route.is_of_one_shard(inner, batch);
+        let may_write = is_of_one_shard && tried != Tried::Taken;
+        if may_write && commit_now(inner, owner, batch, first_ticket, usize::from(route.shards[0])) {
+            return Ok(());
+        }
+        make_ready(inner, owner, pool, &route.shards, letters)?;
+        // A shard that was just found taken gets the list of chunks as it is.
+        if !is_of_one_shard && route.is_of_few_shards(inner, batch) {
+            commit_by_shard(inner, owner, route, letters, batch, first_ticket);
+            return Ok(());
+        }
+        let parts = &mut letters[..route.shards.len()];
+        route.fill(inner, parts, batch, first_ticket);
+        for (&shard, letter) in route.shards.iter().zip(letters.drain(..route.shards.len())) {
+            inner.places.get(shard.into()).inbox.put(letter);
+        }
+        Ok(())
+    }
+}
+
 /// Whether a batch can be taken whole: room in the queue of each of its shards, and a letter for each.
 fn make_ready(
     inner: &Inner,
@@ -204,38 +235,14 @@ fn make_ready(
     Ok(())
 }
 
-/// The long way: a part of the batch into the queue of each of its shards.
-fn queue(
-    inner: &Inner,
-    route: &Route,
-    letters: &mut Vec<Letter<Part>>,
-    batch: &mut Batch<'_>,
-    first_ticket: u64,
-) {
-    let parts = &mut letters[..route.shards.len()];
-    route.fill(inner, parts, batch, first_ticket);
-    for (&shard, letter) in route.shards.iter().zip(letters.drain(..route.shards.len())) {
-        inner.places.get(shard.into()).inbox.put(letter);
-    }
-}
-
-#[inline]
-fn check(info: &ChunkInfo, size_bytes: usize) -> Result<(), Refused> {
-    if info.producer_id_trusted.0 == 0 && info.writer_id.0 == 0 {
-        return Err(Refused::ReservedKey);
-    }
-    if size_bytes > ChunkInfo::MAX_SIZE_BYTES {
-        return Err(Refused::ChunkTooLarge { size_bytes });
-    }
-    Ok(())
-}
-
 /// Whether a shard's queue has room; if it is full and nobody has the shard, helps first.
+#[inline]
 fn has_room(inner: &Inner, shard: usize, owner: OwnerId) -> bool {
-    let inbox = &inner.places.get(shard).inbox;
-    if inbox.has_room() {
-        return true;
-    }
+    inner.places.get(shard).inbox.has_room() || has_made_room(inner, shard, owner)
+}
+
+#[cold]
+fn has_made_room(inner: &Inner, shard: usize, owner: OwnerId) -> bool {
     inner.visit(shard, owner);
-    inbox.has_room()
+    inner.places.get(shard).inbox.has_room()
 }

@@ -8,9 +8,10 @@ use watershed_engine::{ChunkInfo, Refused};
 use crate::batch::{Batch, Op, Part, Source};
 use crate::commit::MOST_PARTS;
 use crate::directory::Key;
-use crate::inbox::{Letter, NodePool};
+use crate::drain::Drained;
 use crate::inner::Inner;
-use crate::own::{Drained, Owned};
+use crate::nodes::{Letter, NodePool};
+use crate::own::Owned;
 use crate::route::Route;
 use crate::ticket::Seat;
 use crate::word::OwnerId;
@@ -125,6 +126,10 @@ pub(crate) fn commit_batch_now(
         return Tried::Not;
     }
     let Some(home) = recent.common_home(inner, batch) else { return Tried::Not };
+    // Only looked at: a word that is taken belongs to a thread that is about to write it.
+    if inner.places.get(home.into()).word.is_taken() {
+        return Tried::Taken;
+    }
     let Some(owned) = Owned::try_new_to_add(inner, home.into(), owner) else { return Tried::Taken };
     if !is_home_of_all(inner, home, batch) {
         go_back(owned, recent);

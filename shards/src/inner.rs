@@ -20,8 +20,9 @@ use crate::blocks::Reading;
 use crate::buffer::Homes;
 use crate::directory::{Directory, Key};
 use crate::extents::{Cutting, Pool};
-use crate::inbox::{Inbox, Letter, Letters, NodePool};
+use crate::inbox::{Inbox, Letters};
 use crate::lazy::Lazy;
+use crate::nodes::{Letter, NodePool};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use crate::ticket::Tickets;
 use crate::topology::Topology;
@@ -136,7 +137,14 @@ impl Places {
     /// A shard's place, made now if need be.
     #[inline]
     pub(crate) fn get(&self, shard: usize) -> &Place {
-        self.table[shard].get_or(|| Place::new(self.queue_capacity)).0
+        let place = &self.table[shard];
+        place.get().unwrap_or_else(|| self.make(place))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make<'a>(&self, place: &'a Lazy<Place>) -> &'a Place {
+        place.get_or(|| Place::new(self.queue_capacity)).0
     }
 
     /// The places that have been made.

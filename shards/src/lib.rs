@@ -48,6 +48,8 @@ mod depot;
 mod direct;
 mod directory;
 #[cfg(not(loom))]
+mod drain;
+#[cfg(not(loom))]
 mod evict;
 mod extents;
 pub mod framing;
@@ -62,6 +64,7 @@ pub mod mailbox;
 mod models;
 #[cfg(all(test, loom))]
 mod models_direct;
+mod nodes;
 #[cfg(not(loom))]
 mod own;
 #[cfg(not(loom))]

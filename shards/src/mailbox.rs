@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::inbox::{Inbox, NodePool, Returns};
+use crate::inbox::Inbox;
+use crate::nodes::{NodePool, Returns};
 
 #[derive(Debug)]
 struct Shared {

@@ -14,7 +14,8 @@
 use crate::{
     directory::{Directory, Key},
     extents::Pool,
-    inbox::{Inbox, NodePool},
+    inbox::Inbox,
+    nodes::NodePool,
     sync::UnsafeCell,
     ticket::Tickets,
     word::{OwnerId, Word},

@@ -7,8 +7,9 @@
 
 use crate::{
     directory::{Directory, Key},
-    inbox::{Inbox, NodePool},
+    inbox::Inbox,
     models::model,
+    nodes::NodePool,
     sync::UnsafeCell,
     ticket::Tickets,
     word::{OwnerId, Word},

@@ -18,8 +18,9 @@ use watershed_engine::Packet;
 use crate::blocks::{Block, Merge, Pieces, Reading, Supply};
 #[cfg(feature = "parallel")]
 use crate::depot::Depot;
+use crate::drain::Drained;
 use crate::inner::Inner;
-use crate::own::{Drained, Owned};
+use crate::own::Owned;
 use crate::word::OwnerId;
 
 /// A block of one shard has at most about so many bytes, less where there are many shards.

@@ -1,11 +1,9 @@
 //! Where the parts of a batch go.
 
-use watershed_engine::{ProducerId, WriterId};
-
-use crate::batch::{Batch, Op, Part};
+use crate::batch::{Batch, Op, Part, key_of};
 use crate::directory::Key;
-use crate::inbox::Letter;
 use crate::inner::Inner;
+use crate::nodes::Letter;
 
 /// The homes of what is in a batch. Used again for the next one.
 #[derive(Debug)]
@@ -85,11 +83,9 @@ impl Route {
         first_ticket: u64,
     ) {
         let (homes, homes_of_patches) = self.homes.split_at(batch.chunks.len());
-        let is_swapped = match parts {
-            [letter] => letter.with_item(|part| part.swap_chunks(&mut batch.chunks, first_ticket)),
-            _ => false,
-        };
-        if !is_swapped {
+        if let [letter] = parts {
+            letter.with_item(|part| part.take_chunks(&mut batch.chunks, first_ticket));
+        } else {
             let chunks = (first_ticket..).zip(homes).zip(batch.chunks.drain(..));
             for ((ticket, &home), (info, source)) in chunks {
                 with_part(&self.shards, parts, home, |part| part.push_chunk(info, ticket, source));
@@ -113,10 +109,6 @@ impl Route {
             }
         }
     }
-}
-
-fn key_of(producer: ProducerId, writer: WriterId) -> Key {
-    Key::new(producer.0, writer.0)
 }
 
 fn with_part(shards: &[u16], parts: &mut [Letter<Part>], home: u16, push: impl FnOnce(&mut Part)) {
