@@ -1,13 +1,14 @@
 //! The portable level: no intrinsics, any processor.
 //!
 //! One chunk is walked with 64-bit words ([`crate::word::Portable`]); many chunks are walked one after another, since four or eight scalar
-//! chains side by side did not beat that (docs/simd.md).
+//! chains side by side did not beat that (docs/simd.md), but for dense ones: eight chains of one-byte headers, which are some seven
+//! instructions a fragment and two for its span ([`crate::walk::sprint`]).
 
 use crate::bytes::Word;
 use crate::decode::{self, Field, FieldError, FieldLengths, VarintError, Varints};
 use crate::fields::{self, Rules, Scan, Violation};
 use crate::walk::pairs::NoPairs;
-use crate::walk::{Job, Span, Walk, one, small};
+use crate::walk::{self, Job, Span, Walk, one, small, sprint};
 use crate::word::Portable;
 
 /// # Safety
@@ -27,9 +28,11 @@ pub(crate) unsafe fn walk_small(bytes: &[u8], entries: &mut [u16]) -> usize {
 /// # Safety
 /// None: every processor will do.
 pub(crate) unsafe fn walk_many(jobs: &mut [Job<'_>]) {
-    for job in jobs {
-        // SAFETY: every processor has what the portable walk needs.
-        unsafe { job.walk_alone(walk) };
+    // SAFETY: the caller's promise.
+    unsafe {
+        if walk::walk_others_alone(jobs, walk) > 0 {
+            sprint::walk(jobs, walk);
+        }
     }
 }
 

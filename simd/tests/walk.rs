@@ -150,6 +150,10 @@ fn exhaustive_short_inputs() {
 /// A chunk of fragments whose sizes and headers follow one of several shapes, sometimes damaged.
 fn chunk(random: &mut Random) -> (Vec<u8>, usize) {
     let shape = random.below(8);
+    chunk_of(shape, random)
+}
+
+fn chunk_of(shape: usize, random: &mut Random) -> (Vec<u8>, usize) {
     let size = [30, 300, 4080, 20_000][random.below(4)];
     let mut bytes = Vec::new();
     let mut count = 0;
@@ -203,6 +207,20 @@ fn random_batches() {
     for seed in 0..cases(400) {
         let mut random = Random::new(seed);
         let chunks: Vec<_> = (0..random.below(50)).map(|_| chunk(&mut random)).collect();
+        check_many(&kernels, &chunks);
+    }
+}
+
+/// Batches of small fragments alone, and with longer ones strewn in, of every number: the walks for few and for many dense chunks.
+#[test]
+fn batches_of_dense_chunks() {
+    let kernels = levels();
+    for seed in 0..cases(300) {
+        let mut random = Random::new(seed);
+        let shapes: &[usize] = [&[0, 1][..], &[1, 2, 7], &[7], &[1, 1, 1, 5]][seed as usize % 4];
+        let count = seed as usize / 4 % 50;
+        let chunks: Vec<_> =
+            (0..count).map(|_| chunk_of(shapes[random.below(shapes.len())], &mut random)).collect();
         check_many(&kernels, &chunks);
     }
 }

@@ -43,3 +43,10 @@ pub(crate) trait Lanes: Copy {
     /// Turns `LANES` rows of `LANES` numbers into columns and writes the first `counts[i]` numbers of column i to `to[i]`.
     unsafe fn scatter_columns(rows: *const u32, counts: *const u32, to: *const *mut u32);
 }
+
+/// A vector that turns one-byte headers into spans.
+pub(crate) trait HeaderLanes: Lanes {
+    /// Writes headers of one byte as spans. Each row has those of four steps, the first in the lowest byte of a lane; the first
+    /// `counts[i]` of lane i go to `to[i]`.
+    unsafe fn scatter_headers(rows: [Self; 4], counts: *const u32, to: *const *mut u32);
+}

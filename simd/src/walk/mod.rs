@@ -14,6 +14,8 @@
 //! in this order, and every version of the walk gives the answer of [`naive::walk`] on every input.
 
 #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
+pub(crate) mod blocks;
+#[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
 pub(crate) mod lanes;
 #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
 pub(crate) mod many;
@@ -22,6 +24,7 @@ pub(crate) mod one;
 pub(crate) mod pairs;
 pub(crate) mod small;
 mod span;
+pub(crate) mod sprint;
 
 use crate::Kernels;
 
@@ -97,6 +100,9 @@ pub unsafe fn walk_raw(start: *const u8, len: usize, limit: usize, spans: *mut S
 /// The walk over one chunk at some level: the contract of [`walk_raw`].
 pub(crate) type WalkOne = unsafe fn(*const u8, usize, usize, *mut Span) -> Walk;
 
+/// Mean bytes of a fragment below which all headers of a chunk may have one byte, if its writer wastes none.
+const DENSE_MEAN_BYTES: usize = 96;
+
 /// One chunk of a [`walk_many`]: the arguments of a [`walk`] and, afterwards, its answer.
 #[derive(Debug)]
 pub struct Job<'a> {
@@ -128,6 +134,50 @@ impl<'a> Job<'a> {
             unsafe { one(self.bytes.as_ptr(), self.bytes.len(), self.limit, self.spans.as_mut_ptr()) };
     }
 
+    /// Whether the fragments may all have one-byte headers: by what was declared, and the first one. A wrong answer costs a few steps.
+    #[inline(always)]
+    pub(crate) fn is_dense(&self) -> bool {
+        self.bytes.len() / DENSE_MEAN_BYTES < self.limit
+            && self.bytes.first().is_some_and(|&header| header < 0x80)
+    }
+
+    /// Walks one fragment with whatever header, the one at `offset`, and writes its span behind the first `fragments`. Returns its bytes, or
+    /// `None` if it ends the walk.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn step(&mut self, offset: usize, fragments: usize) -> Option<usize> {
+        let mut span = [Span::default()];
+        let found = naive::walk(&self.bytes[offset..], 1, &mut span);
+        if found.fragments == 0 || fragments >= self.limit {
+            return None;
+        }
+        [self.spans[fragments]] = span;
+        Some(found.visible_bytes)
+    }
+
+    /// Walks what is left behind `found` by itself.
+    ///
+    /// # Safety
+    /// The processor has what `one` needs.
+    #[cold]
+    #[inline(never)]
+    pub(crate) unsafe fn finish(&mut self, one: WalkOne) {
+        let Walk { fragments, visible_bytes, .. } = self.found;
+        let bytes = &self.bytes[visible_bytes..];
+        let spans = &mut self.spans[fragments..self.limit];
+        let rest = if bytes.len() < 2 * MAX_HEADER_BYTES {
+            naive::walk(bytes, spans.len(), spans)
+        } else {
+            // SAFETY: the rest of the job's own slices.
+            unsafe { one(bytes.as_ptr(), bytes.len(), spans.len(), spans.as_mut_ptr()) }
+        };
+        self.found = Walk {
+            fragments: fragments + rest.fragments,
+            visible_bytes: visible_bytes + rest.visible_bytes,
+            stop: rest.stop,
+        };
+    }
+
     /// What [`walk_many`] found; before it, an empty walk.
     #[inline]
     pub fn found(&self) -> Walk {
@@ -139,6 +189,24 @@ impl<'a> Job<'a> {
     pub fn spans(&self) -> &[Span] {
         &self.spans[..self.found.fragments]
     }
+}
+
+/// Walks the chunks that are not [dense](Job::is_dense) one after another, and returns how many are.
+///
+/// # Safety
+/// The processor has what `one` needs.
+#[inline(always)]
+pub(crate) unsafe fn walk_others_alone(jobs: &mut [Job<'_>], one: WalkOne) -> usize {
+    let mut dense = 0;
+    for job in jobs {
+        if job.is_dense() {
+            dense += 1;
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { job.walk_alone(one) };
+        }
+    }
+    dense
 }
 
 /// Walks several chunks. The answers are those of [`walk`] on each; the chunks' chains overlap, so that a batch of 16 or 32

@@ -40,11 +40,11 @@ pub(crate) struct Place {
 }
 
 /// Fragments after which a longer header is forgiven `amble`.
-const GRACE: usize = 16;
+pub(super) const GRACE: usize = 16;
 
 /// Fragments after which the mean size is looked at, and the mean in bytes below which `pairs` is worth it.
 const SAMPLE: usize = 8;
-pub(crate) const DENSE_MEAN_BYTES: usize = 40;
+const DENSE_MEAN_BYTES: usize = 40;
 
 /// How far ahead `amble` asks for bytes: a load from the second-level cache takes as long as two fragments, and a fragment has
 /// about a cache line.

@@ -32,6 +32,10 @@ impl Span {
         Span(total_bytes | (header_bytes << Self::HEADER_SHIFT))
     }
 
+    /// What a vector of headers of one byte is added to.
+    #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
+    pub(crate) const ONE_BYTE_HEADER: u32 = Span::pack(1, 1).0;
+
     /// Header and body.
     #[inline]
     pub const fn total_bytes(self) -> usize {

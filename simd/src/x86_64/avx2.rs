@@ -3,7 +3,8 @@
 //! - `walk`, one chunk: no vectors. `andn`, `tzcnt` and `pext` decode any header of up to seven bytes in a chain of 12 cycles, load
 //!   and next address included. AVX2 has no byte permute over more than 16 bytes, so no pointer doubling.
 //! - `walk`, many chunks: a gather reads eight headers in about 5 cycles; two groups, 16 chunks, hide part of its
-//!   latency. The length comes out of the exponent of a conversion to float, since there is no vector popcount.
+//!   latency. The length comes out of the exponent of a conversion to float, since there is no vector popcount. Dense
+//!   chunks sprint: eight chains in general registers, with no gather, which is slow on many processors of this level.
 
 use std::arch::x86_64::*;
 
@@ -12,9 +13,10 @@ use crate::bytes::Bytes;
 use crate::copy::copy_in_vectors;
 use crate::decode::{self, Field, FieldError, FieldLengths, VarintError, Varints};
 use crate::fields::{self, Rules, Scan, Violation};
+use crate::walk::blocks::AnyHeaders;
 use crate::walk::lanes::Lanes;
 use crate::walk::pairs::NoPairs;
-use crate::walk::{Job, Span, Walk, many, one, small};
+use crate::walk::{self, Job, Span, Walk, many, one, small, sprint};
 
 /// # Safety
 /// As [`crate::walk::walk_raw`], and the processor has the level.
@@ -49,10 +51,12 @@ copy_in_vectors! {
 pub(crate) unsafe fn walk_many(jobs: &mut [Job<'_>]) {
     // SAFETY: the caller's promise.
     unsafe {
-        if jobs.len() < 10 {
-            jobs.iter_mut().for_each(|job| job.walk_alone(walk));
-        } else {
-            many::walk::<U32x8, 2>(jobs, walk);
+        let dense = match jobs.len() {
+            ..10 => walk::walk_others_alone(jobs, walk),
+            _ => many::walk::<U32x8, AnyHeaders, 2>(jobs, walk),
+        };
+        if dense > 0 {
+            sprint::walk(jobs, walk);
         }
     }
 }

@@ -3,8 +3,9 @@
 //! - `walk`, one chunk: scalar as on the AVX2 level, and for dense chunks pointer doubling, for which `vpermi2b` looks up 64 bytes in a
 //!   table of 128 in one instruction (6 cycles, two of port 5).
 //! - `walk`, many chunks: a gather reads 16 headers in 7 cycles; popcount gives the length of all of them, ternary logic pushes the
-//!   groups together in four operations, masks freeze lanes without a branch. Two groups, 32 chunks, hide the gather's
-//!   latency of some 28 cycles.
+//!   groups together in four operations, masks freeze lanes without a branch. Two groups, 32 chunks, hide part of the gather's
+//!   latency. Dense chunks have a decode of one mask, and their headers stay in registers for sixteen steps; `vpmovzxbd` makes them
+//!   spans. Fewer than 14 dense chunks are walked as on the levels below.
 
 use std::arch::x86_64::*;
 
@@ -13,10 +14,11 @@ use crate::bytes::Bytes;
 use crate::copy::copy_in_vectors;
 use crate::decode::{self, Field, FieldError, FieldLengths, VarintError, Varints};
 use crate::fields::{self, Rules, Scan, Violation};
-use crate::walk::lanes::Lanes;
+use crate::walk::blocks::{AnyHeaders, OneByteHeaders};
+use crate::walk::lanes::{HeaderLanes, Lanes};
 use crate::walk::one::Place;
 use crate::walk::pairs::{self, Pairs};
-use crate::walk::{Job, Span, Walk, many, one, small};
+use crate::walk::{self, Job, Span, Walk, many, one, small, sprint};
 
 /// # Safety
 /// As [`crate::walk::walk_raw`], and the processor has the level.
@@ -51,12 +53,15 @@ copy_in_vectors! {
 pub(crate) unsafe fn walk_many(jobs: &mut [Job<'_>]) {
     // SAFETY: the caller's promise. The limits are measured, see docs/simd.md.
     unsafe {
-        if jobs.len() < 10 || jobs.len() < 14 && many::are_dense(jobs) {
-            jobs.iter_mut().for_each(|job| job.walk_alone(walk));
-        } else if jobs.len() <= 20 {
-            many::walk::<U32x16, 1>(jobs, walk);
-        } else {
-            many::walk::<U32x16, 2>(jobs, walk);
+        let dense = match jobs.len() {
+            ..10 => walk::walk_others_alone(jobs, walk),
+            10..=20 => many::walk::<U32x16, AnyHeaders, 1>(jobs, walk),
+            _ => many::walk::<U32x16, AnyHeaders, 2>(jobs, walk),
+        };
+        if dense >= 14 {
+            many::walk::<U32x16, OneByteHeaders, 2>(jobs, walk);
+        } else if dense > 0 {
+            sprint::walk(jobs, walk);
         }
     }
 }
@@ -288,6 +293,40 @@ impl Lanes for U32x16 {
                     let lane = 4 * four + j;
                     let first = _bzhi_u32(0xffff, *counts.add(lane)) as __mmask16;
                     _mm512_mask_storeu_epi32((*to.add(lane)).cast(), first, column);
+                }
+            }
+        }
+    }
+}
+
+impl HeaderLanes for U32x16 {
+    #[inline(always)]
+    unsafe fn scatter_headers(rows: [Self; 4], counts: *const u32, to: *const *mut u32) {
+        // SAFETY: the caller's counts and places; the stores are masked to the counts.
+        unsafe {
+            let [row0, row1, row2, row3] = rows.map(|row| row.0);
+            let (low01, high01) = (_mm512_unpacklo_epi32(row0, row1), _mm512_unpackhi_epi32(row0, row1));
+            let (low23, high23) = (_mm512_unpacklo_epi32(row2, row3), _mm512_unpackhi_epi32(row2, row3));
+            // Quarter q of vector j has the sixteen headers of lane 4 * q + j.
+            let turned = [
+                _mm512_unpacklo_epi64(low01, low23),
+                _mm512_unpackhi_epi64(low01, low23),
+                _mm512_unpacklo_epi64(high01, high23),
+                _mm512_unpackhi_epi64(high01, high23),
+            ];
+            let one = _mm512_set1_epi32(Span::ONE_BYTE_HEADER as i32);
+            for (j, vector) in turned.into_iter().enumerate() {
+                let quarters = [
+                    _mm512_castsi512_si128(vector),
+                    _mm512_extracti32x4_epi32::<1>(vector),
+                    _mm512_extracti32x4_epi32::<2>(vector),
+                    _mm512_extracti32x4_epi32::<3>(vector),
+                ];
+                for (q, quarter) in quarters.into_iter().enumerate() {
+                    let lane = 4 * q + j;
+                    let spans = _mm512_add_epi32(_mm512_cvtepu8_epi32(quarter), one);
+                    let first = _bzhi_u32(0xffff, *counts.add(lane)) as __mmask16;
+                    _mm512_mask_storeu_epi32((*to.add(lane)).cast(), first, spans);
                 }
             }
         }
