@@ -119,7 +119,12 @@ impl Histograms {
         let bucket = bucket_of(visible_bytes);
         match self.full.get_mut((sequence.histogram ^ ALL_BUCKETS) as usize) {
             Some(full) => full[bucket].add(visible_bytes),
-            None => sequence.histogram = self.count_slowly(sequence, bucket, visible_bytes),
+            None => match self.entries.get_mut(sequence.histogram as usize) {
+                Some(entry) if entry.bucket == bucket as u32 && entry.full == NONE => {
+                    entry.one.add(visible_bytes)
+                }
+                _ => sequence.histogram = self.count_slowly(sequence, bucket, visible_bytes),
+            },
         }
     }
 

@@ -11,7 +11,7 @@ use crate::sizes::{self, SMALL_ENTRIES};
 use crate::stats::Account;
 use crate::tbchunk::{TbChunk, outer_bytes};
 use watershed_simd::Span;
-use watershed_simd::walk::walk_small;
+use watershed_simd::walk::MAX_HEADER_BYTES;
 
 impl TraceBuffer {
     /// Commits a chunk that is newer than all of its sequence. False, and nothing done, if it is not an ordinary one.
@@ -26,10 +26,10 @@ impl TraceBuffer {
     ) -> bool {
         let fragments = usize::from(info.num_fragments);
         let Some(wanted) = entries.get_mut(..fragments).filter(|_| info.complete) else { return false };
-        let visible_bytes = walk_small(bytes, wanted);
+        let visible_bytes = self.ring.kernels.walk_small(bytes, wanted);
         let outer = outer_bytes(visible_bytes);
-        if visible_bytes == 0 || !sizes::is_worth_keeping(fragments, visible_bytes) || !self.space.fits(outer)
-        {
+        // None are visible of what is not ordinary. Sizes that are only just worth keeping go the long way, as no fragments at all do.
+        if visible_bytes <= fragments * sizes::LEAST_MEAN_BYTES || !self.space.fits(outer) {
             return false;
         }
         // In extents there is nothing behind the cursor.
@@ -75,10 +75,13 @@ impl TraceBuffer {
     #[inline(always)]
     pub(crate) fn note_written(&mut self, slot: u32, offset: usize, outer: usize) {
         self.space.advance(outer);
-        if let Some(extents) = &mut self.space.extents {
-            extents.note_listed(offset);
+        // No extents without tickets.
+        if self.tickets.is_some() {
+            if let Some(extents) = &mut self.space.extents {
+                extents.note_listed(offset);
+            }
+            self.note_ticket(slot);
         }
-        self.note_ticket(slot);
         self.stats.chunks_written += 1;
         self.stats.bytes_written += outer as u64;
         self.books.add(Account::Written, outer);
@@ -96,6 +99,9 @@ fn summary_of_ends(flags: u8, visible_bytes: usize, entries: &[u16; SMALL_ENTRIE
     let found = &entries[..fragments];
     let (first, last) = (span(found[0]), span(found[fragments - 1]));
     let (body_of_ends, empty_ends) = ends(flags, fragments, first, last);
-    let header_bytes: usize = found.iter().map(|&entry| sizes::header_of_small(entry)).sum();
-    empty_ends | if visible_bytes > body_of_ends + header_bytes { bit::DELIVERABLE } else { 0 }
+    let header_bytes = || found.iter().map(|&entry| sizes::header_of_small(entry)).sum::<usize>();
+    // Usually there are more bytes than all headers together can have.
+    let is_deliverable = visible_bytes > body_of_ends + fragments * MAX_HEADER_BYTES
+        || visible_bytes > body_of_ends + header_bytes();
+    empty_ends | if is_deliverable { bit::DELIVERABLE } else { 0 }
 }

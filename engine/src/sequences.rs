@@ -312,6 +312,16 @@ impl Sequence {
 
 const REMEMBERED: u32 = 1 << 31;
 
+/// Keys that are found without a hash: 8 KiB.
+const RECENT: usize = 1024;
+
+/// Where a key may be among the recent ones: 32 writers of a producer side by side, behind them those of the next. Producers of one writer
+/// each, with the same id, have all places.
+#[inline]
+fn recent_place(key: u32) -> usize {
+    (key ^ key >> 11) as usize % RECENT
+}
+
 /// All sequences of a buffer.
 #[derive(Clone)]
 pub(crate) struct Sequences {
@@ -323,6 +333,9 @@ pub(crate) struct Sequences {
     /// The key that was looked up last, if it was live; 0 if none.
     last_key: u32,
     last_index: u32,
+    /// The same of more keys, each where [`recent_place`] says, with its index: writers in turns are found without a hash. Empty until two were
+    /// looked up.
+    recent: Vec<(u32, u32)>,
     /// Empty sequences that were forgotten.
     pub(crate) forgotten: u64,
     /// Keys that are not known any more, for who asks: not collected without [`Sequences::collect_dropped`].
@@ -339,6 +352,7 @@ impl Sequences {
             remembered: Remembered::default(),
             last_key: 0,
             last_index: NONE,
+            recent: Vec::new(),
             forgotten: 0,
             dropped: Vec::new(),
             collects_dropped: false,
@@ -375,11 +389,23 @@ impl Sequences {
         if key == self.last_key {
             return Some(self.last_index);
         }
+        match self.recent.get(recent_place(key)) {
+            Some(&(recent, index)) if recent == key => Some(index),
+            _ => self.open_by_hash(key),
+        }
+    }
+
+    #[inline(never)]
+    fn open_by_hash(&mut self, key: u32) -> Option<u32> {
         let place = self.index.find(key)?;
         let mut index = self.index.get(place).value;
         if index & REMEMBERED != 0 {
             index = self.recall(place);
         }
+        if self.recent.is_empty() {
+            self.recent = vec![(0, NONE); RECENT];
+        }
+        self.recent[recent_place(key)] = (key, index);
         (self.last_key, self.last_index) = (key, index);
         Some(index)
     }
@@ -457,6 +483,11 @@ impl Sequences {
         if self.last_key == memory.key {
             self.last_key = 0;
         }
+        if let Some(recent) =
+            self.recent.get_mut(recent_place(memory.key)).filter(|recent| recent.0 == memory.key)
+        {
+            *recent = (0, NONE);
+        }
         if is_done_with {
             self.drop_key(memory.key);
             return;
@@ -523,6 +554,7 @@ impl Sequences {
         self.slab.capacity() * size_of::<Sequence>()
             + queues
             + self.free.capacity() * 4
+            + self.recent.capacity() * 8
             + self.index.memory_bytes()
             + self.remembered.memory_bytes()
     }
@@ -537,5 +569,35 @@ impl Sequences {
     /// The sequences that have records.
     pub(crate) fn live(&self) -> impl Iterator<Item = &Sequence> {
         self.slab.iter().filter(|sequence| !sequence.queue.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_share_a_place_are_told_apart_and_forgotten_when_they_are_not_live() {
+        let (one, other, third) = (1 << 16 | 1, 2 << 16 | 0x61, 3 << 16 | 1);
+        assert_eq!(recent_place(one), recent_place(other));
+        let mut sequences = Sequences::new();
+        for key in [one, other, third] {
+            let index = sequences.create(key, 7);
+            sequences.get_mut(index).push_back(key, ChunkId(0));
+        }
+        for _ in 0..3 {
+            for key in [one, third, other, other, one] {
+                let index = sequences.open(key).expect("it is live");
+                assert_eq!(sequences.get(index).key, key);
+            }
+        }
+        let index = sequences.open(one).expect("it is live");
+        sequences.get_mut(index).queue.pop_front();
+        sequences.release(index);
+        let new = sequences.create(4 << 16 | 1, 7);
+        assert_eq!(new, index, "its place in the slab is used again");
+        let recalled = sequences.open(one).expect("it is remembered");
+        assert_ne!(recalled, new);
+        assert_eq!(sequences.get(recalled).key, one);
     }
 }

@@ -21,7 +21,8 @@ const MAX_NARROW: usize = 0xfff;
 pub(crate) const SMALL_ENTRIES: usize = 128;
 
 // What the walk over a small chunk writes can be kept as it is.
-const _: () = assert!(1 << SMALL_HEADER_SHIFT == MAX_NARROW + 1 && MAX_SMALL_BYTES / 32 < SMALL_ENTRIES);
+const _: () =
+    assert!(1 << SMALL_HEADER_SHIFT == MAX_NARROW + 1 && MAX_SMALL_BYTES / LEAST_MEAN_BYTES < SMALL_ENTRIES);
 
 /// Header bytes of an entry that is not wide.
 #[inline]
@@ -57,11 +58,14 @@ pub(crate) fn entries(total_bytes: usize) -> usize {
     if total_bytes <= MAX_NARROW { 1 } else { 2 }
 }
 
+/// Bytes that fragments of which sizes are kept have in the mean, at least.
+pub(crate) const LEAST_MEAN_BYTES: usize = 32;
+
 /// Whether the sizes of this many fragments may be kept.
 #[inline]
 pub(crate) fn is_worth_keeping(fragments: usize, visible_bytes: usize) -> bool {
     // A wide entry stands for 4096 bytes or more, so counting it once keeps the bound all the same.
-    fragments * 32 <= visible_bytes
+    fragments * LEAST_MEAN_BYTES <= visible_bytes
 }
 
 /// Appends the sizes of the first `count` fragments, of at most 65535 bytes each and `visible_bytes` together, and one more entry where that

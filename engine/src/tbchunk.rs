@@ -17,6 +17,7 @@
 
 use crate::mem::Region;
 use std::sync::Arc;
+use watershed_simd::Kernels;
 
 /// Bytes of a record header, and the grain of places and sizes.
 pub(crate) const HEADER_BYTES: usize = 16;
@@ -88,11 +89,13 @@ impl TbChunk {
 /// exclusive access below is said of those. Offsets are in bytes from its start; those of headers are multiples of 16.
 pub(crate) struct RingMemory {
     region: Arc<Region>,
+    /// The kernels in use when the buffer was made.
+    pub(crate) kernels: Kernels,
 }
 
 impl RingMemory {
     pub(crate) fn new(region: Arc<Region>) -> RingMemory {
-        RingMemory { region }
+        RingMemory { region, kernels: Kernels::chosen() }
     }
 
     pub(crate) fn region(&self) -> &Region {
@@ -172,14 +175,14 @@ impl RingMemory {
         const LINE: usize = 64;
         const LINES: usize = 8;
         let size = self.size_bytes();
-        assert!(HEADER_BYTES + payload.len() <= outer && outer <= size && offset <= size - outer);
+        assert!(HEADER_BYTES + payload.len() <= outer && offset + outer <= size);
         let words = TbChunk { checksum: checksum(offset, header.reserved_bytes), ..header }.to_words();
         let start = self.region.base().wrapping_add(offset);
         // SAFETY: the assertion keeps header and payload inside the region. `&mut self` makes the access exclusive but for slices that a
         // read pass handed out, which no new record overlaps; nor can `payload`, which is borrowed.
         unsafe {
             start.cast::<[u64; 2]>().write_unaligned(words);
-            watershed_simd::copy::copy_raw(payload.as_ptr(), start.add(HEADER_BYTES), payload.len());
+            self.kernels.copy_raw(payload.as_ptr(), start.add(HEADER_BYTES), payload.len());
         }
         // Up to eight lines too many: they are the record's after the next.
         let mut line = start.wrapping_add(outer);

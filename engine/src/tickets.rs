@@ -91,14 +91,7 @@ impl TraceBuffer {
     }
 
     /// Notes the ticket of the record that was just written.
-    #[inline(always)]
     pub(crate) fn note_ticket(&mut self, slot: Slot) {
-        if self.tickets.is_some() {
-            self.note_ticket_in_shard(slot);
-        }
-    }
-
-    fn note_ticket_in_shard(&mut self, slot: Slot) {
         let Some(tickets) = &mut self.tickets else { return };
         let ticket = tickets.now;
         let is_late = ticket < tickets.newest;
