@@ -83,28 +83,26 @@ impl TraceBuffer {
             return None;
         }
         let mut id = ChunkId(front.chunk_id);
-        let queue = &self.sequences.get(sequence).queue;
+        let (_, later) = self.sequences.get(sequence).queue.front_run().split_first()?;
         let mut slots = [NONE; MOST_ORDINARY];
         let mut list = self.arena.begin(1 + MOST_ORDINARY);
         list.push(first);
-        let mut later = 0;
-        let mut is_last = false;
-        while !is_last {
-            if later + 1 == queue.len() || later == MOST_ORDINARY {
-                return None;
-            }
-            let slot = queue.get(later + 1);
+        let mut parts = 0;
+        loop {
+            let slot = *later.get(parts)?;
             id = id.successor();
-            let body;
-            (body, is_last) = ordinary_part(&self.records, &self.ring, slot, id)?;
+            let (body, is_last) = ordinary_part(&self.records, &self.ring, slot, id)?;
             list.push(body);
-            slots[later] = slot;
-            later += 1;
+            *slots.get_mut(parts)? = slot;
+            parts += 1;
+            if is_last {
+                break;
+            }
         }
         let pieces = list.keep();
         self.stats.readaheads_succeeded += 1;
         self.consume(begin, Mode::Read);
-        for &slot in &slots[..later] {
+        for &slot in &slots[..parts] {
             self.consume_first(slot, Mode::Read);
         }
         Some(pieces)

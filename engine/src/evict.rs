@@ -256,7 +256,7 @@ impl TraceBuffer {
     pub(crate) fn unlist(&mut self, offset: usize, outer: usize, account: Account) {
         self.books.move_listed(account, outer);
         if let Some(extents) = &mut self.space.extents {
-            extents.note_erased(offset);
+            extents.note_erased(offset, 1);
         }
     }
 

@@ -74,10 +74,11 @@ impl Extents {
         self.listed[index] += 1;
     }
 
+    /// So many records of the extent in which `offset` lies are listed no more.
     #[inline]
-    pub(crate) fn note_erased(&mut self, offset: usize) {
+    pub(crate) fn note_erased(&mut self, offset: usize, records: u32) {
         let index = self.index_of(offset);
-        self.listed[index] -= 1;
+        self.listed[index] -= records;
     }
 
     fn has_listed(&self, index: u32) -> bool {

@@ -69,6 +69,7 @@ mod snapshot;
 mod source;
 mod space;
 mod stats;
+mod stretch;
 mod tbchunk;
 mod tickets;
 mod turn;

@@ -1,5 +1,6 @@
 //! Packets as they are handed out, and where their lists of slices live.
 
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 use crate::ids::{ClientIdentity, LossReasons, ProducerId, WriterId};
@@ -117,6 +118,31 @@ impl SliceArena {
         }
         let block = self.blocks.last_mut().expect("one was just made");
         NewList { start: block.len(), most, block }
+    }
+
+    /// Room for a list, to be written from its start and then kept by [`keep_written`](Self::keep_written).
+    #[inline(always)]
+    pub(crate) fn room<const MOST: usize>(&mut self) -> &mut [MaybeUninit<*const [u8]>; MOST] {
+        self.is_used = true;
+        if self.blocks.last().is_none_or(|block| block.capacity() - block.len() < MOST) {
+            self.add_block(MOST);
+        }
+        let room = self.blocks.last_mut().and_then(|block| block.spare_capacity_mut().first_chunk_mut());
+        room.expect("it was just made")
+    }
+
+    /// Keeps a list that was written to the room that was given last.
+    ///
+    /// # Safety
+    /// Its first `len` places must have been written since, and nothing else done with the arena.
+    #[inline(always)]
+    pub(crate) unsafe fn keep_written(&mut self, len: usize) -> Pieces {
+        let block = self.blocks.last_mut().expect("room was given");
+        let start = block.len();
+        // SAFETY: the caller's promise: they lie behind the block's length, inside of its capacity, and are initialised.
+        unsafe { block.set_len(start + len) };
+        let list = std::ptr::slice_from_raw_parts_mut(block.as_mut_ptr().wrapping_add(start), len);
+        NonNull::new(list).expect("a block is somewhere")
     }
 
     #[cold]

@@ -59,6 +59,14 @@ impl SlotQueue {
         self.places_mut()[at] = slot;
     }
 
+    /// The oldest slots, as many as lie behind each other in memory: at least one if there is any.
+    #[inline(always)]
+    pub(crate) fn front_run(&self) -> &[u32] {
+        let (places, head) = (self.places(), self.head as usize);
+        let end = places.len().min(head + self.len());
+        places.get(head..end).unwrap_or_default()
+    }
+
     /// The newest slot.
     #[inline]
     pub(crate) fn back(&self) -> Option<u32> {
@@ -98,6 +106,17 @@ impl SlotQueue {
                 self.head = 0;
             }
             self.len -= 1;
+        }
+    }
+
+    /// Takes the oldest `count` slots away, which are in [`front_run`](Self::front_run).
+    #[inline(always)]
+    pub(crate) fn pop_front_run(&mut self, count: usize) {
+        debug_assert!(count <= self.front_run().len());
+        self.len -= count as u32;
+        self.head += count as u32;
+        if self.head as usize == self.places().len() {
+            self.head = 0;
         }
     }
 

@@ -17,6 +17,7 @@ use crate::ids::{ClientIdentity, LossReasons, ProducerId, WriterId};
 use crate::packet::{Origin, Packet, Pieces, Unbound};
 use crate::records::{NONE, Slot};
 use crate::run::Run;
+use crate::sequences::Sequence;
 use crate::walk::At;
 
 /// Who consumes: a reader, or a writer that needs the space.
@@ -121,6 +122,12 @@ impl Reader {
         origin
     }
 
+    /// What was lost before the next packet, which is of the sequence at hand, will be told with it.
+    #[inline(always)]
+    pub(crate) fn take_loss(&mut self, sequence: &mut Sequence) {
+        self.origin.loss = LossReasons(u32::from(std::mem::take(&mut sequence.pending_loss)));
+    }
+
     /// Ends the pass.
     #[inline]
     pub(crate) fn stop(&mut self) {
@@ -222,7 +229,6 @@ impl TraceBuffer {
     /// Looks for the next packet of records with tickets below `cut`, whatever it takes.
     #[inline(never)]
     fn look_on_below(&mut self, cut: u64) -> Option<Pieces> {
-        self.settle();
         let found = self.look_on_ordinary(Some(cut));
         if found.is_some() {
             return found;
@@ -269,7 +275,6 @@ impl TraceBuffer {
     /// Looks for the next packet, whatever it takes.
     #[inline(never)]
     fn look_on(&mut self) -> Option<Pieces> {
-        self.settle();
         let found = self.look_on_ordinary(None);
         if found.is_some() {
             return found;

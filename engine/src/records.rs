@@ -141,6 +141,17 @@ impl Block {
     }
 }
 
+/// What lies behind a slot in its block.
+#[derive(Default)]
+pub(crate) struct Rest<'a> {
+    /// The listed records, that of the slot first. Empty if it is not listed.
+    pub(crate) records: &'a mut [Record],
+    /// Their tickets, in a shard.
+    pub(crate) tickets: &'a [u64],
+    /// The sizes of the whole block.
+    pub(crate) sizes: &'a [u16],
+}
+
 /// The records of a buffer, oldest first.
 #[derive(Clone)]
 pub(crate) struct Records {
@@ -193,6 +204,20 @@ impl Records {
         let index = slot as usize % BLOCK_RECORDS;
         let next = records.get(index + 1).filter(|_| slot + 1 != self.end)?;
         Some((&records[index], next))
+    }
+
+    /// What lies behind a slot in its block.
+    #[inline(always)]
+    pub(crate) fn rest_of_block(&mut self, slot: Slot) -> Rest<'_> {
+        let (number, start) = (slot >> BLOCK_BITS, slot as usize % BLOCK_RECORDS);
+        let is_newest = self.end >> BLOCK_BITS == number;
+        let end = if is_newest { self.end as usize % BLOCK_RECORDS } else { BLOCK_RECORDS };
+        let Some(block) = self.blocks.get_mut(number as usize) else { return Rest::default() };
+        Rest {
+            records: block.records.get_mut(start..end).unwrap_or_default(),
+            tickets: block.tickets.get(start..end).unwrap_or_default(),
+            sizes: &block.sizes,
+        }
     }
 
     /// The oldest record, and where it ends when it begins in a part of the ring that is tiled up to `seam`.

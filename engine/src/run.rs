@@ -4,9 +4,9 @@
 //! into the place of the read pass; it comes before anything that looks at either, and before every write.
 
 use crate::buffer::TraceBuffer;
-use crate::ids::LossReasons;
-use crate::read::Mode;
+use crate::read::{Mode, Reader};
 use crate::records::{Record, Slot, bit};
+use crate::tbchunk::Headers;
 use crate::walk::At;
 
 /// Whole fragments in a row, whose sizes are kept in one entry each.
@@ -71,6 +71,47 @@ impl Run {
         Some(body)
     }
 
+    /// Begins a run at a place, of which these are the sizes from there on. False, and nothing done, if what comes next is no packet of a run.
+    #[inline(always)]
+    pub(crate) fn start(&mut self, at: &At, sizes: &[u16], headers: &Headers<'_>) -> bool {
+        let Some(&first) = sizes.first() else { return false };
+        let (header, total) = (usize::from(first >> 12), usize::from(first & 0xfff));
+        let kept_bytes = usize::from(at.goes_on);
+        if at.continues || total <= header || total + kept_bytes > at.left_bytes {
+            return false;
+        }
+        *self = Run {
+            size: sizes.as_ptr(),
+            next: headers.pointer(at.offset),
+            left_bytes: at.left_bytes - kept_bytes,
+            kept_bytes,
+            unread: headers.unread_pointer(at.header),
+            begun_at: Some(sizes.as_ptr()),
+        };
+        true
+    }
+
+    /// The body of the fragment that is kept, if it comes next. Nothing is consumed.
+    #[inline(always)]
+    pub(crate) fn kept(&self) -> Option<*const [u8]> {
+        if self.kept_bytes == 0 {
+            return None;
+        }
+        // SAFETY: as in `take`; with a fragment that is kept a run is on.
+        let size = usize::from(unsafe { self.size.read() });
+        let (header, total) = (size >> 12, size & 0xfff);
+        // Not the first of two entries (15 above, at most 10 below).
+        let is_next = total == self.unread_bytes() && total >= header;
+        is_next.then(|| std::ptr::slice_from_raw_parts(self.next.wrapping_add(header), total - header))
+    }
+
+    /// Ends without a word to anybody.
+    #[inline(always)]
+    pub(crate) fn stop(&mut self) {
+        self.size = &raw const NOTHING;
+        (self.left_bytes, self.kept_bytes, self.begun_at) = (0, 0, None);
+    }
+
     /// Whether nothing is left, or, if a fragment is kept, perhaps only that.
     #[inline(always)]
     pub(crate) fn is_at_end(&self) -> bool {
@@ -100,53 +141,48 @@ impl TraceBuffer {
     /// goes with the first packet, which must be taken now.
     #[inline]
     pub(crate) fn start_run(&mut self) -> bool {
-        let reader = &mut self.reader;
-        let at = &reader.at;
-        let sizes = self.records.block_sizes(at.slot, at.sizes_at);
-        let Some(&first) = sizes.first() else { return false };
-        let (header, total) = (usize::from(first >> 12), usize::from(first & 0xfff));
-        let kept_bytes = usize::from(at.goes_on);
-        if at.continues || total <= header || total + kept_bytes > at.left_bytes {
-            return false;
+        let TraceBuffer { records, sequences, ring, reader, .. } = self;
+        let sizes = records.block_sizes(reader.at.slot, reader.at.sizes_at);
+        let is_on = reader.run.start(&reader.at, sizes, &ring.headers());
+        if is_on {
+            reader.take_loss(sequences.get_mut(reader.sequence));
         }
-        reader.run = Run {
-            size: sizes.as_ptr(),
-            next: self.ring.pointer(at.offset),
-            left_bytes: at.left_bytes - kept_bytes,
-            kept_bytes,
-            unread: self.ring.unread_pointer(at.header),
-            begun_at: Some(sizes.as_ptr()),
-        };
-        let listed = self.sequences.get_mut(reader.sequence);
-        reader.origin.loss = LossReasons(u32::from(std::mem::take(&mut listed.pending_loss)));
-        true
+        is_on
     }
 
     /// The run has taken all that it can: the record may be read to its end.
     #[inline(never)]
     pub(crate) fn end_run(&mut self) {
         self.settle();
-        let At { slot, left_bytes, .. } = self.reader.at;
-        if left_bytes == 0 {
-            self.note_drained(slot, Mode::Read);
+        let At { slot, left_bytes, stretch, .. } = self.reader.at;
+        if left_bytes != 0 {
+            return;
+        }
+        match self.records.rest_of_block(slot).records {
+            [record, next, ..] if stretch > 1 && !record.has(bit::COUNTED_READ) => {
+                record.bits |= bit::COUNTED_READ;
+                self.stats.chunks_read += 1;
+                self.stats.bytes_read += (next.offset() - record.offset()) as u64;
+            }
+            _ => self.note_drained(slot, Mode::Read),
         }
     }
 
     /// Ends a run: record and read pass get to know what it has taken.
     #[inline]
     pub(crate) fn settle(&mut self) {
-        let reader = &mut self.reader;
-        let Some(begun_at) = reader.run.begun_at else { return };
-        let run = std::mem::take(&mut reader.run);
+        let Reader { run, at, .. } = &mut self.reader;
+        let Some(begun_at) = run.begun_at else { return };
         let unread_bytes = run.unread_bytes();
-        let at = &mut reader.at;
-        if unread_bytes == at.left_bytes {
+        // SAFETY: both point into one list of sizes.
+        let taken = unsafe { run.size.offset_from_unsigned(begun_at) };
+        run.stop();
+        if taken == 0 {
             return;
         }
         at.offset += at.left_bytes - unread_bytes;
         at.left_bytes = unread_bytes;
-        // SAFETY: both point into one list of sizes.
-        at.sizes_at += unsafe { run.size.offset_from_unsigned(begun_at) };
+        at.sizes_at += taken;
         let record = self.records.get_mut(at.slot);
         record.unread_bytes = unread_bytes as u16;
         record.bits = record.bits & !bit::FIRST_TAKEN | bit::STARTED;

@@ -280,6 +280,20 @@ impl Sequence {
         }
     }
 
+    /// Whether nothing newer than `id` was erased, and there are no old lives.
+    #[inline(always)]
+    pub(crate) fn has_erased_up_to(&self, id: ChunkId) -> bool {
+        self.newest_start == 0 && self.last.is_none_or(|last| !last.chunk_id.is_newer_than(id))
+    }
+
+    /// Takes the first `count` records, which lie behind each other in memory, out of the queue; `last` is what is known of the last of them.
+    /// Nothing newer was erased, and there are no old lives.
+    #[inline(always)]
+    pub(crate) fn pop_read(&mut self, count: usize, last: Last) {
+        self.queue.pop_front_run(count);
+        self.last = Some(last);
+    }
+
     /// Takes `record` out of the queue if it is the front, follows what was erased before it, and there are no old lives. False, and nothing
     /// done, if not. It must not be the end of a life.
     #[inline(always)]

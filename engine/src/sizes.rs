@@ -138,15 +138,18 @@ fn append_wide(sizes: &mut Vec<u16>, spans: &[Span]) {
     }
 }
 
+/// The fragment whose size is in one entry. None if it takes two.
+#[inline(always)]
+pub(crate) fn narrow(entry: u16) -> Option<Extent> {
+    let (header_bytes, total_bytes) = (u32::from(entry >> 12), u32::from(entry) & MAX_NARROW as u32);
+    (entry < WIDE).then_some(Extent { header_bytes, total_bytes })
+}
+
 /// The first fragment of a list, and the rest of the list. None at its end.
 #[inline]
 pub(crate) fn split_first(sizes: &[u16]) -> Option<(Extent, &[u16])> {
     let (&first, rest) = sizes.split_first()?;
-    if first < WIDE {
-        let extent = Extent {
-            header_bytes: u32::from(first >> 12),
-            total_bytes: u32::from(first) & MAX_NARROW as u32,
-        };
+    if let Some(extent) = narrow(first) {
         return Some((extent, rest));
     }
     let (&total, rest) = rest.split_first()?;

@@ -57,7 +57,7 @@ impl Space {
 
     /// The first byte behind `offset` at which no record goes on: the end of its extent.
     #[inline]
-    fn seam(&self, offset: usize) -> usize {
+    pub(crate) fn seam(&self, offset: usize) -> usize {
         match &self.extents {
             None => self.used_bytes,
             Some(extents) => extents.end_of(offset),

@@ -139,6 +139,16 @@ impl Books {
         self.add(account, outer_bytes);
     }
 
+    /// Listed records, so many and of so many bytes together, have been read.
+    #[inline(always)]
+    pub(crate) fn move_read(&mut self, chunks: usize, outer_bytes: usize) {
+        let (chunks, bytes) = (chunks as u64, outer_bytes as u64);
+        self.chunks[Account::Listed as usize] -= chunks;
+        self.bytes[Account::Listed as usize] -= bytes;
+        self.chunks[Account::Read as usize] += chunks;
+        self.bytes[Account::Read as usize] += bytes;
+    }
+
     pub(crate) fn amount(&self, account: Account) -> Amount {
         Amount { chunks: self.chunks[account as usize], bytes: self.bytes[account as usize] }
     }

@@ -16,6 +16,7 @@
 //! of an ordinary write or eviction the copy in [`crate::records`] is used instead.
 
 use crate::mem::Region;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use watershed_simd::Kernels;
 
@@ -133,33 +134,22 @@ impl RingMemory {
         unsafe { self.region.base().add(offset).cast::<[u64; 2]>().write_unaligned(words) }
     }
 
-    /// Writes the number of unread bytes into the header at an offset.
+    /// As [`Headers::set_unread`].
     #[inline]
     pub(crate) fn set_unread(&mut self, offset: usize, unread_bytes: u16) {
-        assert!(offset + HEADER_BYTES <= self.size_bytes());
-        // SAFETY: as in `set_header`; the two bytes lie inside the header.
-        unsafe { self.region.base().add(offset + 12).cast::<u16>().write_unaligned(unread_bytes.to_le()) }
+        self.headers().set_unread(offset, unread_bytes);
     }
 
-    /// Where [`set_unread`](Self::set_unread) writes.
-    #[inline]
-    pub(crate) fn unread_pointer(&self, offset: usize) -> *mut u16 {
-        assert!(offset + HEADER_BYTES <= self.size_bytes() && offset.is_multiple_of(HEADER_BYTES));
-        self.region.base().wrapping_add(offset + 12).cast()
+    /// The headers, for who writes to several.
+    #[inline(always)]
+    pub(crate) fn headers(&mut self) -> Headers<'_> {
+        Headers { base: self.region.base(), size_bytes: self.size_bytes(), ring: PhantomData }
     }
 
-    /// Says of the record at an offset that nothing is left of it. What it reserved and showed stays readable; nothing is read, so that this
-    /// does not wait for memory.
+    /// As [`Headers::clear`].
     #[inline]
     pub(crate) fn clear_header(&mut self, offset: usize) {
-        assert!(offset + HEADER_BYTES <= self.size_bytes());
-        // SAFETY: as in `set_header`: key and id, then unread bytes, then flags lie inside the header.
-        unsafe {
-            let header = self.region.base().add(offset);
-            header.cast::<u64>().write_unaligned(0);
-            header.add(12).cast::<u16>().write_unaligned(0);
-            header.add(14).write(0);
-        }
+        self.headers().clear(offset);
     }
 
     /// Asks for the header at an offset, which will be written soon.
@@ -224,5 +214,55 @@ impl RingMemory {
         assert!(offset <= self.size_bytes() && bytes.len() <= self.size_bytes() - offset);
         // SAFETY: the assertion keeps the target inside the region; `bytes` cannot overlap it, as `&mut self` is exclusive.
         unsafe { watershed_simd::copy::copy_raw(bytes.as_ptr(), self.region.base().add(offset), bytes.len()) }
+    }
+}
+
+/// The headers of a ring that is borrowed exclusively. Held in a variable it keeps in registers what is the same for all of them.
+pub(crate) struct Headers<'a> {
+    base: *mut u8,
+    size_bytes: usize,
+    ring: PhantomData<&'a mut RingMemory>,
+}
+
+impl Headers<'_> {
+    /// Writes the number of unread bytes into the header at an offset.
+    #[inline(always)]
+    pub(crate) fn set_unread(&mut self, offset: usize, unread_bytes: u16) {
+        assert!(offset + HEADER_BYTES <= self.size_bytes);
+        // SAFETY: as in `set_header`; the two bytes lie inside the header.
+        unsafe { self.base.add(offset + 12).cast::<u16>().write_unaligned(unread_bytes.to_le()) }
+    }
+
+    /// Where [`set_unread`](Self::set_unread) writes.
+    #[inline(always)]
+    pub(crate) fn unread_pointer(&self, offset: usize) -> *mut u16 {
+        assert!(offset + HEADER_BYTES <= self.size_bytes && offset.is_multiple_of(HEADER_BYTES));
+        self.base.wrapping_add(offset + 12).cast()
+    }
+
+    /// Says of the record at an offset that nothing is left of it. What it reserved and showed stays readable; nothing is read, so that this
+    /// does not wait for memory.
+    #[inline(always)]
+    pub(crate) fn clear(&mut self, offset: usize) {
+        assert!(offset + HEADER_BYTES <= self.size_bytes);
+        // SAFETY: as in `set_header`: key and id, then unread bytes, then flags lie inside the header.
+        unsafe {
+            let header = self.base.add(offset);
+            header.cast::<u64>().write_unaligned(0);
+            header.add(12).cast::<u16>().write_unaligned(0);
+            header.add(14).write(0);
+        }
+    }
+
+    /// Asks for the header at an offset, which will be written soon.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, offset: usize) {
+        watershed_simd::prefetch::for_write(self.base.wrapping_add(offset));
+    }
+
+    /// Where some bytes lie.
+    #[inline(always)]
+    pub(crate) fn pointer(&self, offset: usize) -> *const u8 {
+        self.base.wrapping_add(offset)
     }
 }

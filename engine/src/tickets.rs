@@ -77,6 +77,12 @@ impl TraceBuffer {
         next.filter(|next| next.ticket < cut)
     }
 
+    /// Whether the turns of records are not in the order of the ring.
+    #[inline]
+    pub(crate) fn has_late(&self) -> bool {
+        self.tickets.as_ref().is_some_and(|tickets| !tickets.late.is_empty())
+    }
+
     /// The ticket of a record whose turn it is when it is its turn in the ring, since no record is late.
     #[inline]
     pub(crate) fn ticket_in_order(&self, slot: Slot, record: &Record) -> Option<u64> {

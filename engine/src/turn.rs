@@ -4,15 +4,16 @@
 //! What is said and done here is what [`crate::read`] and [`crate::walk`] do in general, with each record and sequence looked up once.
 
 use crate::buffer::TraceBuffer;
-use crate::ids::{ChunkId, LossReasons};
+use crate::ids::ChunkId;
 use crate::packet::{self, Pieces};
 use crate::records::{NONE, bit};
 use crate::sizes;
 use crate::stats::Account;
+use crate::stretch::Turned;
 use crate::walk::At;
 
 /// Headers are asked for this many records before they are cleared: about the time that memory takes.
-const PREFETCH_RECORDS: u32 = 6;
+pub(crate) const PREFETCH_RECORDS: u32 = 6;
 
 impl TraceBuffer {
     /// Looks for the next packet as long as everything is ordinary, in a shard: below the cut. None if it is not: then the pass stands where
@@ -20,37 +21,53 @@ impl TraceBuffer {
     // Always inlined, as what it calls: without a cut nothing of tickets is left.
     #[inline(always)]
     pub(crate) fn look_on_ordinary(&mut self, cut: Option<u64>) -> Option<Pieces> {
-        loop {
-            if self.reader.at.left_bytes == 0 {
-                if !self.turn_page(cut) {
-                    return None;
+        if let Some(first) = self.reader.run.kept()
+            && let Some(pieces) = self.take_in_stretch(first)
+        {
+            return Some(pieces);
+        }
+        self.settle();
+        while self.reader.at.left_bytes == 0 {
+            match self.turn_in_stretch(cut) {
+                Turned::Run => return Some(packet::A_RUN),
+                Turned::Page => {}
+                Turned::Nothing => {
+                    if !self.look_along() && !self.turn_page(cut) {
+                        return None;
+                    }
                 }
-            } else if self.start_run() {
-                return Some(packet::A_RUN);
-            } else {
-                return self.take_ordinary_last();
             }
         }
+        self.take_at_hand()
     }
 
-    /// Takes a packet that begins in the last fragment of the record at hand.
-    #[inline]
-    fn take_ordinary_last(&mut self) -> Option<Pieces> {
+    /// Takes the packet at hand, or begins a run with it. None if it is not ordinary.
+    #[inline(never)]
+    fn take_at_hand(&mut self) -> Option<Pieces> {
+        if self.start_run() {
+            return Some(packet::A_RUN);
+        }
         let At { slot, sizes_at, left_bytes, goes_on, continues, .. } = self.reader.at;
         let (begin, _) = sizes::split_first(self.records.block_sizes(slot, sizes_at))?;
         if !goes_on || continues || begin.total_bytes as usize != left_bytes {
             return None;
         }
+        if self.look_along() {
+            let first = self.body(&self.reader.at, begin);
+            let pieces = self.take_in_stretch(first);
+            if pieces.is_some() {
+                return pieces;
+            }
+        }
         let sequence = self.reader.sequence;
         let pieces = self.take_ordinary(sequence, begin)?;
-        let loss = std::mem::take(&mut self.sequences.get_mut(sequence).pending_loss);
-        self.reader.origin.loss = LossReasons(loss.into());
+        self.reader.take_loss(self.sequences.get_mut(sequence));
         Some(pieces)
     }
 
     /// Erases the record at hand, which was read to its end and is the one whose turn it is in the outer walk, and stands on the next.
     /// False, and nothing done, if anything is not ordinary.
-    #[inline(always)]
+    #[inline(never)]
     fn turn_page(&mut self, cut: Option<u64>) -> bool {
         const SPECIAL: u16 =
             bit::CUT | bit::ABORTED | bit::LIFE_END | bit::DRAINED_BY_EVICTION | bit::INCOMPLETE;

@@ -37,6 +37,8 @@ pub(crate) struct At {
     pub(crate) goes_on: bool,
     /// The next fragment continues a packet of the chunk before.
     pub(crate) continues: bool,
+    /// Records from this one on that are known to be ordinary ([`crate::stretch`]); 0 if nothing is known.
+    pub(crate) stretch: u32,
 }
 
 /// No sizes are kept.
@@ -53,6 +55,7 @@ impl At {
         sizes_at: NO_PLACE,
         goes_on: false,
         continues: false,
+        stretch: 0,
     };
 
     /// The place of the first unread fragment of a record, or, and then the second value says so, where
@@ -75,6 +78,7 @@ impl At {
             },
             goes_on: record.has(bit::LAST_CONTINUES),
             continues: record.has(bit::FIRST_CONTINUES) && !is_first_taken,
+            stretch: 0,
         };
         (at, record.has(bit::STARTED) && !is_first_taken)
     }

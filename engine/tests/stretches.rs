@@ -1,0 +1,185 @@
+//! Long stretches of ordinary chunks of one writer, which are read the short way (`engine/src/stretch.rs`): the same packets, losses and
+//! counts as on the long one. Fragments are so long that their sizes are kept.
+
+mod support;
+
+use support::{Buffer, Chunk, chunk};
+use watershed_engine::{LossReasons, ProducerId, WriterId};
+
+/// What a packet is, and how many chunks of its writer have been used up with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Expected {
+    slices: Vec<String>,
+    chunks_read: u64,
+}
+
+/// So many chunks of a writer, and their packets: again and again two whole ones, then one that goes on in one to five further chunks.
+fn stream(writer: u16, chunks: u32) -> (Vec<Chunk>, Vec<Expected>) {
+    let (mut list, mut packets) = (vec![chunk(writer, 0)], Vec::new());
+    let mut random = u32::from(writer);
+    let mut body = || {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        format!("{random:0>width$}", width = 60 + random as usize % 150)
+    };
+    while list.len() < chunks as usize {
+        let mut last = list.pop().unwrap();
+        for _ in 0..2 {
+            let whole = body();
+            last = last.whole(&whole);
+            packets.push(Expected { slices: vec![whole], chunks_read: list.len() as u64 });
+        }
+        let parts: Vec<String> = (0..2 + packets.len() / 3 % 5).map(|_| body()).collect();
+        let (first, later) = parts.split_first().unwrap();
+        let (end, middle) = later.split_last().unwrap();
+        list.push(last.begin(first));
+        for part in middle {
+            list.push(chunk(writer, list.len() as u32).middle(part));
+        }
+        let chunks_read = list.len() as u64;
+        list.push(chunk(writer, list.len() as u32).goes_on(end));
+        packets.push(Expected { slices: parts, chunks_read });
+    }
+    let last = list.pop().unwrap();
+    let whole = body();
+    list.push(last.whole(&whole));
+    packets.push(Expected { slices: vec![whole], chunks_read: list.len() as u64 });
+    (list, packets)
+}
+
+/// Reads packets, at most so many, each of which must be the next that is expected.
+fn read(buffer: &mut Buffer, expected: &mut std::slice::Iter<'_, Expected>, limit: usize) {
+    buffer.0.begin_read();
+    for _ in 0..limit {
+        let Some(packet) = buffer.0.read_next() else { return };
+        let slices = packet.slices().iter().map(|slice| String::from_utf8_lossy(slice).into_owned());
+        let (slices, loss) = (slices.collect(), packet.loss);
+        let got = Expected { slices, chunks_read: buffer.0.stats().chunks_read };
+        assert_eq!((Some(&got), loss), (expected.next(), LossReasons::NONE));
+        assert!(buffer.0.ledger().is_balanced());
+    }
+}
+
+#[test]
+fn a_stream_over_many_chunks_comes_whole() {
+    let (chunks, packets) = stream(1, 3000);
+    let mut buffer = Buffer::ring(8 << 20);
+    for chunk in &chunks {
+        // Without the test of all invariants after each.
+        buffer.0.copy_chunk_untrusted(&chunk.info, &chunk.bytes.as_slice()).unwrap();
+    }
+    let mut expected = packets.iter();
+    read(&mut buffer, &mut expected, usize::MAX);
+    assert_eq!(expected.next(), None);
+    let (stats, ledger) = (*buffer.0.stats(), buffer.0.ledger());
+    assert_eq!((stats.bytes_read, ledger.read.chunks), (stats.bytes_written, chunks.len() as u64));
+    assert_eq!(stats.readaheads_succeeded as usize, packets.len() / 3);
+    buffer.checked();
+}
+
+#[test]
+fn passes_may_end_anywhere_and_chunks_come_between() {
+    let (chunks, packets) = stream(1, 400);
+    for limit in [1, 2, 3, 5, 8, 40] {
+        let (mut buffer, mut expected) = (Buffer::ring(1 << 20), packets.iter());
+        for some in chunks.chunks(50) {
+            some.iter().for_each(|chunk| _ = buffer.commit(chunk.clone()));
+            for _ in 0..3 {
+                read(&mut buffer, &mut expected, limit);
+                buffer.checked();
+            }
+        }
+        while expected.len() > 0 {
+            read(&mut buffer, &mut expected, limit);
+        }
+        buffer.checked();
+    }
+}
+
+#[test]
+fn a_stretch_ends_where_the_ring_does() {
+    let (chunks, packets) = stream(1, 1000);
+    let (mut buffer, mut expected) = (Buffer::ring(32768), packets.iter());
+    for some in chunks.chunks(50) {
+        some.iter().for_each(|chunk| _ = buffer.commit(chunk.clone()));
+        read(&mut buffer, &mut expected, usize::MAX);
+    }
+    let stats = buffer.0.stats();
+    assert_eq!((expected.next(), stats.bytes_read), (None, stats.bytes_written));
+    assert!(stats.write_wrap_count > 5);
+}
+
+#[test]
+fn whole_packets_are_counted_with_their_chunks() {
+    let mut buffer = Buffer::ring(65536);
+    for id in 0..100 {
+        buffer.commit(chunk(1, id).whole(&long("a")).whole(&long("b")));
+    }
+    assert_eq!(buffer.read(50).len(), 50);
+    let stats = *buffer.0.stats();
+    assert_eq!((stats.chunks_read, stats.bytes_read * 4), (25, stats.bytes_written));
+}
+
+/// A body of which the size is kept.
+fn long(letter: &str) -> String {
+    letter.repeat(64)
+}
+
+#[test]
+fn what_was_lost_comes_with_a_packet_over_chunks() {
+    let mut buffer = Buffer::ring(65536);
+    buffer.commit(chunk(1, 0).whole(&long("a"))).reads(&["<64>"]);
+    buffer
+        .commit(chunk(1, 2).begin(&long("b")))
+        .commit(chunk(1, 3).middle(&long("c")))
+        .commit(chunk(1, 4).goes_on(&long("d")).whole(&long("e")).begin(&long("f")))
+        .commit(chunk(1, 5).goes_on(&long("g")).whole(&long("h")));
+    buffer.0.begin_read();
+    let next = |buffer: &mut Buffer| {
+        let packet = buffer.0.read_next().unwrap();
+        (packet.slices().len(), packet.loss)
+    };
+    assert_eq!(next(&mut buffer), (3, LossReasons::PRESENT | LossReasons::READ_GAP));
+    assert_eq!(next(&mut buffer), (1, LossReasons::NONE));
+    buffer.0.return_loss(ProducerId(1), WriterId(1), LossReasons::PRESENT);
+    assert_eq!(next(&mut buffer), (2, LossReasons::PRESENT));
+    assert_eq!(next(&mut buffer), (1, LossReasons::NONE));
+    buffer.checked();
+}
+
+#[test]
+fn a_chunk_that_a_packet_has_used_up_is_known_by_its_length() {
+    let mut buffer = Buffer::ring(65536);
+    let middle = chunk(1, 1).middle(&long("c"));
+    buffer
+        .commit(chunk(1, 0).whole(&long("a")).whole(&long("a")).begin(&long("b")))
+        .commit(middle.clone())
+        .commit(chunk(1, 2).goes_on(&long("d")).whole(&long("e")).begin(&long("f")))
+        .reads(&["<64>", "<64>", "<64>+<64>+<64>", "<64>"]);
+    let before = buffer.0.ledger();
+    assert_eq!((before.read.chunks, before.duplicate_commits), (2, 0), "{}", buffer.0.dump());
+    buffer.commit(middle);
+    assert_eq!(buffer.0.ledger().duplicate_commits, 1);
+}
+
+#[test]
+fn a_stretch_ends_where_a_patch_is_missing() {
+    let mut buffer = Buffer::ring(65536);
+    buffer
+        .commit(chunk(1, 0).whole(&long("a")).begin(&long("b")))
+        .commit(chunk(1, 1).goes_on(&long("c")).whole(&long("d")).begin(&long("e")).needs_patching())
+        .commit(chunk(1, 2).goes_on(&long("f")).whole(&long("g")))
+        .reads(&["<64>", "<64>+<64>", "<64>"])
+        .reads(&[]);
+    assert!(buffer.patch(1, 1, 140, "done", false));
+    buffer.reads(&["<64>+<64>", "<64>"]);
+}
+
+#[test]
+fn a_part_that_has_no_body_is_passed_over() {
+    Buffer::ring(65536)
+        .commit(chunk(1, 0).whole(&long("a")).begin(&long("b")))
+        .commit(chunk(1, 1).middle(""))
+        .commit(chunk(1, 2).goes_on(&long("c")).begin(""))
+        .commit(chunk(1, 3).goes_on(&long("d")).whole(&long("e")))
+        .reads(&["<64>", "<64>+<64>", "<64>", "<64>"]);
+}
