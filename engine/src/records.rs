@@ -334,11 +334,19 @@ impl Records {
     }
 
     /// Notes the ticket under which a record came.
+    #[inline(always)]
     pub(crate) fn set_ticket(&mut self, slot: Slot, ticket: u64) {
         let tickets = &mut self.blocks[(slot >> BLOCK_BITS) as usize].tickets;
-        if tickets.is_empty() {
-            tickets.resize(BLOCK_RECORDS, 0);
+        match tickets.get_mut(slot as usize % BLOCK_RECORDS) {
+            Some(place) => *place = ticket,
+            None => Self::set_first_ticket(tickets, slot, ticket),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn set_first_ticket(tickets: &mut Vec<u64>, slot: Slot, ticket: u64) {
+        tickets.resize(BLOCK_RECORDS, 0);
         tickets[slot as usize % BLOCK_RECORDS] = ticket;
     }
 

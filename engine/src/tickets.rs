@@ -100,15 +100,16 @@ impl TraceBuffer {
     pub(crate) fn note_ticket(&mut self, slot: Slot) {
         let Some(tickets) = &mut self.tickets else { return };
         let ticket = tickets.now;
-        let is_late = ticket < tickets.newest;
-        tickets.newest = tickets.newest.max(ticket);
         self.records.set_ticket(slot, ticket);
-        if is_late {
+        if ticket < tickets.newest {
             self.note_late(slot, ticket);
+        } else {
+            tickets.newest = ticket;
         }
     }
 
     #[cold]
+    #[inline(never)]
     fn note_late(&mut self, slot: Slot, ticket: u64) {
         self.records.get_mut(slot).bits |= bit::LATE;
         let Some(mut tickets) = self.tickets.take() else { return };

@@ -151,6 +151,13 @@ impl Committer {
         {
             return done.map_err(CommitError::from);
         }
+        self.commit_chunk_alone(info, bytes)
+    }
+
+    /// The same by the long way.
+    #[cold]
+    #[inline(never)]
+    fn commit_chunk_alone(&mut self, info: &ChunkInfo, bytes: &[u8]) -> Result<(), CommitError> {
         self.commit(&mut Batch::of_chunk(*info, bytes))
     }
 }
