@@ -17,6 +17,7 @@ use crate::read::{PacketWriter, ReadPass};
 use crate::sync::AtomicU32;
 use crate::ticket::Tickets;
 use crate::topology::{MAX_SHARDS, Topology};
+use crate::wish::Debts;
 use crate::word::OwnerId;
 use crate::worker::Workers;
 
@@ -348,7 +349,7 @@ fn make_inner(config: &ShardedConfig, cutting: Cutting, region: Arc<Region>) -> 
         // Workers have the first numbers.
         next_owner: AtomicU32::new(MAX_SHARDS as u32),
         live: AtomicU32::new(0).into(),
-        num_neglected: AtomicU32::new(0).into(),
+        debts: Debts::new(),
         has_workers: config.has_workers,
         homes: config.homes,
         next_home: AtomicU32::new(0),

@@ -14,6 +14,7 @@ use crate::inner::{Inner, Places, oldest_of_none};
 use crate::own::Owned;
 use crate::sync::AtomicU32;
 use crate::ticket::Tickets;
+use crate::wish::Debts;
 
 /// What one thread copies at a time: a huge page of the new region, which is then touched by one thread only.
 const STRIDE_BYTES: usize = 2 << 20;
@@ -51,7 +52,7 @@ impl ShardedBuffer {
             oldest: oldest_of_none(inner.places.len()),
             next_owner: AtomicU32::new(0),
             live: AtomicU32::new(0).into(),
-            num_neglected: AtomicU32::new(0).into(),
+            debts: Debts::new(),
             has_workers: false,
             homes: inner.homes,
             next_home: AtomicU32::new(0),

@@ -49,7 +49,7 @@ impl Owned<'_> {
                 return self.evict_here();
             }
             let is_left_alone = self.engine().has_extents() && self.is_at_work(theirs, 2 * margin);
-            if is_left_alone && !self.inner.places.get(theirs).hints.wanted.swap(true, Ordering::AcqRel) {
+            if is_left_alone && self.inner.places.get(theirs).hints.wanted.leave() {
                 return self.evict_here();
             }
             if let Some(index) = self.evict_at(theirs) {
@@ -102,16 +102,10 @@ impl Owned<'_> {
     fn evict_at(&mut self, theirs: usize) -> Option<u32> {
         let place = &self.inner.places.get(theirs);
         let Some(mut other) = Owned::try_new(self.inner, theirs, self.owner()) else {
-            // Release: the owner that takes the wish sees it with the bit. One wish, however often it is said: whoever says it goes on
-            // with an extent of its own, so wishes that an owner was too busy to hear must not add up until it has nothing left.
-            place.hints.wanted.store(true, Ordering::Release);
-            if !place.word.request() {
-                // It was given back meanwhile, perhaps with the wish served.
-                place.hints.wanted.store(false, Ordering::Relaxed);
-            }
+            place.hints.wanted.leave_with_owner(&place.word);
             return None;
         };
-        other.place.hints.wanted.store(false, Ordering::Relaxed);
+        other.place.hints.wanted.withdraw();
         let index = other.evict_here();
         drop(other);
         // Somebody may have queued there while we had the word and relies on us: see the word's rule.

@@ -23,9 +23,10 @@ use crate::extents::{Cutting, Pool};
 use crate::inbox::{Inbox, Letters};
 use crate::lazy::Lazy;
 use crate::nodes::{Letter, NodePool};
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, UnsafeCell};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use crate::ticket::Tickets;
 use crate::topology::Topology;
+use crate::wish::{Debt, Debts, Wish};
 use crate::word::{OwnerId, Word};
 use crate::worker::Bell;
 
@@ -76,10 +77,10 @@ pub(crate) struct Hints {
     pub(crate) granted: AtomicU64,
     /// Live sequences: a hint for the choice of homes. Relaxed.
     pub(crate) live: AtomicU32,
-    /// Others want an extent and did not take it themselves. Raised with Release, taken with Acquire by the owner.
-    pub(crate) wanted: AtomicBool,
-    /// Somebody had the word for an eviction and did not look at the queue. Set and taken by the same thread.
-    neglected: AtomicBool,
+    /// Others want an extent and did not take it themselves.
+    pub(crate) wanted: Wish,
+    /// Somebody had the word for an eviction and did not look at the queue.
+    neglected: Debt,
 }
 
 // SAFETY: `state` is reached through `Place::state` only, by the owner of `word`; the rest is atomic.
@@ -93,8 +94,8 @@ impl Place {
             hints: CachePadded::new(Hints {
                 granted: AtomicU64::new(0),
                 live: AtomicU32::new(0),
-                wanted: AtomicBool::new(false),
-                neglected: AtomicBool::new(false),
+                wanted: Wish::new(),
+                neglected: Debt::new(),
             }),
             bell: CachePadded::new(Bell::default()),
             state: CachePadded::new(UnsafeCell::new(State {
@@ -180,8 +181,8 @@ pub(crate) struct Inner {
     pub(crate) next_owner: AtomicU32,
     /// Live sequences of all shards. Relaxed, a hint.
     pub(crate) live: CachePadded<AtomicU32>,
-    /// Places that are neglected. Relaxed: each thread attends to what it has neglected itself.
-    pub(crate) num_neglected: CachePadded<AtomicU32>,
+    /// Places that are neglected.
+    pub(crate) debts: Debts,
     pub(crate) has_workers: bool,
     pub(crate) homes: Homes,
     /// The shard for the next sequence, where they get them in turn. Relaxed: it only spreads.
@@ -217,29 +218,21 @@ impl Inner {
 
     /// Notes that this thread owes a shard a visit: it has one in hand and cannot go now.
     pub(crate) fn neglect(&self, shard: usize) {
-        if !self.places.get(shard).hints.neglected.swap(true, Ordering::AcqRel) {
-            self.num_neglected.fetch_add(1, Ordering::Relaxed);
-        }
+        self.debts.note(&self.places.get(shard).hints.neglected);
     }
 
     /// Pays the visits that are owed. To be called with no shard in hand, at the end of whatever may have taken one.
     #[inline]
     pub(crate) fn attend(&self, owner: OwnerId) {
-        if self.num_neglected.load(Ordering::Relaxed) != 0 {
+        if self.debts.are_there() {
             self.pay_visits(owner);
         }
     }
 
     #[cold]
     fn pay_visits(&self, owner: OwnerId) {
-        while self.num_neglected.load(Ordering::Relaxed) != 0 {
-            for (shard, place) in self.places.made() {
-                if place.hints.neglected.swap(false, Ordering::AcqRel) {
-                    self.num_neglected.fetch_sub(1, Ordering::Relaxed);
-                    self.help_out(shard, owner);
-                }
-            }
-        }
+        let debts = || self.places.made().map(|(shard, place)| (shard, &place.hints.neglected));
+        self.debts.pay(debts, |shard| self.help_out(shard, owner));
     }
 
     /// The shard of a sequence, chosen now if it has none. The caller has announced its batch and taken its tickets.

@@ -6,7 +6,7 @@
 //!
 //! # Every atomic
 //!
-//! "RMW" is a read-modify-write. Models are those of `src/models.rs` and `src/models_direct.rs`, run by `ci/loom`; "argument": loom cannot show it (it runs the
+//! "RMW" is a read-modify-write. Models are those of `src/models.rs`, `src/models_direct.rs` and `src/models_wish.rs`, run by `ci/loom`; "argument": loom cannot show it (it runs the
 //! stores of one thread in program order, and SeqCst loads as Acquire), the proof is in the module's text.
 //!
 //! | atomic | publishes | ordering, and its partner | model |
@@ -16,7 +16,7 @@
 //! | `Tickets::cells` | a new cell and its `next` | RMW Release in `register`; Acquire load in `iter` | both models of seats |
 //! | `Cell::bound` | with IDLE: the items that were queued | Release stores in `announce`, `take`, `Announced::drop`; Acquire load in `look` | `a_cut_covers_only_what_is_queued`; argument for the Release of IDLE |
 //! | `Cell::taken` | the last holder's stores to `bound` | Acquire RMW in `try_take`; Release store in `Seat::drop` | `a_seat_is_used_again_by_another_thread` |
-//! | `Word` | the shard's state, from owner to owner | SeqCst RMW `try_take`, `give`, `request`; SeqCst load `is_taken` against `Inbox::head` | `nothing_is_left_behind_when_an_owner_stops`; argument for `is_taken` |
+//! | `Word` | the shard's state, from owner to owner | SeqCst RMW `try_take`, `give`, `request`; SeqCst load `is_taken` against `Inbox::head` | `nothing_is_left_behind_when_an_owner_stops`; with `is_taken` `a_debt_is_paid` |
 //! | `Inbox::head` | the nodes of all puts | SeqCst RMW `put`, `take_all`; SeqCst load `is_empty` against the word | the same, `nodes_go_round` |
 //! | `Node::depth` | nothing, it admits or refuses | Relaxed store before the put; Relaxed load after an Acquire load of `head` | `nodes_go_round` |
 //! | `NodePool::returned` | the item as its last holder left it | Release RMW `give_back`; Acquire swap in `letter` | `nodes_go_round` |
@@ -25,9 +25,9 @@
 //! | `Pool::top`, `Pool::next` | `next` of the top, and what was done in the extent | Release RMW `put`; Acquire load and AcqRel RMW in `pop`; `next` is Relaxed below them | `an_extent_has_one_holder` |
 //! | `Pool::fresh`, `Pool::num_free` | nothing: the first use of an extent has no past; a hint | Relaxed | `an_extent_has_one_holder` takes its extents by `fresh` |
 //! | `Inner::oldest`, `Hints::granted` | nothing: the word is taken before anything is done about them | Relaxed | none needed |
-//! | `Hints::wanted` | a wish for one extent, with REQUEST in the word where it is urgent | AcqRel swap or Release store by who wishes; Acquire swap by the owner | none; a wish that is seen late is served by the next owner, and who wishes again and finds it unheard takes the word |
-//! | `Hints::neglected` | nothing: who owes a visit pays it or finds it paid | AcqRel RMW | none; the visit itself follows the word's rule |
-//! | `Hints::live`, `Inner::live`, `num_neglected`, `next_owner`, `next_home`, `Directory::room_bytes` | nothing: hints and numbers | Relaxed | none needed |
+//! | `Wish` | that an extent is wanted; no data | AcqRel swap `leave`, Release store and REQUEST in the word `leave_with_owner`; Acquire swap `take`, Relaxed load `is_there` behind the word's `give` | `a_wish_left_with_an_owner_is_served`; one without a request may be seen late |
+//! | `Debt`, `Debts` | a debt: that its shard was counted, and that somebody queued there; the number: nothing | AcqRel RMW `note`, `pay`; Relaxed RMW and load of the number | `a_debt_is_paid`, `every_debt_is_found` |
+//! | `Hints::live`, `Inner::live`, `next_owner`, `next_home`, `Directory::room_bytes` | nothing: hints and numbers | Relaxed | none needed |
 //! | `Bell::is_parked` | against `Inbox::head`: "queue, then look who sleeps; say so, then look at the queue" | SeqCst store and RMW | argument, as for the word |
 //! | `Bell::is_gated` | nothing: the mutex beside it does | Relaxed | tests only |
 //! | `Workers::is_over` | that it is over | SeqCst store; Acquire and SeqCst loads | joined |
@@ -64,6 +64,8 @@ pub mod mailbox;
 mod models;
 #[cfg(all(test, loom))]
 mod models_direct;
+#[cfg(all(test, loom))]
+mod models_wish;
 mod nodes;
 #[cfg(not(loom))]
 mod own;
@@ -74,6 +76,7 @@ mod route;
 mod sync;
 mod ticket;
 mod topology;
+mod wish;
 mod word;
 #[cfg(not(loom))]
 mod worker;

@@ -86,7 +86,7 @@ impl<'a> Owned<'a> {
             || shown.live != engine.num_live_sequences() as u32
             || engine.has_dropped()
             || !leaving.is_empty()
-            || self.place.hints.wanted.load(Ordering::Relaxed)
+            || self.place.hints.wanted.is_there()
     }
 
     /// Serves requests, tells others what they need to know of this shard. To be called before the word is given back. Nothing is
@@ -95,7 +95,7 @@ impl<'a> Owned<'a> {
     #[inline(never)]
     fn publish(&mut self) {
         let hints = &self.place.hints;
-        if hints.wanted.load(Ordering::Relaxed) && hints.wanted.swap(false, Ordering::Acquire) {
+        if hints.wanted.take() {
             self.hand_over_extent();
         }
         let State { engine: Some(engine), leaving, shown, .. } = &mut *self.state else { return };
@@ -125,7 +125,7 @@ impl<'a> Owned<'a> {
     #[cold]
     #[inline(never)]
     fn serve(&self) {
-        if self.place.hints.wanted.load(Ordering::Relaxed) {
+        if self.place.hints.wanted.is_there() {
             drop(Owned::try_new(self.inner, self.shard, self.owner));
         }
     }
