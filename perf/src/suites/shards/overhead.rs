@@ -8,7 +8,7 @@ use crate::workload::{SourceChunk, feed, templates};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
-use watershed_engine::ByteSource;
+use watershed_engine::{ByteSource, ChunkInfo};
 use watershed_shards::{Batch, ShardedBuffer, ShardedConfig, Source};
 use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, ReadToken, SharedMemory, Smb};
 
@@ -59,7 +59,7 @@ const TURNS: usize = 16;
 const SMALL_RING: usize = 128 << 10;
 
 /// The time of a small chunk from shared memory that goes through a shard's queue, `batch` to an item, less the time of the bare engine for
-/// it: announcement, ticket, home, queue, ownership. Put and taken on one core, where the memory of queue and chunk is at hand.
+/// it: announcement, ticket, home, queue, ownership, and the reference to the memory that a queued chunk carries along. Put and taken on one core, where the memory of queue and chunk is at hand.
 pub(super) fn hand_off(name: &str, batch: usize, options: &Options) -> Result<Measurement, WrongAnswer> {
     let pages = Pages::new(HANDED.div_ceil(14))?;
     let config =
@@ -82,11 +82,10 @@ pub(super) fn hand_off(name: &str, batch: usize, options: &Options) -> Result<Me
         check_written(&sharded, handed.into()).map(|()| lap)
     };
     let mut pass = || -> LapResult {
-        let batches = pages.batches(passed, HANDED)?;
+        let chunks = pages.chunks(passed)?;
         let (lap, ()) = timed(HANDED as u64, || {
-            for (info, source) in batches.into_iter().flat_map(|batch| batch.chunks) {
-                let Source::Shared(smb, token) = source else { continue };
-                let chunk = smb.attach(token);
+            for (info, token) in chunks {
+                let chunk = pages.smb.attach(token);
                 let _ = black_box(bare.copy_chunk_untrusted(&info, &InPage(chunk.payload())));
             }
         });
@@ -140,17 +139,25 @@ impl Pages {
         Ok(Pages { smb, chunk: SourceChunk { bytes, fragments: 4, packets: 4, flags: 0 } })
     }
 
-    /// Chunks as a producer left them and the service took them, in batches.
+    /// Chunks as a producer left them and the service took them.
+    fn chunks(&self, first_id: u32) -> Result<Vec<(ChunkInfo, ReadToken)>, WrongAnswer> {
+        let chunk = |n: usize| {
+            let chunk_id = first_id.wrapping_add(n as u32);
+            let token = self.take(n / 14, chunk_id).map_err(|refused| refused.to_string())?;
+            Ok((info(1, chunk_id, &self.chunk), token))
+        };
+        (0..HANDED).map(chunk).collect()
+    }
+
+    /// The same in batches, each chunk with a reference to the memory.
     fn batches(&self, first_id: u32, batch: usize) -> Result<Vec<Batch<'static>>, WrongAnswer> {
         let mut batches: Vec<Batch<'static>> = Vec::new();
-        for n in 0..HANDED {
+        for (n, (info, token)) in self.chunks(first_id)?.into_iter().enumerate() {
             if n % batch == 0 {
                 batches.push(Batch::default());
             }
-            let chunk_id = first_id.wrapping_add(n as u32);
-            let token = self.take(n / 14, chunk_id).map_err(|refused| refused.to_string())?;
             let chunks = &mut batches.last_mut().ok_or("a batch of nothing")?.chunks;
-            chunks.push((info(1, chunk_id, &self.chunk), Source::Shared(self.smb.clone(), token)));
+            chunks.push((info, Source::Shared(self.smb.clone(), token)));
         }
         Ok(batches)
     }
