@@ -8,6 +8,10 @@
 //!
 //! A word holds varints of a few bytes. Longer ones go elsewhere.
 
+use crate::bytes::{Bytes, Word};
+use crate::walk::long;
+use crate::walk::one::Place;
+
 pub(crate) const HIGH: u64 = 0x8080_8080_8080_8080;
 pub(crate) const LOW: u64 = !HIGH;
 
@@ -35,6 +39,12 @@ pub(crate) trait Header {
     /// # Safety
     /// The bytes `at .. at + BEFORE_BYTES + WIDE_BYTES` are readable, and the processor has the instructions.
     unsafe fn first_header(at: *const u8) -> (u64, usize);
+
+    /// As [`long::walk`](crate::walk::long::walk), on its own so that the registers of the gaits are theirs.
+    ///
+    /// # Safety
+    /// `place` holds its invariants, and the processor has the instructions.
+    unsafe fn walk_long(place: Place) -> Place;
 
     /// Tells the processor that bytes around `at`, which may be anywhere, are about to be read.
     #[inline(always)]
@@ -68,6 +78,13 @@ impl Header for Portable {
     unsafe fn first_header(at: *const u8) -> (u64, usize) {
         // SAFETY: the same bytes.
         unsafe { Self::header(at) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    unsafe fn walk_long(place: Place) -> Place {
+        // SAFETY: the caller's promise; a word needs no instructions of its own.
+        unsafe { long::walk(place, |word, mask| Word::compact(word, mask)) }
     }
 }
 

@@ -17,6 +17,7 @@
 pub(crate) mod blocks;
 #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
 pub(crate) mod lanes;
+pub(crate) mod long;
 #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
 pub(crate) mod many;
 pub mod naive;

@@ -23,8 +23,8 @@
 //! body that does not fit all end behind the last place where a header can be read, and so does the last fragment, to which
 //! the gaits do not come. And a walk begins with `vault`, whose branches do not wait for the chain.
 //!
-//! All of them leave what is unusual (the last bytes, whatever ends a walk, more than one header longer than a word) to the
-//! naive walk, which goes on from that place. So the gaits only ever say yes.
+//! All of them leave what is unusual (the last bytes, whatever ends a walk) to the naive walk, which goes on from that place, and a chunk with
+//! more than one header longer than a word to [`super::long`]. So the gaits only ever say yes.
 
 use super::pairs::Pairs;
 use super::{DROP_MARKER, Span, Stop, Walk, naive};
@@ -69,9 +69,12 @@ pub(crate) unsafe fn walk<H: Header, P: Pairs>(
         // SAFETY: the bytes are there, and room for a span; the place keeps its invariants.
         unsafe {
             let first = H::first_header(place.at);
-            if let Some((header, next)) = fit::<H>(first, place.at, place.end, place.out) {
-                place = stride::<H, P>(Place { at: next, out: place.out.add(1), ..place }, header);
-            }
+            place = match fit::<H>(first, place.at, place.end, place.out) {
+                Some((header, next)) => {
+                    stride::<H, P>(Place { at: next, out: place.out.add(1), ..place }, header)
+                }
+                None => H::walk_long(place),
+            };
         }
     }
     // SAFETY: the place holds its invariants.
@@ -244,9 +247,12 @@ unsafe fn stride<H: Header, P: Pairs>(place: Place, mut headers: usize) -> Place
                     at = next;
                 } else {
                     let mut place = Place { at, end: last_wide, out, out_end };
-                    // No usual writer makes such headers: after a second one the naive walk is faster.
+                    if std::mem::replace(&mut met_long, true) {
+                        // SAFETY: the invariants hold.
+                        return unsafe { H::walk_long(Place { end, ..place }) };
+                    }
                     // SAFETY: the invariants hold.
-                    if std::mem::replace(&mut met_long, true) || !unsafe { long_step(&mut place) } {
+                    if !unsafe { long_step(&mut place) } {
                         break 'walk;
                     }
                     Place { at, out, .. } = place;

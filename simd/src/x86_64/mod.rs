@@ -5,6 +5,8 @@ pub(crate) mod avx512;
 
 use std::sync::OnceLock;
 
+use crate::walk::long;
+use crate::walk::one::Place;
 use crate::word::{self, Header};
 
 /// AVX2 and the bit instructions that came with it, fast ones: AMD before Zen 3 (family 19h) has `pext` in
@@ -75,6 +77,19 @@ impl Header for Bmi2 {
             let value = std::arch::x86_64::_pext_u64(word, stops.wrapping_sub(1) & (word::LOW | 1 << 63));
             (value, (stops.trailing_zeros() as usize >> 3) + 1)
         }
+    }
+
+    #[inline(always)]
+    unsafe fn walk_long(place: Place) -> Place {
+        #[cold]
+        #[inline(never)]
+        #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+        unsafe fn outlined(place: Place) -> Place {
+            // SAFETY: the caller's promise.
+            unsafe { long::walk(place, |word, mask| std::arch::x86_64::_pext_u64(word, mask)) }
+        }
+        // SAFETY: the caller's promise; this type is only used below a `target_feature` that has these.
+        unsafe { outlined(place) }
     }
 
     #[inline(always)]
