@@ -32,6 +32,16 @@ impl TraceBuffer {
         info: &ChunkInfo,
         source: &S,
     ) -> Result<(), Refused> {
+        self.copy_chunk_here(info, source)
+    }
+
+    /// The same without a call.
+    #[inline(always)]
+    pub(crate) fn copy_chunk_here<S: ByteSource + ?Sized>(
+        &mut self,
+        info: &ChunkInfo,
+        source: &S,
+    ) -> Result<(), Refused> {
         let key = key_of(info.producer_id_trusted, info.writer_id);
         let size_bytes = source.size_bytes();
         if self.is_read_only {

@@ -23,7 +23,7 @@ impl Sequences {
     /// Evicts a record that is the front of its sequence, whole and untouched: all there is to do in nearly every eviction, but for the
     /// books. False, and nothing done, if it is another kind of record.
     #[inline(always)]
-    fn evict_ordinary(&mut self, slot: Slot, record: &Record, pinned: u32) -> bool {
+    pub(crate) fn evict_ordinary(&mut self, slot: Slot, record: &Record, pinned: u32) -> bool {
         const SPECIAL: u16 = bit::FIRST_CONTINUES
             | bit::LAST_CONTINUES
             | bit::STARTED

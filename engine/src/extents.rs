@@ -12,7 +12,8 @@
 //! Padding in an extent that was given back stays in the list of records until it comes to its front, and is never looked at.
 
 use crate::buffer::TraceBuffer;
-use crate::records::Record;
+use crate::records::{NONE, Record};
+use crate::stats::Account;
 use crate::tbchunk::TbChunk;
 use std::collections::VecDeque;
 
@@ -144,6 +145,13 @@ impl TraceBuffer {
             self.seal();
         }
         while self.extents().has_listed(index) {
+            // A pass that stands somewhere must know what goes; a sink too.
+            if self.sink.is_none() && self.reader.stands_nowhere() {
+                self.evict_run(index);
+            }
+            if !self.extents().has_listed(index) {
+                break;
+            }
             let slot = self.records.front()?;
             let record = *self.records.get(slot);
             if !record.is_padding() {
@@ -157,6 +165,41 @@ impl TraceBuffer {
         extents.order.pop_front();
         extents.evicted_bytes += evicted_bytes;
         Some(index)
+    }
+
+    /// Evicts the oldest records of extent `index`, which is the oldest, as long as they are ordinary ones or padding and lie side by side in the
+    /// table: nearly all of the extent.
+    fn evict_run(&mut self, index: u32) {
+        let Some(extents) = &mut self.space.extents else { return };
+        let (start, seam) = (extents.start_of(index), extents.start_of(index + 1));
+        let listed = &mut extents.listed[index as usize];
+        let mut left = *listed;
+        let (first, run, newest_end) = self.records.oldest_run();
+        let mut slot = first;
+        for i in 1..run.len() {
+            if left == 0 || slot + 1 == newest_end {
+                break;
+            }
+            let next = run[i].offset();
+            let record = &mut run[i - 1];
+            // Padding may be of an extent that has gone.
+            if !record.is_padding() {
+                let at = record.offset();
+                debug_assert!((start..seam).contains(&at));
+                let end = if next > at && next <= seam { next } else { seam };
+                if !self.sequences.evict_ordinary(slot, record, self.pinned) {
+                    break;
+                }
+                self.stats.note_overwritten(end - at);
+                self.books.move_listed(Account::Overwritten, end - at);
+                left -= 1;
+                // The list of late records may still name it.
+                record.sequence = NONE;
+            }
+            slot += 1;
+        }
+        *listed = left;
+        self.records.pop_run(slot - first);
     }
 
     /// Lets go of what nothing is listed in: padding at the front of the records, and empty extents, which `emptied` takes. The spare extent

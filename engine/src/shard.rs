@@ -112,7 +112,7 @@ impl Shard {
     ///
     /// # Panics
     /// If the shard needs an extent that was not granted.
-    #[inline]
+    #[inline(always)]
     pub fn copy_chunk_untrusted<S: ByteSource + ?Sized>(
         &mut self,
         info: &ChunkInfo,
@@ -122,7 +122,7 @@ impl Shard {
         if let Some(tickets) = &mut self.0.tickets {
             tickets.now = ticket;
         }
-        self.0.copy_chunk_untrusted(info, source)
+        self.0.copy_chunk_here(info, source)
     }
 
     /// As [`TraceBuffer::try_patch`].

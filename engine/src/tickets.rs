@@ -97,6 +97,7 @@ impl TraceBuffer {
     }
 
     /// Notes the ticket of the record that was just written.
+    #[inline(always)]
     pub(crate) fn note_ticket(&mut self, slot: Slot) {
         let Some(tickets) = &mut self.tickets else { return };
         let ticket = tickets.now;

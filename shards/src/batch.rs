@@ -93,16 +93,22 @@ impl Source<'_> {
 
     /// The same of what must be let go of afterwards.
     fn give_up_to(&mut self, engine: &mut Shard, info: &ChunkInfo, ticket: u64) {
-        let _ = match std::mem::replace(self, Source::Borrowed(&[])) {
-            Source::Borrowed(bytes) => engine.copy_chunk_untrusted(info, bytes, ticket),
-            Source::Scraped(payload) => engine.copy_chunk_untrusted(info, &SharedBytes(payload), ticket),
-            Source::Owned(bytes) => engine.copy_chunk_untrusted(info, &*bytes.0, ticket),
+        match std::mem::replace(self, Source::Borrowed(&[])) {
+            Source::Borrowed(bytes) => copy_to(engine, info, bytes, ticket),
+            Source::Scraped(payload) => copy_to(engine, info, &SharedBytes(payload), ticket),
+            Source::Owned(bytes) => copy_to(engine, info, &*bytes.0, ticket),
             Source::Shared(smb, token) => {
                 let chunk = smb.attach(token);
-                engine.copy_chunk_untrusted(info, &SharedBytes(chunk.payload()), ticket)
+                copy_to(engine, info, &SharedBytes(chunk.payload()), ticket);
             }
-        };
+        }
     }
+}
+
+/// A call, where the engine's commit would be copied into each caller.
+#[inline(never)]
+fn copy_to<S: ByteSource + ?Sized>(engine: &mut Shard, info: &ChunkInfo, source: &S, ticket: u64) {
+    let _ = engine.copy_chunk_untrusted(info, source, ticket);
 }
 
 /// Whether a chunk may be committed. A refusal is the caller's mistake.

@@ -20,7 +20,7 @@ pub(crate) struct Owned<'a> {
 
 impl<'a> Owned<'a> {
     /// Takes a shard if nobody has it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_new(inner: &'a Inner, shard: usize, owner: OwnerId) -> Option<Owned<'a>> {
         let place = &inner.places.get(shard);
         if !place.word.try_take(owner) {
@@ -32,12 +32,22 @@ impl<'a> Owned<'a> {
     }
 
     /// Takes a shard to add chunks to it right away: nobody has it and nothing waits there.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_new_to_add(inner: &'a Inner, shard: usize, owner: OwnerId) -> Option<Owned<'a>> {
         let mut owned = Owned::try_new(inner, shard, owner)?;
         owned.may_lose_oldest = false;
-        owned.is_drained().then_some(owned)
+        if owned.is_drained() {
+            Some(owned)
+        } else {
+            owned.give_back();
+            None
+        }
     }
+
+    /// Out of the way of what is common.
+    #[cold]
+    #[inline(never)]
+    fn give_back(self) {}
 
     /// Takes a shard, waiting for its owner. For reads, clones and statistics only; committers never wait. `is_waiting` is told who is
     /// waited for, again and again.
