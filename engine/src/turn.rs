@@ -32,7 +32,9 @@ impl TraceBuffer {
                 Turned::Run => return Some(packet::A_RUN),
                 Turned::Page => {}
                 Turned::Nothing => {
-                    if !self.look_along() && !self.turn_page(cut) {
+                    // Where a stretch is known, what stopped it is the cut, and another look would find the same.
+                    let has_more = self.reader.at.stretch < 2 && self.look_along();
+                    if !has_more && !self.turn_page(cut) {
                         return None;
                     }
                 }

@@ -3,8 +3,9 @@
 
 mod support;
 
+use std::sync::Arc;
 use support::{Buffer, Chunk, chunk};
-use watershed_engine::{LossReasons, ProducerId, WriterId};
+use watershed_engine::{FillPolicy, HugePages, LossReasons, ProducerId, Shard, WriterId, mem::Region};
 
 /// What a packet is, and how many chunks of its writer have been used up with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -182,4 +183,27 @@ fn a_part_that_has_no_body_is_passed_over() {
         .commit(chunk(1, 2).goes_on(&long("c")).begin(""))
         .commit(chunk(1, 3).goes_on(&long("d")).whole(&long("e")))
         .reads(&["<64>", "<64>+<64>", "<64>", "<64>"]);
+}
+
+#[test]
+fn a_cut_within_a_stretch_ends_the_pass() {
+    let chunks: Vec<_> =
+        (0..8).map(|id| chunk(1, id).whole(&"a".repeat(90)).whole(&"b".repeat(300))).collect();
+    for cut in 1..=9 {
+        let region = Arc::new(Region::map(1 << 20, HugePages::Advise).unwrap());
+        // SAFETY: nobody else has the region.
+        let mut shard = unsafe { Shard::alone(region, FillPolicy::RingBuffer) };
+        for (ticket, chunk) in (1..).zip(&chunks) {
+            shard.copy_chunk_untrusted(&chunk.info, chunk.bytes.as_slice(), ticket).unwrap();
+        }
+        let read = |shard: &mut Shard, cut| {
+            shard.begin_read();
+            std::iter::from_fn(|| shard.read_next(cut).map(|(ticket, _)| ticket)).collect::<Vec<_>>()
+        };
+        let tickets = |range: std::ops::Range<u64>| range.flat_map(|ticket| [ticket; 2]).collect::<Vec<_>>();
+        assert_eq!(read(&mut shard, cut), tickets(1..cut));
+        assert_eq!(read(&mut shard, cut), []);
+        assert_eq!(read(&mut shard, 100), tickets(cut..9));
+        assert!(shard.ledger().is_balanced());
+    }
 }
