@@ -90,10 +90,11 @@ impl TraceBuffer {
         let mut parts = 0;
         loop {
             let slot = *later.get(parts)?;
+            // First whether there is a place for one more, in `slots` as in `list`.
+            *slots.get_mut(parts)? = slot;
             id = id.successor();
             let (body, is_last) = ordinary_part(&self.records, &self.ring, slot, id)?;
             list.push(body);
-            *slots.get_mut(parts)? = slot;
             parts += 1;
             if is_last {
                 break;

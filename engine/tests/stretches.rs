@@ -207,3 +207,21 @@ fn a_cut_within_a_stretch_ends_the_pass() {
         assert!(shard.ledger().is_balanced());
     }
 }
+
+#[test]
+fn packets_over_any_number_of_chunks_come_whole() {
+    for middle in 0..40 {
+        let mut buffer = Buffer::ring(1 << 20);
+        let part = |n: u32| format!("{n:0>120}");
+        buffer.commit(chunk(1, 0).whole(&part(1000)).begin(&part(0)));
+        for id in 1..=middle {
+            buffer.commit(chunk(1, id).middle(&part(id)));
+        }
+        buffer.commit(chunk(1, middle + 1).goes_on(&part(middle + 1)));
+        buffer.0.begin_read();
+        let slices = |buffer: &mut Buffer| buffer.0.read_next().map(|packet| packet.slices().len());
+        assert_eq!(slices(&mut buffer), Some(1));
+        assert_eq!(slices(&mut buffer), Some(middle as usize + 2));
+        assert_eq!(slices(&mut buffer), None);
+    }
+}
