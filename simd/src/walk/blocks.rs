@@ -22,6 +22,37 @@ pub(crate) trait Block<L: Lanes> {
     );
 }
 
+/// Where the lanes of all groups stand when a block begins.
+struct Stand<L: Lanes, const GROUPS: usize> {
+    at: [L; GROUPS],
+    last_wide: [L; GROUPS],
+    room: [L; GROUPS],
+    /// Where the gather reads: at the place, or for a lane that has ended somewhere harmless. Kept apart from `at`, so that the chain
+    /// from gather to gather does not wait for the tests.
+    from: [L; GROUPS],
+    alive: [L::Mask; GROUPS],
+}
+
+impl<L: Lanes, const GROUPS: usize> Stand<L, GROUPS> {
+    /// # Safety
+    /// The processor has the instructions.
+    #[inline(always)]
+    unsafe fn of(groups: &[Group; GROUPS]) -> Self {
+        // SAFETY: rows are readable for LANES numbers; the caller's promise.
+        unsafe {
+            let at = groups.each_ref().map(|group| L::load(group.at.0.as_ptr()));
+            let last_wide = groups.each_ref().map(|group| L::load(group.last_wide.0.as_ptr()));
+            let room = groups.each_ref().map(|group| L::load(group.room.0.as_ptr()));
+            let (mut from, mut alive) = (at, [L::all(); GROUPS]);
+            for g in 0..GROUPS {
+                from[g] = at[g].min(last_wide[g]);
+                alive[g] = room[g].nonzero(at[g].le(last_wide[g], L::all()));
+            }
+            Stand { at, last_wide, room, from, alive }
+        }
+    }
+}
+
 /// Headers of one to four bytes.
 pub(crate) struct AnyHeaders;
 
@@ -40,17 +71,7 @@ impl<L: Lanes> Block<L> for AnyHeaders {
         unsafe {
             let one = L::splat(1);
             let wide = L::splat(WIDE_BYTES);
-            let mut at = groups.each_ref().map(|group| L::load(group.at.0.as_ptr()));
-            let last_wide = groups.each_ref().map(|group| L::load(group.last_wide.0.as_ptr()));
-            let mut room = groups.each_ref().map(|group| L::load(group.room.0.as_ptr()));
-            // Where the gather reads: at the place, or for a lane that has ended somewhere harmless. Kept apart from `at`, so that the
-            // chain from gather to gather does not wait for the tests.
-            let mut from = at;
-            let mut alive = [L::all(); GROUPS];
-            for g in 0..GROUPS {
-                from[g] = at[g].min(last_wide[g]);
-                alive[g] = room[g].nonzero(at[g].le(last_wide[g], L::all()));
-            }
+            let Stand { mut at, last_wide, mut room, mut from, mut alive } = Stand::<L, GROUPS>::of(groups);
             for step in 0..L::LANES {
                 let mut live = 0;
                 for g in 0..GROUPS {
@@ -107,15 +128,7 @@ impl<L: HeaderLanes> Block<L> for OneByteHeaders {
             let low = L::splat(0xff);
             let high = L::splat(0x80);
             let wide = L::splat(WIDE_BYTES);
-            let mut at = groups.each_ref().map(|group| L::load(group.at.0.as_ptr()));
-            let last_wide = groups.each_ref().map(|group| L::load(group.last_wide.0.as_ptr()));
-            let mut room = groups.each_ref().map(|group| L::load(group.room.0.as_ptr()));
-            let mut from = at;
-            let mut alive = [L::all(); GROUPS];
-            for g in 0..GROUPS {
-                from[g] = at[g].min(last_wide[g]);
-                alive[g] = room[g].nonzero(at[g].le(last_wide[g], L::all()));
-            }
+            let Stand { mut at, last_wide, mut room, mut from, mut alive } = Stand::<L, GROUPS>::of(groups);
             let mut kept = [[L::splat(0); GROUPS]; STEPS / KEPT_STEPS];
             for kept in &mut kept {
                 for _ in 0..KEPT_STEPS {

@@ -102,7 +102,7 @@ pub unsafe fn walk_raw(start: *const u8, len: usize, limit: usize, spans: *mut S
 pub(crate) type WalkOne = unsafe fn(*const u8, usize, usize, *mut Span) -> Walk;
 
 /// Mean bytes of a fragment below which all headers of a chunk may have one byte, if its writer wastes none.
-const DENSE_MEAN_BYTES: usize = 96;
+const ONE_BYTE_MEAN_BYTES: usize = 96;
 
 /// One chunk of a [`walk_many`]: the arguments of a [`walk`] and, afterwards, its answer.
 #[derive(Debug)]
@@ -138,7 +138,7 @@ impl<'a> Job<'a> {
     /// Whether the fragments may all have one-byte headers: by what was declared, and the first one. A wrong answer costs a few steps.
     #[inline(always)]
     pub(crate) fn is_dense(&self) -> bool {
-        self.bytes.len() / DENSE_MEAN_BYTES < self.limit
+        self.bytes.len() / ONE_BYTE_MEAN_BYTES < self.limit
             && self.bytes.first().is_some_and(|&header| header < 0x80)
     }
 

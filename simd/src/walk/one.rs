@@ -44,7 +44,7 @@ pub(super) const GRACE: usize = 16;
 
 /// Fragments after which the mean size is looked at, and the mean in bytes below which `pairs` is worth it.
 const SAMPLE: usize = 8;
-const DENSE_MEAN_BYTES: usize = 40;
+const PAIRS_MEAN_BYTES: usize = 40;
 
 /// How far ahead `amble` asks for bytes: a load from the second-level cache takes as long as two fragments, and a fragment has
 /// about a cache line.
@@ -321,7 +321,7 @@ unsafe fn stride<H: Header, P: Pairs>(place: Place, mut headers: usize) -> Place
                     break 'walk;
                 }
                 pause = last_out;
-                if (at as usize - sampled_from as usize) < SAMPLE * DENSE_MEAN_BYTES {
+                if (at as usize - sampled_from as usize) < SAMPLE * PAIRS_MEAN_BYTES {
                     // SAFETY: the invariants hold.
                     Place { at, out, .. } = unsafe { P::walk(Place { at, end, out, out_end }) };
                     if out >= last_out || at > last_wide {
