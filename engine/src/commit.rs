@@ -15,7 +15,7 @@ use crate::buffer::{CommitScratch, SPANS, TraceBuffer};
 use crate::config::{ChunkInfo, Refused};
 use crate::ids::{ChunkId, LossReasons, key_of};
 use crate::records::{NONE, bit};
-use crate::sequences::{Ended, Sequence};
+use crate::sequence::{Ended, Sequence};
 use crate::sized::{Cut, SizedChunk, size_fragments};
 use crate::source::ByteSource;
 use watershed_simd::Span;

@@ -6,7 +6,7 @@ use crate::hash::KeyState;
 use crate::identity::Identities;
 use crate::ids::{ClientIdentity, ProducerId, WriterId, ids_of};
 use crate::records::NONE;
-use crate::sequences::Sequence;
+use crate::sequence::Sequence;
 
 /// Number of buckets: one for each of [`WriterStats::BUCKET_MAX_BYTES`], and one for what is larger.
 pub const NUM_BUCKETS: usize = 11;

@@ -60,6 +60,7 @@ mod recommit;
 mod records;
 mod remembered;
 mod run;
+mod sequence;
 mod sequences;
 mod shard;
 mod sink;

@@ -17,7 +17,7 @@ use crate::ids::{ClientIdentity, LossReasons, ProducerId, WriterId};
 use crate::packet::{Origin, Packet, Pieces, Unbound};
 use crate::records::{NONE, Slot};
 use crate::run::Run;
-use crate::sequences::Sequence;
+use crate::sequence::Sequence;
 use crate::walk::At;
 
 /// Who consumes: a reader, or a writer that needs the space.

@@ -14,7 +14,7 @@ use crate::ids::ChunkId;
 use crate::packet::Pieces;
 use crate::read::Mode;
 use crate::records::{NO_SIZES, NONE, Record, Rest, bit};
-use crate::sequences::Last;
+use crate::sequence::Last;
 use crate::sizes;
 use crate::tbchunk::{HEADER_BYTES, Headers};
 use crate::turn::PREFETCH_RECORDS;

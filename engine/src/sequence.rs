@@ -1,0 +1,323 @@
+//! One sequence: its records by life and chunk id, and what is known of those that were erased.
+//!
+//! ```text
+//!   queue:    | 7 8 9 | 0 1 2 3 |        lives behind each other, ids ascending in each
+//!      last: 6 ^       ^ newest_start
+//! ```
+
+use std::collections::VecDeque;
+
+use crate::ids::{ChunkId, LossReasons};
+use crate::key_table::Place;
+use crate::queue::SlotQueue;
+use crate::records::{NONE, Record, Records, bit};
+use crate::remembered::{Memory, memory_bit};
+
+/// The newest chunk of a life that was erased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Last {
+    pub(crate) chunk_id: ChunkId,
+    pub(crate) payload_bytes: u16,
+    pub(crate) incomplete: bool,
+}
+
+/// Who said that a sequence's writer is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Writer,
+    Producer,
+}
+
+/// A life of the writer that is over, of which records are still listed.
+#[derive(Clone, Copy, Debug)]
+struct OldLife {
+    identity: u32,
+    records: u32,
+}
+
+/// A sequence with records, or one that is about to get its first.
+#[derive(Clone, Debug)]
+pub(crate) struct Sequence {
+    pub(crate) key: u32,
+    /// Where the index has it.
+    pub(crate) place: Place,
+    /// Identity of the newest life.
+    identity: u32,
+    /// Records by (life, chunk id).
+    pub(crate) queue: SlotQueue,
+    /// Where the newest life begins in the queue.
+    newest_start: u32,
+    /// Chunk id of the queue's back, when the queue is not empty.
+    back_id: ChunkId,
+    /// What was erased last of the life that the queue's front belongs to.
+    pub(crate) last: Option<Last>,
+    pub(crate) pending_loss: u16,
+    pub(crate) ended: Option<Ended>,
+    /// Generation of the read pass that it stalled.
+    pub(crate) stalled_in: u32,
+    /// Number of its histogram, as that gave it, or [`NONE`] while it has none.
+    pub(crate) histogram: u32,
+    /// Lives before the newest, oldest first. Not there in nearly all sequences.
+    #[expect(clippy::box_collection, reason = "8 bytes in every sequence, not 32")]
+    old_lives: Option<Box<VecDeque<OldLife>>>,
+}
+
+impl Sequence {
+    pub(crate) fn new(key: u32, identity: u32, place: Place) -> Sequence {
+        Sequence {
+            key,
+            place,
+            identity,
+            queue: SlotQueue::default(),
+            newest_start: 0,
+            back_id: ChunkId(0),
+            last: None,
+            pending_loss: 0,
+            ended: None,
+            stalled_in: 0,
+            histogram: NONE,
+            old_lives: None,
+        }
+    }
+
+    pub(crate) fn recalled(memory: Memory, histogram: u32, place: Place) -> Sequence {
+        let has = |bit: u16| memory.bits & bit != 0;
+        let last = Last {
+            chunk_id: ChunkId(memory.last_id),
+            payload_bytes: memory.last_payload_bytes,
+            incomplete: has(memory_bit::LAST_INCOMPLETE),
+        };
+        let ended = match () {
+            () if has(memory_bit::ENDED_PRODUCER) => Some(Ended::Producer),
+            () if has(memory_bit::ENDED_WRITER) => Some(Ended::Writer),
+            () => None,
+        };
+        Sequence {
+            last: has(memory_bit::HAS_LAST).then_some(last),
+            pending_loss: memory.bits & memory_bit::LOSS,
+            ended,
+            histogram,
+            ..Sequence::new(memory.key, memory.identity, place)
+        }
+    }
+
+    pub(crate) fn to_memory(&self) -> Memory {
+        let mut bits = self.pending_loss & memory_bit::LOSS;
+        bits |= match self.ended {
+            None => 0,
+            Some(Ended::Writer) => memory_bit::ENDED_WRITER,
+            Some(Ended::Producer) => memory_bit::ENDED_PRODUCER,
+        };
+        let mut memory = Memory { key: self.key, identity: self.identity, ..Memory::default() };
+        if let Some(last) = self.last {
+            memory.last_id = last.chunk_id.0;
+            memory.last_payload_bytes = last.payload_bytes;
+            bits |= memory_bit::HAS_LAST;
+            bits |= if last.incomplete { memory_bit::LAST_INCOMPLETE } else { 0 };
+        }
+        Memory { bits, ..memory }
+    }
+
+    #[inline]
+    pub(crate) fn add_loss(&mut self, reasons: LossReasons) {
+        self.pending_loss |= (reasons.0 | LossReasons::PRESENT.0) as u16;
+    }
+
+    /// Identity of the life that the front belongs to.
+    #[inline]
+    pub(crate) fn front_identity(&self) -> u32 {
+        match &self.old_lives {
+            Some(lives) => lives.front().map_or(self.identity, |life| life.identity),
+            None => self.identity,
+        }
+    }
+
+    /// Identity of the newest life.
+    pub(crate) fn newest_identity(&self) -> u32 {
+        self.identity
+    }
+
+    /// Whether the front belongs to a life that has been followed by another: nothing of it will come or be mended.
+    #[inline]
+    pub(crate) fn is_front_of_an_old_life(&self) -> bool {
+        self.newest_start != 0
+    }
+
+    /// Erased last, if it was of the newest life.
+    #[inline]
+    pub(crate) fn last_of_newest_life(&self) -> Option<Last> {
+        if self.newest_start == 0 { self.last } else { None }
+    }
+
+    /// The newest id of the newest life that is listed.
+    #[inline]
+    pub(crate) fn newest_listed(&self) -> Option<ChunkId> {
+        (self.queue.len() > self.newest_start as usize).then_some(self.back_id)
+    }
+
+    /// What comes from now on is another writer's, with this identity.
+    pub(crate) fn start_life(&mut self, records: &mut Records, identity: u32) {
+        let of_newest = self.queue.len() as u32 - self.newest_start;
+        if let Some(back) = self.queue.back() {
+            if of_newest != 0 {
+                records.get_mut(back).bits |= bit::LIFE_END;
+                let life = OldLife { identity: self.identity, records: of_newest };
+                self.old_lives.get_or_insert_default().push_back(life);
+                self.newest_start = self.queue.len() as u32;
+            }
+        } else {
+            self.last = None;
+        }
+        self.identity = identity;
+        self.ended = None;
+    }
+
+    /// Where in the queue a chunk of the newest life is (`Ok`), or belongs (`Err`).
+    #[inline]
+    pub(crate) fn find(&self, records: &Records, id: ChunkId) -> Result<usize, usize> {
+        match self.newest_listed() {
+            None => Err(self.queue.len()),
+            Some(back) if id.is_newer_than(back) => Err(self.queue.len()),
+            Some(back) if id == back => Ok(self.queue.len() - 1),
+            Some(_) => self.find_between(records, id, self.newest_start as usize, self.queue.len()),
+        }
+    }
+
+    /// As [`find`](Self::find) among `start..end` of the queue, which belong to one life.
+    ///
+    /// Ids are nearly always without gaps, so the distance to the back says where to look. Otherwise by halves; where ids are more
+    /// than 2^31 apart, which only forged ones are, the order means nothing and the answer is one of the possible ones.
+    fn find_between(&self, records: &Records, id: ChunkId, start: usize, end: usize) -> Result<usize, usize> {
+        let id_at = |index: usize| ChunkId(records.get(self.queue.get(index)).chunk_id);
+        if start == end {
+            return Err(end);
+        }
+        let distance = id_at(end - 1).0.wrapping_sub(id.0) as usize;
+        if distance < end - start && id_at(end - 1 - distance) == id {
+            return Ok(end - 1 - distance);
+        }
+        // The last few one by one: chunks of a scrape come in any order, but together.
+        let near = end.saturating_sub(8).max(start);
+        for index in (near..end).rev() {
+            if id_at(index) == id {
+                return Ok(index);
+            }
+            if id.is_newer_than(id_at(index)) {
+                return Err(index + 1);
+            }
+        }
+        let (mut low, mut high) = (start, near);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let found = id_at(middle);
+            if found == id {
+                return Ok(middle);
+            }
+            if id.is_newer_than(found) { low = middle + 1 } else { high = middle }
+        }
+        Err(low)
+    }
+
+    /// Where a chunk is, from the newest life back. Lives further back than 64 are not looked at: a patch that comes so late fails.
+    pub(crate) fn find_in_any_life(&self, records: &Records, id: ChunkId) -> Option<usize> {
+        if let Ok(index) = self.find(records, id) {
+            return Some(index);
+        }
+        let mut end = self.newest_start as usize;
+        for life in self.old_lives.iter().flat_map(|lives| lives.iter().rev().take(64)) {
+            let start = end - life.records as usize;
+            if let Ok(index) = self.find_between(records, id, start, end) {
+                return Some(index);
+            }
+            end = start;
+        }
+        None
+    }
+
+    /// Whether a chunk is newer than all that is known of a sequence, of which no old life is listed and whose writer has not ended.
+    #[inline]
+    pub(crate) fn is_next(&self, id: ChunkId) -> bool {
+        self.newest_start == 0
+            && self.ended.is_none()
+            && (self.queue.is_empty() || id.is_newer_than(self.back_id))
+            && self.last.is_none_or(|last| id.is_newer_than(last.chunk_id))
+    }
+
+    /// Puts the newest record of the newest life into the queue.
+    #[inline]
+    pub(crate) fn push_back(&mut self, slot: u32, id: ChunkId) {
+        self.queue.push_back(slot);
+        self.back_id = id;
+    }
+
+    /// Puts a record of the newest life into the queue.
+    #[inline]
+    pub(crate) fn insert(&mut self, index: usize, slot: u32, id: ChunkId) {
+        if index == self.queue.len() {
+            self.push_back(slot, id);
+        } else {
+            self.queue.insert(index, slot);
+        }
+    }
+
+    /// Takes the front, which was `record`, out of the queue.
+    #[inline]
+    pub(crate) fn pop_front(&mut self, record: &Record, payload_bytes: u16) {
+        self.queue.pop_front();
+        if self.newest_start != 0 {
+            self.pop_old(record);
+        }
+        if record.has(bit::LIFE_END) {
+            self.last = None;
+            return;
+        }
+        let chunk_id = ChunkId(record.chunk_id);
+        match self.last {
+            Some(last) if last.chunk_id.is_newer_than(chunk_id) => {}
+            _ => self.last = Some(Last { chunk_id, payload_bytes, incomplete: record.has(bit::INCOMPLETE) }),
+        }
+    }
+
+    /// Whether nothing newer than `id` was erased, and there are no old lives.
+    #[inline(always)]
+    pub(crate) fn has_erased_up_to(&self, id: ChunkId) -> bool {
+        self.newest_start == 0 && self.last.is_none_or(|last| !last.chunk_id.is_newer_than(id))
+    }
+
+    /// Takes the first `count` records, which lie behind each other in memory, out of the queue; `last` is what is known of the last of them.
+    /// Nothing newer was erased, and there are no old lives.
+    #[inline(always)]
+    pub(crate) fn pop_read(&mut self, count: usize, last: Last) {
+        self.queue.pop_front_run(count);
+        self.last = Some(last);
+    }
+
+    /// Takes `record` out of the queue if it is the front, follows what was erased before it, and there are no old lives. False, and nothing
+    /// done, if not. It must not be the end of a life.
+    #[inline(always)]
+    pub(crate) fn pop_ordinary_front(&mut self, record: &Record, slot: u32) -> bool {
+        let chunk_id = ChunkId(record.chunk_id);
+        let is_successor = self.last.is_none_or(|last| last.chunk_id.successor() == chunk_id);
+        if !is_successor || self.is_front_of_an_old_life() || !self.queue.pop_front_if(slot) {
+            return false;
+        }
+        let incomplete = record.has(bit::INCOMPLETE);
+        self.last = Some(Last { chunk_id, payload_bytes: record.unread_bytes, incomplete });
+        true
+    }
+
+    #[cold]
+    fn pop_old(&mut self, record: &Record) {
+        self.newest_start -= 1;
+        if let Some(lives) = &mut self.old_lives {
+            if record.has(bit::LIFE_END) {
+                lives.pop_front();
+            } else if let Some(life) = lives.front_mut() {
+                life.records -= 1;
+            }
+            if lives.is_empty() {
+                self.old_lives = None;
+            }
+        }
+    }
+}
