@@ -1,15 +1,21 @@
 //! Drives a buffer and the model through one history and compares them after every step.
 
+use std::any::Any;
 use std::fmt::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::committed::{Committed, Writer, names_of};
 pub use crate::compare::Scope;
 use crate::compare::same;
-use crate::history::{Change, Contents, History, IdPick, Place, Start, Step};
+use crate::history::{Change, Contents, History, IdPick, Place, Start, Step, Stretch};
 use crate::subject::Subject;
 use crate::{Chunk, Identity, Model, Packet, Patch, Policy, flag, loss};
 
 /// Writers of a history: two for each producer.
 const WRITERS: u8 = 4;
+
+/// Chunks that a history commits in stretches, at most.
+const MOST_IN_STRETCHES: usize = 4000;
 
 /// What a history led to.
 #[derive(Clone, Debug, Default)]
@@ -37,7 +43,7 @@ impl Reached {
 ///
 /// # Errors
 ///
-/// The steps up to the first difference as a chain, and the difference.
+/// The steps up to the first difference as a chain, and the difference; a panic is one.
 pub fn run<S: Subject>(history: &History) -> Result<Reached, String> {
     run_in::<S>(history, Scope::All)
 }
@@ -50,8 +56,9 @@ pub fn run<S: Subject>(history: &History) -> Result<Reached, String> {
 pub fn run_in<S: Subject>(history: &History, scope: Scope) -> Result<Reached, String> {
     let mut run = Run::<S>::new(history, scope);
     for step in &history.steps {
-        run.step(step)
-            .and_then(|()| run.compare())
+        let outcome = catch_unwind(AssertUnwindSafe(|| run.step(step).and_then(|()| run.compare())));
+        outcome
+            .unwrap_or_else(|panic| Err(format!("panic: {}", text_of(&*panic))))
             .map_err(|difference| format!("{}\n    => {difference}\n", run.chain))?;
         run.reached.steps += 1;
     }
@@ -61,27 +68,13 @@ pub fn run_in<S: Subject>(history: &History, scope: Scope) -> Result<Reached, St
     Ok(run.reached)
 }
 
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let literal = panic.downcast_ref::<&str>().copied();
+    literal.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a text")
+}
+
 fn absorb_every_other(packet: &Packet) -> bool {
     packet.slices[0][0] & 1 == 1
-}
-
-/// What a writer committed, as its next step may need it.
-#[derive(Clone)]
-struct Committed {
-    id: u32,
-    fragments: Vec<Vec<u8>>,
-    declared: u16,
-    flags: u8,
-    slack: Vec<u8>,
-}
-
-struct Writer {
-    producer_id: u16,
-    writer_id: u16,
-    highest: u32,
-    /// LN of the highest.
-    continues: bool,
-    commits: Vec<Committed>,
 }
 
 struct Run<S> {
@@ -92,6 +85,8 @@ struct Run<S> {
     /// Processes that had each producer id before.
     epochs: [i32; 3],
     serial: u32,
+    /// Chunks that were committed in stretches.
+    in_stretches: usize,
     /// What was done, readable.
     chain: String,
     reached: Reached,
@@ -101,7 +96,7 @@ impl<S: Subject> Run<S> {
     fn new(history: &History, scope: Scope) -> Self {
         let setup = &history.setup;
         let size = match scope {
-            Scope::All => (1 + usize::from(setup.pages % 3)) * 4096,
+            Scope::All => setup.size_bytes(),
             Scope::Packets { size_bytes } => size_bytes,
         };
         let policy = if setup.discard { Policy::Discard } else { Policy::Ring };
@@ -111,19 +106,13 @@ impl<S: Subject> Run<S> {
             Start::BeforeWrap => u32::MAX - 4,
             Start::BeforeSign => (1 << 31) - 4,
         };
-        let writer = |i: u8| Writer {
-            producer_id: 1 + u16::from(i / 2),
-            writer_id: 1 + u16::from(i),
-            highest,
-            continues: false,
-            commits: Vec::new(),
-        };
         let sink = if setup.sink { ", sink" } else { "" };
         Self {
             scope,
             subject: S::create(size, policy, absorb),
             model: Model::create(size, policy, absorb),
-            writers: (0..WRITERS).map(writer).collect(),
+            writers: (0..WRITERS).map(|i| Writer::new(i, highest)).collect(),
+            in_stretches: 0,
             epochs: [0; 3],
             serial: 0,
             chain: format!("buffer({size}, {policy:?}{sink})"),
@@ -134,6 +123,7 @@ impl<S: Subject> Run<S> {
     fn step(&mut self, step: &Step) -> Result<(), String> {
         match step {
             Step::Commit { writer, id, contents } => self.commit_new(*writer, *id, contents),
+            Step::Stretch(stretch) => self.stretch(stretch),
             Step::Recommit { writer, nth_newest, change, complete } => {
                 self.recommit(*writer, *nth_newest, change, *complete)
             }
@@ -236,32 +226,72 @@ impl<S: Subject> Run<S> {
     }
 
     fn commit(&mut self, writer: usize, committed: Committed, complete: bool) -> Result<(), String> {
+        let Writer { producer_id, writer_id, .. } = self.writers[writer];
         let Committed { id, ref fragments, declared, flags, ref slack } = committed;
-        let (producer_id, writer_id) = (self.writers[writer].producer_id, self.writers[writer].writer_id);
+        if self.model.has_one_order(producer_id, writer_id, id) {
+            let bytes = committed.bytes();
+            let sizes = fragments.iter().map(Vec::len).collect::<Vec<_>>();
+            let raw = bytes.iter().take(24).map(|b| format!("{b:02x}")).collect::<String>();
+            self.note(format_args!(
+                "commit({producer_id}/{writer_id}, id {id}, {}, {}, {declared} of {sizes:?} + {} = {} bytes {raw}..)",
+                if complete { "complete" } else { "scraped" },
+                names_of(flags),
+                slack.len(),
+                bytes.len(),
+            ));
+        }
+        self.commit_silently(writer, committed, complete)
+    }
+
+    fn commit_silently(&mut self, writer: usize, committed: Committed, complete: bool) -> Result<(), String> {
+        let Committed { id, declared, flags, .. } = committed;
+        let Writer { producer_id, writer_id, .. } = self.writers[writer];
         if !self.model.has_one_order(producer_id, writer_id, id) {
             return Ok(());
         }
-        let bytes = [fragments.concat(), slack.clone()].concat();
-        let sizes = fragments.iter().map(Vec::len).collect::<Vec<_>>();
-        let raw = bytes.iter().take(24).map(|b| format!("{b:02x}")).collect::<String>();
-        self.note(format_args!(
-            "commit({producer_id}/{writer_id}, id {id}, {}, {}, {declared} of {sizes:?} + {} = {} bytes {raw}..)",
-            if complete { "complete" } else { "scraped" },
-            names_of(flags),
-            slack.len(),
-            bytes.len(),
-        ));
         let identity = Identity {
             uid: i32::from(producer_id),
             pid: 100 + self.epochs[usize::from(producer_id)],
             machine_id: u32::from(producer_id) - 1,
         };
         let num_fragments = declared;
-        let bytes = &bytes[..];
+        let bytes = &committed.bytes()[..];
         let chunk =
             Chunk { producer_id, writer_id, identity, chunk_id: id, num_fragments, flags, complete, bytes };
         same("commit", &self.subject.commit(&chunk), &self.model.commit(&chunk))?;
         self.writers[writer].remember(committed);
+        Ok(())
+    }
+
+    fn stretch(&mut self, stretch: &Stretch) -> Result<(), String> {
+        let open: Vec<_> = self.writers.iter().map(|writer| writer.continues).collect();
+        let mut next: Vec<_> = self.writers.iter().map(|writer| writer.highest.wrapping_add(1)).collect();
+        self.note(format_args!("{stretch:?} from ids {next:?}"));
+        let mut chunks = Vec::new();
+        let mut continues = open.clone();
+        for (nth, page) in stretch.pages(&open).into_iter().enumerate() {
+            let writer = usize::from(page.writer);
+            let id = next[writer].wrapping_add(u32::from(stretch.skips_before(nth)));
+            next[writer] = id.wrapping_add(1);
+            let flags = [
+                (continues[writer], flag::FIRST_CONTINUES),
+                (page.goes_on, flag::LAST_CONTINUES),
+                (page.needs_patching, flag::NEEDS_PATCHING),
+            ];
+            let flags = flags.iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, flag)| all | flag);
+            continues[writer] = page.goes_on;
+            let fragments: Vec<_> = page.fragments.iter().map(|f| f.bytes(&mut self.serial)).collect();
+            let declared = fragments.len() as u16;
+            chunks.push((writer, Committed { id, fragments, declared, flags, slack: Vec::new() }));
+        }
+        for (nth, complete) in stretch.order(chunks.len()) {
+            if self.in_stretches < MOST_IN_STRETCHES {
+                self.in_stretches += 1;
+                let (writer, chunk) = chunks[nth].clone();
+                self.commit_silently(writer, chunk, complete)
+                    .map_err(|told| format!("chunk {nth} of the stretch: {told}"))?;
+            }
+        }
         Ok(())
     }
 
@@ -335,36 +365,6 @@ impl<S: Subject> Run<S> {
     fn note(&mut self, call: std::fmt::Arguments<'_>) {
         write!(self.chain, "\n    .{call}").expect("strings take all text");
     }
-}
-
-impl Writer {
-    fn restart(&mut self) {
-        self.highest = u32::MAX;
-        self.continues = false;
-        self.commits.clear();
-    }
-
-    fn remember(&mut self, committed: Committed) {
-        if committed.id.wrapping_sub(self.highest).cast_signed() >= 0 {
-            self.highest = committed.id;
-            self.continues = committed.flags & flag::LAST_CONTINUES != 0;
-        }
-        self.commits.retain(|c| c.id != committed.id);
-        self.commits.push(committed);
-        if self.commits.len() > 12 {
-            self.commits.remove(0);
-        }
-    }
-}
-
-fn names_of(flags: u8) -> String {
-    let names =
-        ["FP", "LN", "NP"].iter().enumerate().filter(|(bit, _)| flags >> bit & 1 == 1).map(|(_, name)| *name);
-    let mut text: String = names.collect::<Vec<_>>().join("|");
-    if flags & !flag::KNOWN != 0 {
-        write!(text, "|{:#x}", flags & !flag::KNOWN).expect("strings take all text");
-    }
-    if text.is_empty() { "no flags".to_owned() } else { text }
 }
 
 fn read_all<S: Subject>(subject: &mut S, model: &mut Model, reached: &mut Reached) -> Result<(), String> {

@@ -3,6 +3,8 @@
 //! A step names chunks relative to what its writer did before ("the next id", "the second newest commit again"), so that a
 //! shrunk history is still a history. [`crate::drive`] turns steps into calls.
 
+pub use crate::stretch::{Oddity, Stretch};
+
 /// A buffer and what happens to it.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
@@ -17,7 +19,7 @@ pub struct History {
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub struct Setup {
-    /// Size is `1 + pages % 3` pages of 4096 bytes.
+    /// Size in pages of 4096 bytes: one of [`Setup::PAGES`].
     pub pages: u8,
     /// DISCARD in place of RING_BUFFER.
     pub discard: bool,
@@ -25,6 +27,17 @@ pub struct Setup {
     pub sink: bool,
     /// First chunk id of each writer.
     pub start: Start,
+}
+
+impl Setup {
+    /// The sizes that a buffer may have.
+    pub const PAGES: [usize; 5] = [1, 2, 3, 8, 32];
+
+    /// The size in bytes.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        Self::PAGES[usize::from(self.pages) % Self::PAGES.len()] * 4096
+    }
 }
 
 /// Where chunk ids start.
@@ -52,6 +65,8 @@ pub enum Step {
         /// Its contents.
         contents: Contents,
     },
+    /// Many new chunks.
+    Stretch(Stretch),
     /// A chunk that was committed before.
     Recommit {
         /// Who commits.

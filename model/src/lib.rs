@@ -46,6 +46,7 @@
 
 pub mod chain;
 mod commit;
+mod committed;
 mod compare;
 pub mod drive;
 pub mod engine;
@@ -57,6 +58,7 @@ pub mod property;
 mod stats;
 #[cfg(feature = "property")]
 pub mod strategy;
+mod stretch;
 pub mod subject;
 mod types;
 mod walk;

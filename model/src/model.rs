@@ -384,15 +384,18 @@ impl Model {
             if let Some(data) = &record.data {
                 listed.add(record.outer);
                 assert!(data.consumed <= data.payload.len() && data.payload.len() <= data.reserved);
-                assert!(self.sequence(data.key).list.contains(&offset));
             }
         }
         assert_eq!(end, self.used);
         assert!(on_boundary, "the cursor is a boundary");
         assert_eq!(listed, self.ledger.listed);
-        for sequence in self.sequences.values() {
+        let in_lists: usize = self.sequences.values().map(|sequence| sequence.list.len()).sum();
+        assert_eq!(in_lists as u64, listed.chunks, "each chunk is in the list of its sequence, once");
+        for (&key, sequence) in &self.sequences {
+            assert!(sequence.list.iter().all(|&offset| self.data(offset).key == key));
             for pair in sequence.list.windows(2) {
                 let (a, b) = (self.data(pair[0]), self.data(pair[1]));
+                assert!(pair[0] != pair[1]);
                 assert!(a.life < b.life || a.life == b.life && !is_newer(a.chunk_id, b.chunk_id));
             }
         }

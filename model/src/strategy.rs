@@ -4,19 +4,24 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::history::{
-    Change, Contents, Declared, Fragment, History, IdPick, Place, Setup, Slack, Start, Step,
+    Change, Contents, Declared, Fragment, History, IdPick, Oddity, Place, Setup, Slack, Start, Step, Stretch,
 };
 
-/// Histories of up to `steps` steps.
+/// Histories of up to `steps` steps. One in five consists of stretches and of reads in their middle, in larger buffers and of fewer steps.
 pub fn histories(steps: usize) -> impl Strategy<Value = History> {
-    (setups(), vec(any_step(), 1..=steps)).prop_map(|(setup, steps)| History { setup, steps })
+    prop_oneof![
+        4 => (setups(4), vec(any_step(), 1..=steps)),
+        1 => (setups(1), vec(step_of_stretches(), 1..=steps.div_ceil(2))),
+    ]
+    .prop_map(|(setup, steps)| History { setup, steps })
 }
 
-fn setups() -> impl Strategy<Value = Setup> {
+/// Setups, of which so many for each of another size have the smallest.
+fn setups(smallest: u32) -> impl Strategy<Value = Setup> {
     let start =
         prop_oneof![4 => Just(Start::Zero), 1 => Just(Start::BeforeWrap), 1 => Just(Start::BeforeSign)];
     (
-        prop_oneof![4 => Just(0u8), 1 => Just(1), 1 => Just(2)],
+        prop_oneof![2 * smallest => Just(0u8), 2 => Just(1), 2 => Just(2), 1 => Just(3), 1 => Just(4)],
         prop::bool::weighted(0.15),
         prop::bool::weighted(0.2),
         start,
@@ -24,22 +29,89 @@ fn setups() -> impl Strategy<Value = Setup> {
         .prop_map(|(pages, discard, sink, start)| Setup { pages, discard, sink, start })
 }
 
+fn writers() -> impl Strategy<Value = u8> {
+    prop_oneof![3 => Just(0u8), 2 => Just(1), 1 => Just(2), 1 => Just(3)]
+}
+
+/// Chunk by chunk.
 fn any_step() -> impl Strategy<Value = Step> {
-    let writer = || prop_oneof![3 => Just(0u8), 2 => Just(1), 1 => Just(2), 1 => Just(3)];
     let nth = || prop_oneof![4 => Just(0u8), 2 => Just(1), 1 => 0..12u8];
+    let limits = prop_oneof![2 => Just(u8::MAX), 3 => 0..12u8];
     prop_oneof![
-        40 => (writer(), ids(), contents())
-            .prop_map(|(writer, id, contents)| Step::Commit { writer, id, contents }),
-        16 => (writer(), nth(), changes(), prop::bool::weighted(0.7))
-            .prop_map(|(writer, nth_newest, change, complete)| Step::Recommit { writer, nth_newest, change, complete }),
-        10 => (writer(), nth(), vec(places(), 0..3), prop::bool::weighted(0.3))
-            .prop_map(|(writer, nth_newest, places, pending)| Step::Patch { writer, nth_newest, places, pending }),
-        2 => (writer(), prop::bool::weighted(0.8)).prop_map(|(writer, restart)| Step::EndWriter { writer, restart }),
-        1 => writer().prop_map(|writer| Step::EndProducer { writer }),
-        9 => prop_oneof![2 => Just(u8::MAX), 3 => 0..12u8].prop_map(|limit| Step::Read { limit }),
-        1 => (writer(), any::<u16>()).prop_map(|(writer, bits)| Step::ReturnLoss { writer, bits }),
+        40 => commits(),
+        2 => stretches(30).prop_map(Step::Stretch),
+        16 => recommits(nth()),
+        10 => patches(nth()),
+        2 => (writers(), prop::bool::weighted(0.8)).prop_map(|(writer, restart)| Step::EndWriter { writer, restart }),
+        1 => writers().prop_map(|writer| Step::EndProducer { writer }),
+        9 => limits.prop_map(|limit| Step::Read { limit }),
+        1 => (writers(), any::<u16>()).prop_map(|(writer, bits)| Step::ReturnLoss { writer, bits }),
         2 => Just(Step::Clone),
     ]
+}
+
+/// Many chunks at once, what comes back to any of them, and reads that end in their middle.
+fn step_of_stretches() -> impl Strategy<Value = Step> {
+    let nth = || prop_oneof![1 => Just(0u8), 3 => 0..70u8];
+    let limits = prop_oneof![3 => Just(u8::MAX), 3 => 0..12u8, 3 => 0..200u8];
+    prop_oneof![
+        24 => stretches(200).prop_map(Step::Stretch),
+        6 => commits(),
+        6 => recommits(nth()),
+        9 => patches(nth()),
+        1 => (writers(), prop::bool::weighted(0.8)).prop_map(|(writer, restart)| Step::EndWriter { writer, restart }),
+        1 => writers().prop_map(|writer| Step::EndProducer { writer }),
+        24 => limits.prop_map(|limit| Step::Read { limit }),
+        1 => (writers(), any::<u16>()).prop_map(|(writer, bits)| Step::ReturnLoss { writer, bits }),
+        1 => Just(Step::Clone),
+    ]
+}
+
+fn commits() -> impl Strategy<Value = Step> {
+    (writers(), ids(), contents()).prop_map(|(writer, id, contents)| Step::Commit { writer, id, contents })
+}
+
+fn recommits(nth: impl Strategy<Value = u8>) -> impl Strategy<Value = Step> {
+    (writers(), nth, changes(), prop::bool::weighted(0.7)).prop_map(
+        |(writer, nth_newest, change, complete)| Step::Recommit { writer, nth_newest, change, complete },
+    )
+}
+
+fn patches(nth: impl Strategy<Value = u8>) -> impl Strategy<Value = Step> {
+    (writers(), nth, vec(places(), 0..3), prop::bool::weighted(0.3))
+        .prop_map(|(writer, nth_newest, places, pending)| Step::Patch { writer, nth_newest, places, pending })
+}
+
+fn stretches(most_chunks: u8) -> impl Strategy<Value = Stretch> {
+    let turns = prop_oneof![3 => vec(writers(), 1), 2 => vec(writers(), 2..4)];
+    let in_a_row = prop_oneof![3 => Just(0u8), 2 => 0..40u8];
+    let parts = prop_oneof![3 => Just(0u8), 3 => 1..6u8, 3 => 13..20u8, 2 => 0..64u8];
+    let len = prop_oneof![1 => 0..4u16, 16 => 33..90u16, 4 => 90..400u16, 1 => 400..4200u16];
+    let header_len = prop_oneof![4 => Just(1u8), 2 => Just(4), 1 => 1..11u8];
+    let patch_every = prop_oneof![6 => Just(0u8), 1 => 1..24u8];
+    let at = || 0..most_chunks;
+    let oddity = prop_oneof![
+        8 => Just(Oddity::None),
+        1 => at().prop_map(Oddity::Gap),
+        1 => at().prop_map(Oddity::Late),
+        1 => at().prop_map(Oddity::Twice),
+        1 => at().prop_map(Oddity::Scraped),
+        1 => at().prop_map(Oddity::Unfinished),
+    ];
+    let pattern = (turns, in_a_row, 0..most_chunks, parts, 0..4u8);
+    (pattern, vec(len, 1..5), header_len, patch_every, oddity).prop_map(
+        |((turns, in_a_row, chunks, parts, whole), lens, header_len, patch_every, oddity)| Stretch {
+            turns,
+            in_a_row,
+            chunks,
+            parts,
+            whole,
+            lens,
+            header_len,
+            patch_every,
+            oddity,
+        },
+    )
 }
 
 fn ids() -> impl Strategy<Value = IdPick> {
