@@ -17,6 +17,9 @@ use crate::stats::Account;
 use crate::tbchunk::TbChunk;
 use std::collections::VecDeque;
 
+/// How many records ahead of an eviction their sequences are asked for. With many writers no cache holds them.
+const SEQUENCES_AHEAD: usize = 4;
+
 /// The extents that a shard has.
 #[derive(Clone, Debug)]
 pub(crate) struct Extents {
@@ -181,6 +184,9 @@ impl TraceBuffer {
                 break;
             }
             let next = run[i].offset();
+            if let Some(ahead) = run.get(i + SEQUENCES_AHEAD) {
+                self.sequences.prefetch(ahead.sequence);
+            }
             let record = &mut run[i - 1];
             // Padding may be of an extent that has gone.
             if !record.is_padding() {

@@ -145,6 +145,15 @@ impl SlotQueue {
         is_front
     }
 
+    /// Lets go of all slots, and of the memory.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        if !self.heap.is_empty() {
+            self.heap = Box::default();
+        }
+        (self.head, self.len) = (0, 0);
+    }
+
     /// Puts `slot` at `index <= len`; what is behind moves by one.
     pub(crate) fn insert(&mut self, index: usize, slot: u32) {
         self.push_back(slot);

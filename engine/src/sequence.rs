@@ -80,25 +80,42 @@ impl Sequence {
         }
     }
 
-    pub(crate) fn recalled(memory: Memory, histogram: u32, place: Place) -> Sequence {
+    /// A place in the slab without a sequence.
+    pub(crate) fn vacant() -> Sequence {
+        Sequence::new(0, 0, Place::default())
+    }
+
+    /// Becomes a place without a sequence again. Records are gone, so there are no old lives.
+    #[inline]
+    pub(crate) fn vacate(&mut self) {
+        debug_assert!(self.queue.is_empty() && self.old_lives.is_none() && self.newest_start == 0);
+        self.queue.clear();
+        self.key = 0;
+        self.last = None;
+        self.pending_loss = 0;
+        self.ended = None;
+        self.stalled_in = 0;
+        self.histogram = NONE;
+    }
+
+    /// Becomes what was remembered; it was vacant. Field by field: a whole sequence that is made elsewhere is copied in words wider than those in
+    /// which it was written, and the processor waits for each.
+    #[inline]
+    pub(crate) fn recall(&mut self, memory: &Memory, histogram: u32, place: Place) {
         let has = |bit: u16| memory.bits & bit != 0;
-        let last = Last {
+        (self.key, self.identity, self.place, self.histogram) =
+            (memory.key, memory.identity, place, histogram);
+        self.last = has(memory_bit::HAS_LAST).then_some(Last {
             chunk_id: ChunkId(memory.last_id),
             payload_bytes: memory.last_payload_bytes,
             incomplete: has(memory_bit::LAST_INCOMPLETE),
-        };
-        let ended = match () {
+        });
+        self.pending_loss = memory.bits & memory_bit::LOSS;
+        self.ended = match () {
             () if has(memory_bit::ENDED_PRODUCER) => Some(Ended::Producer),
             () if has(memory_bit::ENDED_WRITER) => Some(Ended::Writer),
             () => None,
         };
-        Sequence {
-            last: has(memory_bit::HAS_LAST).then_some(last),
-            pending_loss: memory.bits & memory_bit::LOSS,
-            ended,
-            histogram,
-            ..Sequence::new(memory.key, memory.identity, place)
-        }
     }
 
     pub(crate) fn to_memory(&self) -> Memory {
@@ -109,7 +126,7 @@ impl Sequence {
             Some(Ended::Producer) => memory_bit::ENDED_PRODUCER,
         };
         let mut memory = Memory { key: self.key, identity: self.identity, ..Memory::default() };
-        if let Some(last) = self.last {
+        if let Some(last) = &self.last {
             memory.last_id = last.chunk_id.0;
             memory.last_payload_bytes = last.payload_bytes;
             bits |= memory_bit::HAS_LAST;

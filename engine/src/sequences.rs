@@ -75,6 +75,14 @@ impl Sequences {
         &mut self.slab[index as usize]
     }
 
+    /// A hint that a sequence will be changed soon. Any number is fine.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, index: u32) {
+        let first = self.slab.as_ptr().wrapping_add(index as usize).cast::<u8>();
+        watershed_simd::prefetch::for_write(first);
+        watershed_simd::prefetch::for_write(first.wrapping_add(size_of::<Sequence>() - 1));
+    }
+
     /// The live sequence of a key; a remembered one is none.
     #[inline]
     pub(crate) fn find_live(&mut self, key: u32) -> Option<u32> {
@@ -119,7 +127,8 @@ impl Sequences {
     fn recall(&mut self, place: Place) -> u32 {
         let entry = self.index.get(place);
         let memory = self.remembered.take(entry.value & !REMEMBERED);
-        let index = self.put(Sequence::recalled(memory, entry.note, place));
+        let index = self.make_place();
+        self.slab[index as usize].recall(&memory, entry.note, place);
         self.index.get_mut(place).value = index;
         index
     }
@@ -127,23 +136,23 @@ impl Sequences {
     /// Makes a sequence that is not known.
     pub(crate) fn create(&mut self, key: u32, identity: u32) -> u32 {
         let place = self.index.insert(key, 0);
-        let index = self.put(Sequence::new(key, identity, place));
+        let index = self.make_place();
+        self.slab[index as usize] = Sequence::new(key, identity, place);
         self.index.get_mut(place).value = index;
         (self.last_key, self.last_index) = (key, index);
         index
     }
 
-    fn put(&mut self, sequence: Sequence) -> u32 {
-        match self.free.pop() {
-            Some(index) => {
-                self.slab[index as usize] = sequence;
-                index
-            }
-            None => {
-                self.slab.push(sequence);
-                self.slab.len() as u32 - 1
-            }
-        }
+    /// A vacant place in the slab.
+    #[inline]
+    fn make_place(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| self.grow())
+    }
+
+    #[cold]
+    fn grow(&mut self) -> u32 {
+        self.slab.push(Sequence::vacant());
+        self.slab.len() as u32 - 1
     }
 
     /// Whether no more sequences can be live.
@@ -184,7 +193,7 @@ impl Sequences {
         let memory = sequence.to_memory();
         let (place, histogram) = (sequence.place, sequence.histogram);
         let is_done_with = sequence.ended == Some(Ended::Producer) && sequence.pending_loss == 0;
-        *sequence = Sequence::new(0, 0, Place::default());
+        sequence.vacate();
         self.free.push(index);
         if self.last_key == memory.key {
             self.last_key = 0;
