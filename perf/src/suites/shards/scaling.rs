@@ -8,6 +8,7 @@ use crate::workload::rings::CopyRing;
 use crate::workload::{SourceChunk, templates};
 use std::cell::{Cell, RefCell};
 use watershed_engine::HugePages;
+use watershed_shards::ShardedBuffer;
 
 /// Rounds for each that is asked for: laps are short.
 const ROUNDS_FOR_ONE: usize = 3;
@@ -180,7 +181,6 @@ impl<'a> Copier<'a> {
 
 /// Two threads with 128 writers each: 64 shards against two.
 pub(super) fn many_shards(options: &Options) -> Result<Measurement, WrongAnswer> {
-    let commits = options.size(32_768, 4096);
     let chunks = templates::mixed(100);
     let (many, few) = (exact_ring(64 << 20, 64)?, exact_ring(64 << 20, 2)?);
     let mut in_many = [Writers::new(&many, &chunks, 1, 128), Writers::new(&many, &chunks, 129, 128)];
@@ -197,21 +197,26 @@ pub(super) fn many_shards(options: &Options) -> Result<Measurement, WrongAnswer>
     if used != 64 {
         return Err(format!("{used} of 64 shards are used"));
     }
-    let warm_up = options.size(65_536, 1024);
-    race(1, &mut in_many, |writers| writers.commit(warm_up, 8));
-    race(1, &mut in_few, |writers| writers.commit(warm_up, 8));
-    let (mut sum_many, mut sum_few) = (256 + 2 * warm_up, 2 * warm_up);
-    let many_lap = || -> LapResult {
-        let lap = race(commits as u64, &mut in_many, |writers| writers.commit(commits, 8));
-        sum_many += 2 * commits;
-        check_written(&many, sum_many as u64).map(|()| lap)
+    let fill = options.size(65_536, 1024);
+    let commit = |count: usize| move |writers: &mut Writers<'_>| writers.commit(count, 8);
+    race(1, &mut in_many, commit(fill));
+    race(1, &mut in_few, commit(fill));
+    // Short laps, and the mean of the threads' own times, as in the contests above: what takes a core away for a moment hits one of them.
+    let (commits, warm_up) = options.size((8192, 512), (512, 8));
+    let lap = |buffer: &ShardedBuffer, written: &mut usize, members: &mut [Writers<'_>; 2]| -> LapResult {
+        let lap = warm_race(0, commits as u64, members, commit(warm_up), commit(commits));
+        *written += 2 * (warm_up + commits);
+        check_written(buffer, *written as u64).map(|()| lap)
     };
-    let few_lap = || -> LapResult {
-        let lap = race(commits as u64, &mut in_few, |writers| writers.commit(commits, 8));
-        sum_few += 2 * commits;
-        check_written(&few, sum_few as u64).map(|()| lap)
-    };
-    let [with_64, with_2] = interleave(options, [Box::new(many_lap), Box::new(few_lap)])?;
+    let (mut sum_many, mut sum_few) = (256 + 2 * fill, 2 * fill);
+    let options = Options { rounds: options.rounds * ROUNDS_FOR_ONE, ..*options };
+    let [with_64, with_2] = interleave(
+        &options,
+        [
+            Box::new(|| lap(&many, &mut sum_many, &mut in_many)),
+            Box::new(|| lap(&few, &mut sum_few, &mut in_few)),
+        ],
+    )?;
     let ratios = with_64.values().iter().zip(with_2.values()).map(|(many, few)| few / many).collect();
     Ok(Measurement::ratio("scaling_64_shards", &Series::new(ratios))
         .with("ns_with_64", with_64.median())
