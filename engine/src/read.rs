@@ -133,7 +133,7 @@ impl Reader {
     pub(crate) fn stop(&mut self) {
         self.slot = NONE;
         self.sequence = NONE;
-        self.at.left_bytes = 0;
+        (self.at.left_bytes, self.at.stretch) = (0, 0);
     }
 }
 

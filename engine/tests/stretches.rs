@@ -225,3 +225,18 @@ fn packets_over_any_number_of_chunks_come_whole() {
         assert_eq!(slices(&mut buffer), None);
     }
 }
+
+#[test]
+fn a_commit_ends_a_pass_that_stands_in_a_stretch() {
+    for read in 1..=6 {
+        let mut buffer = Buffer::ring(65536);
+        let chunk_of = |id| chunk(1, id).whole(&long("a")).whole(&long("b"));
+        (0..4).for_each(|id| _ = buffer.commit(chunk_of(id)));
+        buffer.0.begin_read();
+        (0..read).for_each(|_| _ = buffer.0.read_next().unwrap());
+        buffer.commit(chunk_of(4));
+        assert!(buffer.0.read_next().is_none(), "after {read} packets");
+        buffer.checked();
+        assert_eq!(buffer.read(100).len(), 10 - read);
+    }
+}
