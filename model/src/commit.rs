@@ -48,7 +48,7 @@ impl Model {
         if self.read_only || key == 0 || chunk.bytes.len() > usize::from(u16::MAX) {
             return false;
         }
-        self.pass = None;
+        self.end_read_pass();
         let new_life = self.starts_new_life(key, chunk.chunk_id);
         let listed = if new_life { None } else { self.find_in_newest_life(key, chunk.chunk_id) };
         if self.sealed && listed.is_none() {
@@ -148,6 +148,7 @@ impl Model {
                     gap_accounted: false,
                     counted_read: false,
                     drained_by: None,
+                    turn: (self.ticket.unwrap_or_default(), self.stats.chunks_written),
                 }),
             },
         );
@@ -280,7 +281,7 @@ impl Model {
         if self.read_only {
             return false;
         }
-        self.pass = None;
+        self.end_read_pass();
         let key = key_of(producer_id, writer_id);
         let list = self.sequences.get(&key).map_or(&[][..], |s| &s.list);
         let found = list.iter().rev().copied().find(|&offset| self.data(offset).chunk_id == chunk_id);
@@ -321,7 +322,7 @@ impl Model {
         if self.read_only {
             return;
         }
-        self.pass = None;
+        self.end_read_pass();
         for (_, sequence) in self.sequences.iter_mut().filter(|(key, _)| is_meant(**key)) {
             if sequence.ended != Some(Ended::Producer) {
                 sequence.ended = Some(ended);

@@ -17,6 +17,9 @@ const WRITERS: u8 = 4;
 /// Chunks that a history commits in stretches, at most.
 const MOST_IN_STRETCHES: usize = 4000;
 
+/// Committers that are stopped at once, at most.
+const MOST_HELD: usize = 3;
+
 /// What a history led to.
 #[derive(Clone, Debug, Default)]
 pub struct Reached {
@@ -62,7 +65,9 @@ pub fn run_in<S: Subject>(history: &History, scope: Scope) -> Result<Reached, St
             .map_err(|difference| format!("{}\n    => {difference}\n", run.chain))?;
         run.reached.steps += 1;
     }
-    run.compare_image().map_err(|difference| format!("{}\n    => {difference}\n", run.chain))?;
+    run.end()
+        .and_then(|()| run.compare_image())
+        .map_err(|difference| format!("{}\n    => {difference}\n", run.chain))?;
     run.reached.stats = run.model.stats();
     run.reached.ledger = run.model.ledger();
     Ok(run.reached)
@@ -77,6 +82,14 @@ fn absorb_every_other(packet: &Packet) -> bool {
     packet.slices[0][0] & 1 == 1
 }
 
+/// What a committer that is stopped will commit.
+struct Held {
+    ticket: u64,
+    writer: usize,
+    chunk: Committed,
+    complete: bool,
+}
+
 struct Run<S> {
     scope: Scope,
     subject: S,
@@ -87,6 +100,9 @@ struct Run<S> {
     serial: u32,
     /// Chunks that were committed in stretches.
     in_stretches: usize,
+    next_ticket: u64,
+    /// Committers that are stopped.
+    held: Vec<Held>,
     /// What was done, readable.
     chain: String,
     reached: Reached,
@@ -113,6 +129,8 @@ impl<S: Subject> Run<S> {
             model: Model::create(size, policy, absorb),
             writers: (0..WRITERS).map(|i| Writer::new(i, highest)).collect(),
             in_stretches: 0,
+            next_ticket: 1,
+            held: Vec::new(),
             epochs: [0; 3],
             serial: 0,
             chain: format!("buffer({size}, {policy:?}{sink})"),
@@ -159,14 +177,22 @@ impl<S: Subject> Run<S> {
                 self.model.return_loss(producer_id, writer_id, bits);
                 Ok(())
             }
+            Step::Hold { writer, contents } => self.hold(*writer, contents),
+            Step::Release(nth) => self.release(*nth),
             Step::Read { limit } => self.read(*limit),
+            Step::ReadOn { limit } => self.read_on(*limit),
             Step::Clone => self.clone_and_read(),
         }
     }
 
     fn commit_new(&mut self, writer: u8, id: IdPick, contents: &Contents) -> Result<(), String> {
         let index = usize::from(writer % WRITERS);
-        let writer = &self.writers[index];
+        let chunk = self.new_chunk(index, id, contents);
+        self.commit(index, chunk, contents.complete)
+    }
+
+    fn new_chunk(&mut self, writer: usize, id: IdPick, contents: &Contents) -> Committed {
+        let writer = &self.writers[writer];
         let id = match id {
             IdPick::Next => writer.highest.wrapping_add(1),
             IdPick::Skip(n) => writer.highest.wrapping_add(2 + u32::from(n % 3)),
@@ -180,7 +206,52 @@ impl<S: Subject> Run<S> {
         let fragments: Vec<_> = contents.fragments.iter().map(|f| f.bytes(&mut self.serial)).collect();
         let declared = contents.declared.of(fragments.len());
         let slack = vec![contents.slack.byte; usize::from(contents.slack.len)];
-        self.commit(index, Committed { id, fragments, declared, flags, slack }, contents.complete)
+        Committed { id, fragments, declared, flags, slack }
+    }
+
+    /// The ticket of the next commit.
+    fn take_ticket(&mut self) -> u64 {
+        self.next_ticket += 1;
+        self.next_ticket - 1
+    }
+
+    /// All smaller tickets are queued.
+    fn cut(&self) -> u64 {
+        self.held.iter().map(|held| held.ticket).fold(self.next_ticket, u64::min)
+    }
+
+    fn hold(&mut self, writer: u8, contents: &Contents) -> Result<(), String> {
+        if !S::HAS_TICKETS || self.held.len() == MOST_HELD {
+            return self.commit_new(writer, IdPick::Next, contents);
+        }
+        let index = usize::from(writer % WRITERS);
+        let chunk = self.new_chunk(index, IdPick::Next, contents);
+        let ticket = self.take_ticket();
+        let Writer { producer_id, writer_id, .. } = self.writers[index];
+        self.note(format_args!("ticket {ticket} is for {producer_id}/{writer_id}, id {}", chunk.id));
+        self.subject.announce(ticket);
+        self.writers[index].remember(chunk.clone());
+        self.held.push(Held { ticket, writer: index, chunk, complete: contents.complete });
+        Ok(())
+    }
+
+    fn release(&mut self, nth: u8) -> Result<(), String> {
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        let Held { ticket, writer, mut chunk, complete } =
+            self.held.remove(usize::from(nth) % self.held.len());
+        let Writer { producer_id, writer_id, .. } = self.writers[writer];
+        if !self.model.has_one_order(producer_id, writer_id, chunk.id) {
+            // It must go on all the same, without a word.
+            (chunk.fragments, chunk.slack, chunk.declared) = (Vec::new(), Vec::new(), 0);
+            chunk.id = self.writers[writer].highest;
+        }
+        self.note_commit("goes on: ", writer, &chunk, complete);
+        let bytes = chunk.bytes();
+        let chunk = self.chunk_of(writer, &chunk, complete, &bytes);
+        self.model.set_ticket(ticket);
+        same("commit", &self.subject.commit_announced(ticket, &chunk), &self.model.commit(&chunk))
     }
 
     fn recommit(
@@ -227,37 +298,56 @@ impl<S: Subject> Run<S> {
 
     fn commit(&mut self, writer: usize, committed: Committed, complete: bool) -> Result<(), String> {
         let Writer { producer_id, writer_id, .. } = self.writers[writer];
-        let Committed { id, ref fragments, declared, flags, ref slack } = committed;
-        if self.model.has_one_order(producer_id, writer_id, id) {
-            let bytes = committed.bytes();
-            let sizes = fragments.iter().map(Vec::len).collect::<Vec<_>>();
-            let raw = bytes.iter().take(24).map(|b| format!("{b:02x}")).collect::<String>();
-            self.note(format_args!(
-                "commit({producer_id}/{writer_id}, id {id}, {}, {}, {declared} of {sizes:?} + {} = {} bytes {raw}..)",
-                if complete { "complete" } else { "scraped" },
-                names_of(flags),
-                slack.len(),
-                bytes.len(),
-            ));
+        if self.model.has_one_order(producer_id, writer_id, committed.id) {
+            self.note_commit("", writer, &committed, complete);
         }
         self.commit_silently(writer, committed, complete)
     }
 
-    fn commit_silently(&mut self, writer: usize, committed: Committed, complete: bool) -> Result<(), String> {
-        let Committed { id, declared, flags, .. } = committed;
+    fn note_commit(&mut self, how: &str, writer: usize, committed: &Committed, complete: bool) {
         let Writer { producer_id, writer_id, .. } = self.writers[writer];
-        if !self.model.has_one_order(producer_id, writer_id, id) {
-            return Ok(());
-        }
+        let Committed { id, fragments, declared, flags, slack } = committed;
+        let bytes = committed.bytes();
+        let sizes = fragments.iter().map(Vec::len).collect::<Vec<_>>();
+        let raw = bytes.iter().take(24).map(|b| format!("{b:02x}")).collect::<String>();
+        self.note(format_args!(
+            "{how}commit({producer_id}/{writer_id}, id {id}, {}, {}, {declared} of {sizes:?} + {} = {} bytes {raw}..)",
+            if complete { "complete" } else { "scraped" },
+            names_of(*flags),
+            slack.len(),
+            bytes.len(),
+        ));
+    }
+
+    fn chunk_of<'a>(
+        &self,
+        writer: usize,
+        committed: &Committed,
+        complete: bool,
+        bytes: &'a [u8],
+    ) -> Chunk<'a> {
+        let Writer { producer_id, writer_id, .. } = self.writers[writer];
         let identity = Identity {
             uid: i32::from(producer_id),
             pid: 100 + self.epochs[usize::from(producer_id)],
             machine_id: u32::from(producer_id) - 1,
         };
-        let num_fragments = declared;
-        let bytes = &committed.bytes()[..];
-        let chunk =
-            Chunk { producer_id, writer_id, identity, chunk_id: id, num_fragments, flags, complete, bytes };
+        let &Committed { id: chunk_id, declared: num_fragments, flags, .. } = committed;
+        Chunk { producer_id, writer_id, identity, chunk_id, num_fragments, flags, complete, bytes }
+    }
+
+    fn commit_silently(&mut self, writer: usize, committed: Committed, complete: bool) -> Result<(), String> {
+        let Writer { producer_id, writer_id, .. } = self.writers[writer];
+        if !self.model.has_one_order(producer_id, writer_id, committed.id) {
+            return Ok(());
+        }
+        let bytes = committed.bytes();
+        let chunk = self.chunk_of(writer, &committed, complete, &bytes);
+        if S::HAS_TICKETS {
+            let ticket = self.take_ticket();
+            self.subject.set_ticket(ticket);
+            self.model.set_ticket(ticket);
+        }
         same("commit", &self.subject.commit(&chunk), &self.model.commit(&chunk))?;
         self.writers[writer].remember(committed);
         Ok(())
@@ -327,13 +417,35 @@ impl<S: Subject> Run<S> {
     }
 
     fn read(&mut self, limit: u8) -> Result<(), String> {
-        if limit == u8::MAX {
-            self.note(format_args!("read(all)"));
-            return read_all(&mut self.subject, &mut self.model, &mut self.reached);
+        let cut = S::HAS_TICKETS.then(|| self.cut());
+        let below = cut.map_or(String::new(), |cut| format!(" below {cut}"));
+        if limit == u8::MAX || S::READS_ALL {
+            self.note(format_args!("read(all{below})"));
+            return read_all(&mut self.subject, &mut self.model, cut, &mut self.reached);
         }
-        self.note(format_args!("read({limit})"));
-        self.subject.begin_read();
-        self.model.begin_read();
+        self.note(format_args!("read({limit}{below})"));
+        match cut {
+            None => {
+                self.subject.begin_read();
+                self.model.begin_read();
+            }
+            Some(cut) => {
+                self.subject.begin_read_below(cut);
+                self.model.begin_read_below(cut);
+            }
+        }
+        self.read_next(limit.into())
+    }
+
+    fn read_on(&mut self, limit: u8) -> Result<(), String> {
+        if S::READS_ALL {
+            return Ok(());
+        }
+        self.note(format_args!("read on({limit})"));
+        self.read_next(if limit == u8::MAX { usize::MAX } else { limit.into() })
+    }
+
+    fn read_next(&mut self, limit: usize) -> Result<(), String> {
         for i in 0..limit {
             let (got, expected) = (self.subject.read_next(), self.model.read_next());
             same(&format!("packet {i}"), &got, &expected)?;
@@ -345,12 +457,24 @@ impl<S: Subject> Run<S> {
 
     fn clone_and_read(&mut self) -> Result<(), String> {
         self.note(format_args!("clone, read(all) of it"));
+        let cut = S::HAS_TICKETS.then(|| self.cut());
         let (mut subject, mut model) = (self.subject.clone_read_only(), Model::clone_read_only(&self.model));
         self.scope.compare(&mut subject, &mut model)?;
         self.scope.compare_image(&subject, &model)?;
-        same("read_next without begin_read", &subject.read_next(), &model.read_next())?;
-        read_all(&mut subject, &mut model, &mut self.reached)?;
+        if !S::READS_ALL {
+            same("read_next without begin_read", &subject.read_next(), &model.read_next())?;
+        }
+        read_all(&mut subject, &mut model, cut, &mut self.reached)?;
         self.scope.compare(&mut subject, &mut model)
+    }
+
+    /// Committers that are stopped go on, and everything is read.
+    fn end(&mut self) -> Result<(), String> {
+        while !self.held.is_empty() {
+            self.release(0)?;
+        }
+        self.read(u8::MAX)?;
+        self.compare()
     }
 
     fn compare(&mut self) -> Result<(), String> {
@@ -367,8 +491,16 @@ impl<S: Subject> Run<S> {
     }
 }
 
-fn read_all<S: Subject>(subject: &mut S, model: &mut Model, reached: &mut Reached) -> Result<(), String> {
-    let (got, expected) = (subject.read_all(), model.read_all());
+fn read_all<S: Subject>(
+    subject: &mut S,
+    model: &mut Model,
+    cut: Option<u64>,
+    reached: &mut Reached,
+) -> Result<(), String> {
+    let (got, expected) = match cut {
+        None => (subject.read_all(), model.read_all()),
+        Some(cut) => (subject.read_all_below(cut), model.read_all_below(cut)),
+    };
     for (i, packet) in expected.iter().enumerate() {
         same(&format!("packet {i}"), &got.get(i), &Some(packet))?;
         reached.count(packet);

@@ -67,6 +67,16 @@ pub enum Step {
     },
     /// Many new chunks.
     Stretch(Stretch),
+    /// A new chunk whose committer is stopped when it has its ticket: until it goes on, reads end before that ticket. Where chunks
+    /// have no tickets it is not stopped.
+    Hold {
+        /// Who commits.
+        writer: u8,
+        /// Its contents.
+        contents: Contents,
+    },
+    /// One of the committers that were stopped goes on.
+    Release(u8),
     /// A chunk that was committed before.
     Recommit {
         /// Who commits.
@@ -103,6 +113,11 @@ pub enum Step {
     },
     /// A read pass of at most so many packets, all if 255.
     Read {
+        /// Packets.
+        limit: u8,
+    },
+    /// The last pass goes on, for at most so many packets, all if 255. Where chunks have tickets it goes on behind what was written since.
+    ReadOn {
         /// Packets.
         limit: u8,
     },

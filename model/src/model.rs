@@ -63,6 +63,8 @@ pub(crate) struct Data {
     /// Counted in `chunks_read` already.
     pub(crate) counted_read: bool,
     pub(crate) drained_by: Option<Consumption>,
+    /// When it is its turn in a read of a shard: its ticket, and how many records were written before.
+    pub(crate) turn: (u64, u64),
 }
 
 impl Data {
@@ -110,6 +112,8 @@ pub(crate) struct Sequence {
 #[derive(Clone, Debug)]
 pub(crate) struct Pass {
     pub(crate) cursor: usize,
+    /// In a shard: tickets from here on are not read.
+    pub(crate) cut: Option<u64>,
     pub(crate) walker: Option<Walker>,
 }
 
@@ -161,6 +165,8 @@ pub struct Model {
     pub(crate) sequences: BTreeMap<u32, Sequence>,
     pub(crate) generation: u64,
     pub(crate) pass: Option<Pass>,
+    /// In a shard: the ticket of what is committed next.
+    pub(crate) ticket: Option<u64>,
     pub(crate) stats: Stats,
     pub(crate) ledger: Ledger,
     pub(crate) histograms: BTreeMap<u32, Histogram>,
@@ -184,6 +190,7 @@ impl Model {
             sequences: BTreeMap::new(),
             generation: 0,
             pass: None,
+            ticket: None,
             stats: Stats { buffer_size: size as u64, ..Stats::default() },
             ledger: Ledger::default(),
             histograms: BTreeMap::new(),
@@ -215,6 +222,26 @@ impl Model {
         copy.stats.readaheads_succeeded = 0;
         copy.stats.readaheads_failed = 0;
         copy
+    }
+
+    /// Makes it a shard, in which reads go by tickets: that of the next commit.
+    pub fn set_ticket(&mut self, ticket: u64) {
+        self.ticket = Some(ticket);
+    }
+
+    /// In a shard: the smallest ticket of a listed chunk.
+    #[must_use]
+    pub fn oldest_ticket(&self) -> Option<u64> {
+        let listed = self.records.values().filter_map(|record| record.data.as_ref());
+        self.ticket.and(listed.map(|data| data.turn.0).min())
+    }
+
+    /// Something changes: a read pass ends, and in a shard it looks again where it is.
+    pub(crate) fn end_read_pass(&mut self) {
+        self.pass = self.pass.take().filter(|pass| pass.cut.is_some());
+        if let Some(pass) = &mut self.pass {
+            pass.walker = None;
+        }
     }
 
     /// Refuses everything but reading from now on.

@@ -44,7 +44,10 @@ fn any_step() -> impl Strategy<Value = Step> {
         10 => patches(nth()),
         2 => (writers(), prop::bool::weighted(0.8)).prop_map(|(writer, restart)| Step::EndWriter { writer, restart }),
         1 => writers().prop_map(|writer| Step::EndProducer { writer }),
+        1 => (writers(), contents()).prop_map(|(writer, contents)| Step::Hold { writer, contents }),
+        1 => any::<u8>().prop_map(Step::Release),
         9 => limits.prop_map(|limit| Step::Read { limit }),
+        2 => (0..12u8).prop_map(|limit| Step::ReadOn { limit }),
         1 => (writers(), any::<u16>()).prop_map(|(writer, bits)| Step::ReturnLoss { writer, bits }),
         2 => Just(Step::Clone),
     ]
@@ -61,7 +64,10 @@ fn step_of_stretches() -> impl Strategy<Value = Step> {
         9 => patches(nth()),
         1 => (writers(), prop::bool::weighted(0.8)).prop_map(|(writer, restart)| Step::EndWriter { writer, restart }),
         1 => writers().prop_map(|writer| Step::EndProducer { writer }),
+        4 => (writers(), contents()).prop_map(|(writer, contents)| Step::Hold { writer, contents }),
+        4 => any::<u8>().prop_map(Step::Release),
         24 => limits.prop_map(|limit| Step::Read { limit }),
+        6 => prop_oneof![Just(u8::MAX), 0..50u8].prop_map(|limit| Step::ReadOn { limit }),
         1 => (writers(), any::<u16>()).prop_map(|(writer, bits)| Step::ReturnLoss { writer, bits }),
         1 => Just(Step::Clone),
     ]

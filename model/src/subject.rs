@@ -5,6 +5,27 @@ use crate::{Absorb, Chunk, Histogram, Ledger, Model, Packet, Patch, Policy, Stat
 /// A trace buffer under test. Each call means what [`Model`]'s call of that name means.
 #[expect(missing_docs, reason = "see Model")]
 pub trait Subject: Sized {
+    /// Whether it is a shard, or made of shards: chunks have tickets, and what is read is below a cut.
+    const HAS_TICKETS: bool = false;
+    /// Whether a pass that has begun reads all: what is read ahead of who asks is not in the buffer any more.
+    const READS_ALL: bool = false;
+    /// The ticket of the next commit.
+    fn set_ticket(&mut self, _ticket: u64) {}
+    /// A committer has taken this ticket, and is late with its chunk.
+    fn announce(&mut self, _ticket: u64) {}
+    /// The chunk of the committer that announced this ticket.
+    fn commit_announced(&mut self, ticket: u64, chunk: &Chunk<'_>) -> bool {
+        self.set_ticket(ticket);
+        self.commit(chunk)
+    }
+    /// Starts a pass of what is below a cut.
+    fn begin_read_below(&mut self, _cut: u64) {
+        self.begin_read();
+    }
+    /// The smallest ticket of a listed chunk; none if it does not say.
+    fn oldest_ticket(&self) -> Option<u64> {
+        None
+    }
     fn create(size_bytes: usize, policy: Policy, absorb: Option<Absorb>) -> Self;
     fn commit(&mut self, chunk: &Chunk<'_>) -> bool;
     fn patch(
@@ -28,7 +49,10 @@ pub trait Subject: Sized {
     fn writer_stats(&self) -> Vec<(u16, u16, Histogram)>;
     fn size_bytes(&self) -> usize;
     fn used_size_bytes(&self) -> usize;
-    fn write_offset(&self) -> usize;
+    /// Not asked of what has tickets.
+    fn write_offset(&self) -> usize {
+        0
+    }
     /// The bytes of the buffer; none where they are not laid out as one ring.
     fn ring(&self) -> Option<&[u8]> {
         None
@@ -36,6 +60,11 @@ pub trait Subject: Sized {
     /// A whole pass. A buffer that lends packets holds all of them until the pass ends.
     fn read_all(&mut self) -> Vec<Packet> {
         self.begin_read();
+        std::iter::from_fn(|| self.read_next()).collect()
+    }
+    /// A whole pass of what is below a cut.
+    fn read_all_below(&mut self, cut: u64) -> Vec<Packet> {
+        self.begin_read_below(cut);
         std::iter::from_fn(|| self.read_next()).collect()
     }
     /// Whether the buffer finds itself in order.
@@ -49,6 +78,18 @@ pub trait Subject: Sized {
 }
 
 impl Subject for Model {
+    fn set_ticket(&mut self, ticket: u64) {
+        Self::set_ticket(self, ticket);
+    }
+
+    fn begin_read_below(&mut self, cut: u64) {
+        Self::begin_read_below(self, cut);
+    }
+
+    fn oldest_ticket(&self) -> Option<u64> {
+        Self::oldest_ticket(self)
+    }
+
     fn create(size_bytes: usize, policy: Policy, absorb: Option<Absorb>) -> Self {
         let mut model = Self::new(size_bytes, policy);
         if let Some(absorb) = absorb {

@@ -40,13 +40,22 @@ impl Model {
     pub fn begin_read(&mut self) {
         self.generation += 1;
         let cursor = if self.cursor == self.used { 0 } else { self.cursor };
-        self.pass = Some(Pass { cursor, walker: None });
+        self.pass = Some(Pass { cursor, cut: None, walker: None });
+    }
+
+    /// As [`begin_read`](Self::begin_read), in a shard: chunks come in the order of their tickets, and of those below `cut`.
+    pub fn begin_read_below(&mut self, cut: u64) {
+        self.begin_read();
+        self.pass = self.pass.take().map(|pass| Pass { cut: Some(cut), ..pass });
     }
 
     /// The next packet of this pass; none when there is no more, or when there is no pass.
     pub fn read_next(&mut self) -> Option<Packet> {
         let mut pass = self.pass.take()?;
-        let packet = self.walk_buffer(&mut pass);
+        let packet = match pass.cut {
+            None => self.walk_buffer(&mut pass),
+            Some(cut) => self.walk_by_ticket(&mut pass, cut),
+        };
         self.pass = Some(pass);
         packet
     }
@@ -76,6 +85,27 @@ impl Model {
                 return None;
             }
             pass.cursor = if next >= self.used { 0 } else { next };
+        }
+    }
+
+    fn walk_by_ticket(&mut self, pass: &mut Pass, cut: u64) -> Option<Packet> {
+        loop {
+            if let Some(walker) = pass.walker.clone()
+                && let Some(mut packet) = self.walk_sequence(&walker)
+            {
+                packet.loss = std::mem::take(&mut self.sequence_mut(walker.key).pending_loss);
+                return Some(packet);
+            }
+            pass.walker = None;
+            let listed =
+                self.records.iter().filter_map(|(&offset, record)| Some((offset, record.data.as_ref()?)));
+            let ready = listed.filter(|(_, data)| {
+                data.turn.0 < cut && self.sequence(data.key).stalled_in != self.generation
+            });
+            let (target, key) =
+                ready.min_by_key(|(_, data)| data.turn).map(|(offset, data)| (offset, data.key))?;
+            pass.walker = Some(Walker { key, target, mode: Consumption::Read });
+            self.arrive_at_front(key);
         }
     }
 
