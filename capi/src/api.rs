@@ -17,6 +17,9 @@ const MAX_CHUNK_BYTES: usize = 65_535;
 
 /// Makes a buffer. Its memory is mapped, not touched: this takes microseconds whatever the size.
 ///
+/// From 32 MiB on, where there are huge pages and more than one processor, a thread that the first megabyte starts makes pages
+/// ready, at most 5 MiB ahead of what is written. It ends when all are, or with the buffer.
+///
 /// @param size_bytes Rounded up to a multiple of 4096; 0 is 4096.
 /// @return NULL when there is no memory for it or the policy is none of ws_policy.
 #[unsafe(no_mangle)]

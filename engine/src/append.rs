@@ -2,6 +2,7 @@
 
 use crate::buffer::{SPANS, TraceBuffer};
 use crate::config::FillPolicy;
+use crate::mem::Ahead;
 use crate::records::{NO_SIZES, NONE, Record, bit};
 use crate::sized::{Cut, SizedChunk, ends_a_fragment};
 use crate::sizes;
@@ -37,7 +38,7 @@ impl TraceBuffer {
         self.pinned = sequence;
         if self.space.extents.is_some() {
             self.make_room_in_extents(outer);
-        } else if self.space.fits(outer) || self.go_round() {
+        } else if self.space.fits(outer) || self.go_on(outer) {
             self.make_room(outer);
         } else {
             self.pinned = NONE;
@@ -47,10 +48,18 @@ impl TraceBuffer {
         true
     }
 
-    /// Starts again at the buffer's beginning, or seals it.
+    /// Goes on behind a stop of the first lap, or else starts again at the buffer's beginning, or seals it.
     #[cold]
     #[inline(never)]
-    fn go_round(&mut self) -> bool {
+    fn go_on(&mut self, outer: usize) -> bool {
+        while self.space.stops_early() {
+            self.pass_stop(outer);
+            if self.space.fits(outer) {
+                return true;
+            }
+        }
+        // What it did is done.
+        self.ahead = None;
         if self.policy == FillPolicy::Discard {
             self.is_sealed = true;
             self.stats.chunks_discarded += 1;
@@ -60,6 +69,16 @@ impl TraceBuffer {
         self.space.wrap();
         self.stats.write_wrap_count += 1;
         true
+    }
+
+    /// At a stop of the first lap: asks for the memory behind it and moves the stop.
+    fn pass_stop(&mut self, outer: usize) {
+        if self.ahead.is_none() {
+            self.ahead = Ahead::start(self.ring.shared_region());
+        }
+        let (end, size_bytes) = (self.space.cursor() + outer, self.space.size_bytes());
+        let stop = self.ahead.as_ref().map_or(size_bytes, |ahead| ahead.ask(end, size_bytes));
+        self.space.go_on_to(stop);
     }
 
     /// Writes a record at the cursor, where there is room, and lists it.

@@ -8,7 +8,7 @@ use crate::config::{BufferConfig, ChunkInfo, CreateError, FillPolicy, HugePages}
 use crate::histogram::{Histograms, WriterStats};
 use crate::identity::Identities;
 use crate::ids::{LossReasons, ProducerId, WriterId, key_of};
-use crate::mem::Region;
+use crate::mem::{Ahead, Region};
 use crate::packet::SliceArena;
 use crate::read::Reader;
 use crate::records::{NONE, Records, Slot};
@@ -65,6 +65,8 @@ unsafe impl Sync for Scratch {}
 pub struct TraceBuffer {
     pub(crate) ring: RingMemory,
     pub(crate) space: Space,
+    /// During a first lap that is worth it.
+    pub(crate) ahead: Option<Ahead>,
     pub(crate) records: Records,
     pub(crate) sequences: Sequences,
     pub(crate) identities: Identities,
@@ -102,7 +104,8 @@ impl TraceBuffer {
         let size_bytes = size_bytes.max(1).next_multiple_of(4096);
         let region = Region::map(size_bytes, config.huge_pages)
             .map_err(|source| CreateError::NoMemory { size_bytes, source })?;
-        Ok(Self::with_space(Arc::new(region), Space::new(size_bytes), config.policy))
+        let space = Space::new(size_bytes, Ahead::first_stop(&region));
+        Ok(Self::with_space(Arc::new(region), space, config.policy))
     }
 
     pub(crate) fn with_space(region: Arc<Region>, space: Space, policy: FillPolicy) -> TraceBuffer {
@@ -110,6 +113,7 @@ impl TraceBuffer {
         TraceBuffer {
             ring: RingMemory::new(region),
             space,
+            ahead: None,
             records: Records::new(),
             sequences: Sequences::new(),
             identities: Identities::default(),

@@ -7,7 +7,7 @@ use crate::buffer::TraceBuffer;
 use crate::config::{ChunkInfo, FillPolicy, Patch, Refused};
 use crate::histogram::WriterStats;
 use crate::ids::{ChunkId, LossReasons, ProducerId, WriterId, ids_of};
-use crate::mem::Region;
+use crate::mem::{Ahead, Region};
 use crate::packet::Packet;
 use crate::sink::OverwriteSink;
 use crate::source::ByteSource;
@@ -36,7 +36,7 @@ impl Shard {
     /// # Safety
     /// Nobody else may touch the region's bytes as long as the shard lives.
     pub unsafe fn alone(region: Arc<Region>, policy: FillPolicy) -> Shard {
-        let space = Space::new(region.size_bytes());
+        let space = Space::new(region.size_bytes(), Ahead::first_stop(&region));
         Shard::with_tickets(TraceBuffer::with_space(region, space, policy))
     }
 

@@ -47,6 +47,7 @@ impl TraceBuffer {
         TraceBuffer {
             ring: RingMemory::new(region),
             space: self.space.clone(),
+            ahead: None,
             records,
             sequences: self.sequences.clone(),
             identities: self.identities.clone(),

@@ -29,8 +29,20 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    pub(crate) fn new(size_bytes: usize) -> Space {
-        Space { size_bytes, used_bytes: 0, cursor: 0, limit: size_bytes, extents: None }
+    /// One extent. Before its end the cursor stops for the first time at `first_stop`, at most `size_bytes`.
+    pub(crate) fn new(size_bytes: usize, first_stop: usize) -> Space {
+        Space { size_bytes, used_bytes: 0, cursor: 0, limit: first_stop, extents: None }
+    }
+
+    /// Whether there is room behind the one that ends here, in a buffer of one extent.
+    pub(crate) fn stops_early(&self) -> bool {
+        self.limit < self.size_bytes
+    }
+
+    /// The next stop of the first lap.
+    pub(crate) fn go_on_to(&mut self, stop: usize) {
+        debug_assert!(self.limit < stop && stop <= self.size_bytes);
+        self.limit = stop;
     }
 
     /// Extents of `extent_bytes` (a power of two) in a region of `size_bytes`; none of them is ours yet.

@@ -99,6 +99,10 @@ impl RingMemory {
         RingMemory { region, kernels: Kernels::chosen() }
     }
 
+    pub(crate) fn shared_region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
     pub(crate) fn region(&self) -> &Region {
         &self.region
     }

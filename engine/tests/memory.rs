@@ -137,3 +137,35 @@ fn a_buffer_of_more_than_4_gib_is_addressed_to_its_end() {
     assert_eq!(buffer.0.ring()[offset..offset + 10], *b"\x01a\x07the end");
     buffer.checked();
 }
+
+#[test]
+fn stops_of_the_first_lap_change_nothing_but_when_memory_is_used() {
+    for policy in [FillPolicy::RingBuffer, FillPolicy::Discard] {
+        // Large enough for pages to be made ready ahead of the cursor, and not a multiple of a huge page.
+        let size_bytes = (33 << 20) + 4096;
+        let [mut ahead, mut plain] = [HugePages::Advise, HugePages::No].map(|huge_pages| {
+            TraceBuffer::create(&BufferConfig { size_bytes, policy, huge_pages }).expect("memory")
+        });
+        let most = vec![0x55; ChunkInfo::MAX_SIZE_BYTES];
+        let mut seed = 1u32;
+        // Two laps and a half of chunks of any size.
+        for id in 0..2_600u32 {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let size = (seed >> 16) as usize % (ChunkInfo::MAX_SIZE_BYTES - 3) + 3;
+            let mut bytes = most[..size].to_vec();
+            let body = size - 3;
+            bytes[..3].copy_from_slice(&[body as u8 | 0x80, (body >> 7) as u8 | 0x80, (body >> 14) as u8]);
+            let mut info = chunk(1, id).info;
+            info.num_fragments = 1;
+            for buffer in [&mut ahead, &mut plain] {
+                buffer.copy_chunk_untrusted(&info, bytes.as_slice()).expect("a proper call");
+            }
+            assert_eq!(ahead.write_offset(), plain.write_offset(), "after chunk {id}");
+            assert_eq!(ahead.is_sealed(), plain.is_sealed(), "after chunk {id}");
+        }
+        assert_eq!(ahead.stats(), plain.stats());
+        assert_eq!(ahead.ledger(), plain.ledger());
+        assert!(ahead.ring() == plain.ring());
+        assert_eq!(ahead.stats().write_wrap_count, if policy == FillPolicy::Discard { 0 } else { 2 });
+    }
+}

@@ -9,14 +9,17 @@
 //!
 //! A region costs three or four system calls whatever its size. It reads as zeros where it was never written.
 
+mod ahead;
 mod copy;
 mod huge;
 mod page;
 
+pub(crate) use ahead::Ahead;
 pub use page::page_size_bytes;
 
 use std::io;
 use std::mem::ManuallyDrop;
+use std::ops::Range;
 
 use memmap2::{MmapOptions, MmapRaw};
 
@@ -104,6 +107,13 @@ impl Region {
 
     fn inner_bytes(&self, page_size: usize) -> usize {
         self.size_bytes.next_multiple_of(page_size)
+    }
+
+    /// Makes the pages of a range ready, whatever is in them. False where the system has no such advice.
+    pub(crate) fn populate(&self, range: Range<usize>) -> bool {
+        assert!(range.start <= range.end && range.end <= self.size_bytes);
+        // SAFETY: the assertion keeps the range inside the region.
+        huge::populate(unsafe { self.base.add(range.start) }, range.end - range.start)
     }
 
     /// The bytes that were asked for.

@@ -30,7 +30,7 @@ fn workloads() -> Vec<Workload> {
         Workload::new("write_one_writer_cold_source", write::cold_source),
         Workload::new("write_fragmented", write::fragmented),
         Workload::new("write_out_of_order", write::out_of_order),
-        Workload::new("first_lap", write::first_lap),
+        Workload::new("first_lap", write::first_lap).on_all_processors(),
         Workload::new("read_plain", read::plain),
         Workload::new("read_fragmented", read::fragmented),
         Workload::new("read_to_blocks", read::to_blocks),
