@@ -51,8 +51,9 @@ impl Buffer {
         if committed.is_ok() {
             return 0;
         }
-        for (_, source) in std::mem::take(batch).chunks {
-            if let Source::Shared(smb, token) = source {
+        let Batch { chunks, memory, .. } = std::mem::take(batch);
+        for (_, source) in chunks {
+            if let (Source::Shared(token), Some(smb)) = (source, &memory) {
                 drop(smb.attach(token));
             }
         }

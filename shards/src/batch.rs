@@ -14,9 +14,9 @@ use crate::directory::Key;
 pub enum Source<'a> {
     /// The caller's own bytes. Copied before the commit returns.
     Borrowed(&'a [u8]),
-    /// A chunk in shared memory that was taken for reading. It is released when its bytes have been copied, which may be after the commit
-    /// has returned.
-    Shared(Smb, ReadToken),
+    /// A chunk that was taken for reading in the shared memory that the batch names. It is released when its bytes have been copied, which may be
+    /// after the commit has returned.
+    Shared(ReadToken),
     /// A chunk in shared memory that a scrape found and that was not taken: its state is left alone and its writer may go on at any moment.
     /// Copied before the commit returns, for later it may be another chunk.
     Scraped(Payload<'a>),
@@ -54,6 +54,9 @@ pub struct PatchSet {
 /// Chunks come first, in their order, then patches, then ends, as the protocol says of a request.
 #[derive(Debug, Default)]
 pub struct Batch<'a> {
+    /// The shared memory in which those chunks lie that are [`Source::Shared`]. What is committed together comes from one producer, so it is counted
+    /// once for a batch and not for each chunk.
+    pub memory: Option<Smb>,
     /// Chunks, with their headers as they were read once.
     pub chunks: Vec<(ChunkInfo, Source<'a>)>,
     /// Patches for these or earlier chunks.
@@ -74,30 +77,44 @@ impl Source<'_> {
     pub(crate) fn most_bytes(&self) -> usize {
         match self {
             Source::Borrowed(bytes) => bytes.len(),
-            Source::Shared(_, token) => token.size_bytes(),
+            Source::Shared(token) => token.size_bytes(),
             Source::Scraped(payload) => payload.size_bytes(),
             Source::Owned(bytes) => bytes.0.size_bytes(),
         }
     }
 
     /// Commits the chunk to a shard that the caller owns and that has an extent for it; then there is nothing left here. A refusal is the
-    /// caller's mistake, who was told at the commit.
+    /// caller's mistake, who was told at the commit. `memory` is the batch's.
     #[inline]
-    pub(crate) fn commit_to(&mut self, engine: &mut Shard, info: &ChunkInfo, ticket: u64) {
+    pub(crate) fn commit_to(
+        &mut self,
+        memory: Option<&Smb>,
+        engine: &mut Shard,
+        info: &ChunkInfo,
+        ticket: u64,
+    ) {
         if let Source::Borrowed(bytes) = self {
             let _ = engine.copy_chunk_untrusted(info, *bytes, ticket);
         } else {
-            self.give_up_to(engine, info, ticket);
+            self.give_up_to(memory, engine, info, ticket);
         }
     }
 
     /// The same of what must be let go of afterwards.
-    fn give_up_to(&mut self, engine: &mut Shard, info: &ChunkInfo, ticket: u64) {
+    pub(crate) fn give_up_to(
+        &mut self,
+        memory: Option<&Smb>,
+        engine: &mut Shard,
+        info: &ChunkInfo,
+        ticket: u64,
+    ) {
         match std::mem::replace(self, Source::Borrowed(&[])) {
             Source::Borrowed(bytes) => copy_to(engine, info, bytes, ticket),
             Source::Scraped(payload) => copy_to(engine, info, &SharedBytes(payload), ticket),
             Source::Owned(bytes) => copy_to(engine, info, &*bytes.0, ticket),
-            Source::Shared(smb, token) => {
+            Source::Shared(token) => {
+                // The commit has seen that there is one.
+                let Some(smb) = memory else { return };
                 let chunk = smb.attach(token);
                 copy_to(engine, info, &SharedBytes(chunk.payload()), ticket);
             }
@@ -140,6 +157,12 @@ impl<'a> Batch<'a> {
             is_of_one &= *only.get_or_insert(key) == key;
         }
         Ok(only.filter(|_| is_of_one))
+    }
+
+    /// Whether a chunk lies in shared memory, and it is not said in which.
+    #[inline]
+    pub(crate) fn lacks_memory(&self) -> bool {
+        self.memory.is_none() && self.chunks.iter().any(|(_, source)| matches!(source, Source::Shared(_)))
     }
 
     pub(crate) fn has_only_chunks(&self) -> bool {
@@ -189,6 +212,8 @@ pub(crate) struct Part {
     first_ticket: u64,
     /// How many of chunks and ops have been done.
     pub(crate) done: usize,
+    /// The batch's.
+    pub(crate) memory: Option<Smb>,
     pub(crate) ops: Vec<Op>,
     pub(crate) bytes: Vec<u8>,
 }
@@ -201,6 +226,7 @@ impl Part {
     pub(crate) fn clear(&mut self) {
         self.chunks.clear();
         self.done = 0;
+        self.memory = None;
         if !self.ops.is_empty() {
             self.clear_ops();
         }
@@ -225,20 +251,23 @@ impl Part {
 
     /// The next chunk as it came, with its ticket. None if only ops are left.
     #[inline]
-    pub(crate) fn next_chunk(&mut self) -> Option<(&ChunkInfo, &mut Source<'static>, u64)> {
+    pub(crate) fn next_chunk(&mut self) -> Option<(&ChunkInfo, &mut Source<'static>, Option<&Smb>, u64)> {
         let (info, source) = self.chunks.get_mut(self.done)?;
-        Some((info, source, self.first_ticket + self.done as u64))
+        let ticket = self.first_ticket + self.done as u64;
+        Some((info, source, self.memory.as_ref(), ticket))
     }
 
     /// What comes next behind the chunks, and the part's bytes.
-    pub(crate) fn next_op(&mut self) -> Option<(&mut Op, &[u8])> {
-        Some((self.ops.get_mut(self.done - self.chunks.len())?, &self.bytes))
+    pub(crate) fn next_op(&mut self) -> Option<(&mut Op, &[u8], Option<&Smb>)> {
+        Some((self.ops.get_mut(self.done - self.chunks.len())?, &self.bytes, self.memory.as_ref()))
     }
 
     /// Takes all chunks of a batch. If none of them borrows its bytes, as the list that they are, in exchange for an empty one.
     #[inline]
-    pub(crate) fn take_chunks(&mut self, chunks: &mut Vec<(ChunkInfo, Source<'_>)>, first_ticket: u64) {
-        debug_assert!(self.chunks.is_empty());
+    pub(crate) fn take_chunks(&mut self, batch: &mut Batch<'_>, first_ticket: u64) {
+        debug_assert!(self.chunks.is_empty() && self.memory.is_none());
+        self.memory = batch.memory.take();
+        let chunks = &mut batch.chunks;
         if chunks.iter().all(|(_, source)| source.is_owned()) {
             // SAFETY: the types differ in the lifetimes of `Source::Borrowed` and `Source::Scraped` only, and neither list has such an
             // element: one is empty, the other was looked at.
@@ -260,7 +289,7 @@ impl Part {
                 self.bytes.extend_from_slice(bytes);
                 Waiting::Copied { start, len: bytes.len() }
             }
-            Source::Shared(smb, token) => Waiting::Whole(Source::Shared(smb, token)),
+            Source::Shared(token) => Waiting::Whole(Source::Shared(token)),
             Source::Owned(bytes) => Waiting::Whole(Source::Owned(bytes)),
             Source::Scraped(payload) => {
                 let (start, len) = (self.bytes.len(), payload.size_bytes());

@@ -61,6 +61,9 @@ pub enum CommitError {
     /// A chunk in it is wrong in a way that is the caller's mistake; nothing of the batch was committed.
     #[error(transparent)]
     Refused(#[from] Refused),
+    /// A chunk of it is [`Source::Shared`](crate::Source::Shared), and [`Batch::memory`] is not there: the caller's mistake too.
+    #[error("the batch does not say in which shared memory its chunks are")]
+    NoMemory,
     /// To be tried again later.
     #[error(transparent)]
     HandedBack(#[from] HandedBack),
@@ -108,12 +111,16 @@ impl Committer {
         if batch.is_empty() {
             return Ok(());
         }
+        if batch.lacks_memory() {
+            return Err(CommitError::NoMemory);
+        }
         let Committer { seat, pool, owner, recent, cpu_id, route, letters, inner } = self;
         let tried = match inner.has_workers {
             true => Tried::Not,
             false => commit_batch_now(inner, (*owner, seat, recent), batch),
         };
         if tried == Tried::Done {
+            batch.memory = None;
             return Ok(());
         }
         let mut announced = seat.announce(&inner.tickets);
@@ -135,7 +142,9 @@ impl Committer {
             }
         };
         inner.attend(*owner);
-        committed.map_err(CommitError::from)
+        committed?;
+        batch.memory = None;
+        Ok(())
     }
 
     /// Commits one chunk of the caller's bytes. See [`commit`](Self::commit).
@@ -196,7 +205,7 @@ impl Going<'_> {
         }
         let letter = letters.pop().or_else(|| pool.letter());
         let Some(mut letter) = letter else { return Err(HandedBack { shard: home }) };
-        letter.with_item(|part| part.take_chunks(&mut batch.chunks, first_ticket));
+        letter.with_item(|part| part.take_chunks(batch, first_ticket));
         place.inbox.put(letter);
         Ok(())
     }

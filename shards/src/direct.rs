@@ -157,13 +157,14 @@ pub(crate) fn commit_now(
 
 /// Writes all chunks of a batch into the shard in hand.
 fn write(inner: &Inner, mut owned: Owned<'_>, batch: &mut Batch<'_>, first_ticket: u64) {
-    let num_chunks = batch.chunks.len();
+    let Batch { chunks, memory, .. } = &mut *batch;
+    let num_chunks = chunks.len();
     let mut done = 0;
-    for (ticket, (info, source)) in (first_ticket..).zip(&mut batch.chunks) {
+    for (ticket, (info, source)) in (first_ticket..).zip(chunks) {
         if !owned.has_extent_for(source.most_bytes()) {
             break;
         }
-        source.commit_to(owned.engine(), info, ticket);
+        source.commit_to(memory.as_ref(), owned.engine(), info, ticket);
         done += 1;
     }
     if done == num_chunks {
@@ -194,6 +195,7 @@ fn queue_rest(inner: &Inner, batch: &mut Batch<'_>, first_ticket: u64, mut owned
     };
     letter.with_item(|part| {
         part.clear();
+        part.memory.clone_from(&batch.memory);
         for (ticket, (info, source)) in (first_ticket..).zip(batch.chunks.drain(..)) {
             part.push_chunk(info, ticket, source);
         }
@@ -237,16 +239,17 @@ impl Share<'_> {
     /// Writes it; if there is no extent without waiting, tells at which of the batch's chunks.
     fn write(&self, owned: &mut Owned<'_>, batch: &mut Batch<'_>) -> Option<usize> {
         let (homes, homes_of_patches) = self.route.homes.split_at(batch.chunks.len());
-        for (at, (info, source)) in batch.chunks.iter_mut().enumerate() {
+        let Batch { chunks, memory, patches, .. } = batch;
+        for (at, (info, source)) in chunks.iter_mut().enumerate() {
             if homes[at] != self.shard {
                 continue;
             }
             if !owned.has_extent_for(source.most_bytes()) {
                 return Some(at);
             }
-            source.commit_to(owned.engine(), info, self.first_ticket + at as u64);
+            source.commit_to(memory.as_ref(), owned.engine(), info, self.first_ticket + at as u64);
         }
-        for (_, set) in homes_of_patches.iter().zip(&batch.patches).filter(|(home, _)| **home == self.shard) {
+        for (_, set) in homes_of_patches.iter().zip(&*patches).filter(|(home, _)| **home == self.shard) {
             owned.patch(set);
         }
         None
@@ -259,6 +262,7 @@ impl Share<'_> {
         let (homes, homes_of_patches) = self.route.homes.split_at(batch.chunks.len());
         letter.with_item(|part| {
             part.clear();
+            part.memory.clone_from(&batch.memory);
             for (at, (info, source)) in batch.chunks.iter_mut().enumerate().skip(from) {
                 if homes[at] == self.shard {
                     let source = std::mem::replace(source, Source::Borrowed(&[]));

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
 use watershed_engine::ChunkInfo;
+use watershed_smb::Smb;
 
 use crate::batch::{Op, Part, PatchSet, Source, Waiting};
 use crate::inner::{Inner, Place};
@@ -79,11 +80,13 @@ impl Owned<'_> {
     /// Does what is left of a part. None if all of it is done.
     #[inline]
     fn do_part(&mut self, part: &mut Part, turn: &mut Turn) -> Option<Drained> {
-        while let Some((info, source, ticket)) = part.next_chunk() {
+        while let Some((info, source, memory, ticket)) = part.next_chunk() {
             if turn.is_over() {
                 return Some(Drained::TurnIsOver);
             }
-            let Some(bytes) = self.do_chunk(info, source, ticket) else { return Some(Drained::NoExtent) };
+            let Some(bytes) = self.do_chunk(info, source, memory, ticket) else {
+                return Some(Drained::NoExtent);
+            };
             part.done += 1;
             turn.note(bytes);
         }
@@ -97,11 +100,11 @@ impl Owned<'_> {
     }
 
     fn do_ops(&mut self, part: &mut Part, turn: &mut Turn) -> Option<Drained> {
-        while let Some((op, bytes)) = part.next_op() {
+        while let Some((op, bytes, memory)) = part.next_op() {
             if turn.is_over() {
                 return Some(Drained::TurnIsOver);
             }
-            let Some(bytes) = self.do_op(op, bytes) else { return Some(Drained::NoExtent) };
+            let Some(bytes) = self.do_op(op, bytes, memory) else { return Some(Drained::NoExtent) };
             part.done += 1;
             turn.note(bytes);
         }
@@ -117,13 +120,15 @@ impl Owned<'_> {
     }
 
     /// Does one thing, and tells how many bytes that was about. None if it needs an extent and there is none.
-    fn do_op(&mut self, op: &mut Op, bytes: &[u8]) -> Option<usize> {
+    #[inline(never)]
+    fn do_op(&mut self, op: &mut Op, bytes: &[u8], memory: Option<&Smb>) -> Option<usize> {
         match op {
             Op::Chunk { info, ticket, bytes: Waiting::Whole(source) } => {
-                return self.do_chunk(info, source, *ticket);
+                return self.do_chunk(info, source, memory, *ticket);
             }
             Op::Chunk { info, ticket, bytes: Waiting::Copied { start, len } } => {
-                return self.do_chunk(info, &mut Source::Borrowed(&bytes[*start..*start + *len]), *ticket);
+                let mut source = Source::Borrowed(&bytes[*start..*start + *len]);
+                return self.do_chunk(info, &mut source, None, *ticket);
             }
             Op::Patch(set) => self.patch(set),
             Op::EndWriter(producer, writer) => self.engine().end_writer(*producer, *writer),
@@ -138,13 +143,19 @@ impl Owned<'_> {
         self.engine().try_patch(producer, writer, set.chunk_id, &set.patches, pending);
     }
 
-    #[inline]
-    fn do_chunk(&mut self, info: &ChunkInfo, source: &mut Source<'_>, ticket: u64) -> Option<usize> {
+    #[inline(always)]
+    fn do_chunk(
+        &mut self,
+        info: &ChunkInfo,
+        source: &mut Source<'_>,
+        memory: Option<&Smb>,
+        ticket: u64,
+    ) -> Option<usize> {
         let bytes = source.most_bytes();
         if !self.has_extent_for(bytes) {
             return None;
         }
-        source.commit_to(self.engine(), info, ticket);
+        source.give_up_to(memory, self.engine(), info, ticket);
         Some(bytes)
     }
 }

@@ -84,8 +84,11 @@ impl Route {
     ) {
         let (homes, homes_of_patches) = self.homes.split_at(batch.chunks.len());
         if let [letter] = parts {
-            letter.with_item(|part| part.take_chunks(&mut batch.chunks, first_ticket));
+            letter.with_item(|part| part.take_chunks(batch, first_ticket));
         } else {
+            for letter in &mut *parts {
+                letter.with_item(|part| part.memory.clone_from(&batch.memory));
+            }
             let chunks = (first_ticket..).zip(homes).zip(batch.chunks.drain(..));
             for ((ticket, &home), (info, source)) in chunks {
                 with_part(&self.shards, parts, home, |part| part.push_chunk(info, ticket, source));

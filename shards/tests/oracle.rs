@@ -54,6 +54,7 @@ impl Twins {
         }
         for (_, committer) in &mut self.sharded {
             let mut batch = Batch {
+                memory: None,
                 chunks: chunks
                     .iter()
                     .map(|(info, bytes)| (*info, Source::Borrowed(bytes.as_slice())))

@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{info, parse, payload, read_all, write_packet};
-use watershed_shards::{BLOCK_BYTES, Batch, Homes, ShardedBuffer, ShardedConfig, Source};
+use watershed_shards::{BLOCK_BYTES, Batch, CommitError, Homes, ShardedBuffer, ShardedConfig, Source};
 use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
 
 fn ring(num_shards: usize) -> ShardedBuffer {
@@ -40,6 +40,43 @@ fn a_scraped_chunk_is_copied_before_the_commit_returns() {
         let read = read_all(&buffer);
         assert_eq!(read.iter().map(|packet| &packet.bytes[..]).collect::<Vec<_>>(), [b"first"], "{waits}");
         smb.complete(chunk).expect("its writer still has it");
+    }
+}
+
+/// Chunks that were taken for reading are copied from the memory that the batch names, at once or out of a queue, also of two shards, and freed.
+#[test]
+fn taken_chunks_are_copied_from_the_memory_of_their_batch_and_freed() {
+    for (waits, num_shards) in [(false, 1), (true, 1), (false, 2), (true, 2)] {
+        let buffer = ring(num_shards);
+        let mut committer = buffer.committer().unwrap();
+        let smb = Smb::new(Arc::new(SharedMemory::anonymous(4096).unwrap()), 4096).unwrap();
+        let mut batch = Batch::default();
+        for writer in 1..=4 {
+            let chunk = smb.try_acquire(0, PageLayout::Div4).unwrap();
+            let place = (chunk.page(), chunk.index());
+            let header =
+                ChunkHeader { chunk_id: 0, writer_id: writer, fragments: 1, flags: ChunkFlags::NONE };
+            smb.write_header(&chunk, header);
+            smb.write_payload(&chunk, 0, &payload(&[vec![b'0' + writer as u8; 3]]));
+            smb.complete(chunk).unwrap();
+            let token = smb.try_begin_read(place.0, place.1).unwrap().detach();
+            batch.chunks.push((info(1, writer, 0, 1, 0), Source::Shared(token)));
+        }
+        assert_eq!(committer.commit(&mut batch), Err(CommitError::NoMemory));
+        assert_eq!(batch.chunks.len(), 4, "nothing was done");
+        batch.memory = Some(smb.clone());
+        let stopped = waits.then(|| buffer.stop_shard(num_shards - 1));
+        committer.commit(&mut batch).unwrap();
+        assert!(batch.is_empty() && batch.memory.is_none());
+        drop(stopped);
+        let read = read_all(&buffer);
+        let bodies = read.iter().map(|packet| &packet.bytes[..]).collect::<Vec<_>>();
+        assert_eq!(bodies, [b"111", b"222", b"333", b"444"], "{waits}, {num_shards}");
+        assert!(
+            smb.try_acquire(0, PageLayout::Div1).is_ok(),
+            "all chunks are free, so the page can be cut anew"
+        );
+        assert_eq!(Arc::strong_count(smb.memory()), 1, "nobody keeps the memory");
     }
 }
 

@@ -62,7 +62,11 @@ impl<'a> BufferStage<'a> {
     /// The batch for a buffer, which must be there.
     fn batch(&mut self, buffer_id: BufferId) -> &mut Batch<'a> {
         let at = self.batches.iter().position(|(id, _)| *id == buffer_id).unwrap_or_else(|| {
-            self.batches.push((buffer_id, Batch::default()));
+            let memory = match &self.producer.chunks {
+                ChunkSource::Shared(smb) => Some(smb.clone()),
+                _ => None,
+            };
+            self.batches.push((buffer_id, Batch { memory, ..Batch::default() }));
             self.batches.len() - 1
         });
         &mut self.batches[at].1
@@ -108,7 +112,7 @@ impl<'a> BufferStage<'a> {
         };
         let target_buffer = BufferId(entry.target_buffer() as u16);
         // Whoever copies the bytes frees the chunk; one that is not wanted is freed here.
-        self.add_chunk(target_buffer, chunk.header(), true, || Source::Shared(smb.clone(), chunk.detach()));
+        self.add_chunk(target_buffer, chunk.header(), true, || Source::Shared(chunk.detach()));
     }
 
     /// The bytes in the message are the whole chunk; `page` and `chunk` mean nothing here.

@@ -59,7 +59,7 @@ const TURNS: usize = 16;
 const SMALL_RING: usize = 128 << 10;
 
 /// The time of a small chunk from shared memory that goes through a shard's queue, `batch` to an item, less the time of the bare engine for
-/// it: announcement, ticket, home, queue, ownership, and the reference to the memory that a queued chunk carries along. Put and taken on one core, where the memory of queue and chunk is at hand.
+/// it: announcement, ticket, home, queue, ownership, and the reference to the memory that a queued batch carries along. Put and taken on one core, where the memory of queue and chunk is at hand.
 pub(super) fn hand_off(name: &str, batch: usize, options: &Options) -> Result<Measurement, WrongAnswer> {
     let pages = Pages::new(HANDED.div_ceil(14))?;
     let config =
@@ -149,15 +149,15 @@ impl Pages {
         (0..HANDED).map(chunk).collect()
     }
 
-    /// The same in batches, each chunk with a reference to the memory.
+    /// The same in batches, each with a reference to the memory.
     fn batches(&self, first_id: u32, batch: usize) -> Result<Vec<Batch<'static>>, WrongAnswer> {
         let mut batches: Vec<Batch<'static>> = Vec::new();
         for (n, (info, token)) in self.chunks(first_id)?.into_iter().enumerate() {
             if n % batch == 0 {
-                batches.push(Batch::default());
+                batches.push(Batch { memory: Some(self.smb.clone()), ..Batch::default() });
             }
             let chunks = &mut batches.last_mut().ok_or("a batch of nothing")?.chunks;
-            chunks.push((info, Source::Shared(self.smb.clone(), token)));
+            chunks.push((info, Source::Shared(token)));
         }
         Ok(batches)
     }

@@ -165,7 +165,7 @@ impl<'a> Writers<'a> {
 fn wait_for_room(error: CommitError) {
     match error {
         CommitError::HandedBack(_) => std::thread::yield_now(),
-        CommitError::Refused(refused) => panic!("{refused}"),
+        CommitError::Refused(_) | CommitError::NoMemory => panic!("{error}"),
     }
 }
 
