@@ -132,13 +132,16 @@ impl Committer {
                 let home = inner.home_of(*cpu_id, key);
                 let committed = going.at_one(home.into(), batch);
                 drop(announced);
-                committed.map(|()| inner.after_put(home.into(), *owner))
+                // Also if the batch is handed back: who queued there while this thread had the word relies on it.
+                inner.after_put(home.into(), *owner);
+                committed
             }
             None => {
                 route.find(inner, *cpu_id, batch);
                 let committed = going.by_route(route, batch);
                 drop(announced);
-                committed.map(|()| route.shards.iter().for_each(|&home| inner.after_put(home.into(), *owner)))
+                route.shards.iter().for_each(|&home| inner.after_put(home.into(), *owner));
+                committed
             }
         };
         inner.attend(*owner);

@@ -8,7 +8,6 @@ use watershed_engine::{ChunkInfo, Refused};
 use crate::batch::{Batch, Op, Part, Source};
 use crate::commit::MOST_PARTS;
 use crate::directory::Key;
-use crate::drain::Drained;
 use crate::inner::Inner;
 use crate::nodes::{Letter, NodePool};
 use crate::own::Owned;
@@ -179,20 +178,10 @@ fn write(inner: &Inner, mut owned: Owned<'_>, batch: &mut Batch<'_>, first_ticke
 /// The rest of a batch of which the first chunks are in the ring: as the work at hand of the shard's next owner. Not through the
 /// queue, which may be full.
 #[cold]
-fn queue_rest(inner: &Inner, batch: &mut Batch<'_>, first_ticket: u64, mut owned: Owned<'_>) {
-    let mut pools = inner.pools.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    // SAFETY: the pool goes to `Inner::pools`, which is dropped behind all letters.
-    let mut pool = pools.pop().unwrap_or_else(|| unsafe { NodePool::new(MOST_PARTS) });
-    let letter = pool.letter();
-    pools.push(pool);
-    drop(pools);
-    let Some(mut letter) = letter else {
-        // A thousand such rests wait: there is memory for them but no progress anywhere. Wait for an extent after all.
-        while owned.drain(false) == Drained::NoExtent {
-            crate::sync::spin_hint();
-        }
-        return;
-    };
+fn queue_rest(inner: &Inner, batch: &mut Batch<'_>, first_ticket: u64, owned: Owned<'_>) {
+    // SAFETY: these pools are dropped behind all letters.
+    let mut letter =
+        unsafe { spare_letter(&mut inner.pools.lock().unwrap_or_else(|poisoned| poisoned.into_inner())) };
     letter.with_item(|part| {
         part.clear();
         part.memory.clone_from(&batch.memory);
@@ -201,6 +190,22 @@ fn queue_rest(inner: &Inner, batch: &mut Batch<'_>, first_ticket: u64, mut owned
         }
     });
     owned.state.current = Some(letter);
+}
+
+/// A letter of one of these pools, or of a new one. There are never more such rests than shards: a shard that has one is not drained, and only what is
+/// drained is written to.
+///
+/// # Safety
+/// The letter must be dropped before the pools are: as [`NodePool::new`] says.
+unsafe fn spare_letter(pools: &mut Vec<NodePool<Part>>) -> Letter<Part> {
+    if let Some(letter) = pools.iter_mut().find_map(NodePool::letter) {
+        return letter;
+    }
+    // SAFETY: the caller's promise.
+    let mut pool = unsafe { NodePool::new(MOST_PARTS) };
+    let letter = pool.letter().expect("a new pool has letters");
+    pools.push(pool);
+    letter
 }
 
 /// Chunks and patches for a few shards, one after the other. There is a letter for each, for what cannot be written now; those that were not
@@ -273,5 +278,21 @@ impl Share<'_> {
             part.ops.extend(sets.map(|(_, set)| Op::Patch(set.clone())));
         });
         letter
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_letter_for_a_rest_however_many_are_on_their_way() {
+        let mut pools = Vec::new();
+        for _ in 0..2 {
+            // SAFETY: the letters are dropped before the pools.
+            let letters: Vec<_> =
+                (0..2 * MOST_PARTS + 1).map(|_| unsafe { spare_letter(&mut pools) }).collect();
+            assert_eq!((letters.len(), pools.len()), (2 * MOST_PARTS + 1, 3), "pools are used again");
+        }
     }
 }
