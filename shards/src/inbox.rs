@@ -13,7 +13,10 @@
 //!
 //! The queue is bounded: each node knows how many were in the list when it was put, itself included, and who finds `capacity` of
 //! them at the head does not put. Several who look at once may all put, so the bound is `capacity` and one for each
-//! committer. A batch for several shards looks at all of them before it puts anything.
+//! committer. A batch for several shards looks at all of them before it puts anything. Here the address that comes back does harm, a little: if
+//! the head is taken, done with and put again between a committer's look at its number and the exchange, the number that the committer notes is that
+//! of the older list, and the queue seems shorter or longer than it is until it is emptied. What holds in any case is that a committer has no more
+//! nodes than its pool may make.
 //!
 //! Items live in nodes that belong to the one who put them (module `nodes`) and go back there, so that a steady flow
 //! allocates nothing.
@@ -163,13 +166,7 @@ impl<T> Drop for Letters<T> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::nodes::NodePool;
-
-    fn letter(pool: &mut NodePool<u32>, value: u32) -> Letter<u32> {
-        let mut letter = pool.letter().expect("a free node");
-        letter.with_item(|item| *item = value);
-        letter
-    }
+    use crate::nodes::{NodePool, tests::letter};
 
     fn values(letters: Letters<u32>) -> Vec<u32> {
         letters.map(|mut letter| letter.with_item(|item| *item)).collect()

@@ -202,6 +202,13 @@ fn nodes_go_round() {
     });
 }
 
+/// A sequence whose home is the first shard.
+pub(crate) fn settled(directory: &Directory) -> Key {
+    let key = Key::new(0, 1);
+    directory.home_or(key, || 0);
+    key
+}
+
 /// Two shards of one queue each, and where the one sequence lives.
 struct Homes {
     tickets: Tickets,
@@ -221,9 +228,7 @@ fn homes_never_split() {
             directory: Directory::new(),
             queued: std::array::from_fn(|_| loom::sync::atomic::AtomicU32::new(0)),
         });
-        let key = Key::new(0, 1);
-        homes.directory.home_or(key, || 0);
-
+        let key = settled(&homes.directory);
         let writer = {
             let homes = Arc::clone(&homes);
             thread::spawn(move || {

@@ -6,9 +6,9 @@
 //! | `a_home_in_hand_stays` | `Directory` entries with `Word` |
 
 use crate::{
-    directory::{Directory, Key},
+    directory::Directory,
     inbox::Inbox,
-    models::model,
+    models::{model, settled},
     nodes::NodePool,
     sync::UnsafeCell,
     ticket::Tickets,
@@ -117,8 +117,7 @@ fn a_home_in_hand_stays() {
             directory: Directory::new(),
             is_gone: Owned::new(false),
         });
-        let key = Key::new(0, 1);
-        homes.directory.home_or(key, || 0);
+        let key = settled(&homes.directory);
         let writer = {
             let homes = Arc::clone(&homes);
             thread::spawn(move || {

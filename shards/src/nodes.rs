@@ -193,10 +193,11 @@ impl<T> Drop for NodePool<T> {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn letter(pool: &mut NodePool<u32>, value: u32) -> Letter<u32> {
+    /// A letter with this item.
+    pub(crate) fn letter(pool: &mut NodePool<u32>, value: u32) -> Letter<u32> {
         let mut letter = pool.letter().expect("a free node");
         letter.with_item(|item| *item = value);
         letter
