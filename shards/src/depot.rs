@@ -46,6 +46,16 @@ impl<W> Drop for Over<'_, '_, W> {
     }
 }
 
+/// Ends a shard of which the extraction panics, as the caller's part of it may: nobody waits for it, and the panic comes out of the pass.
+struct GivenUp<'a, 'p, W>(&'a Depot<'p, W>, usize);
+
+impl<W> Drop for GivenUp<'_, '_, W> {
+    fn drop(&mut self) {
+        self.0.slots[self.1].state.store(DONE, Ordering::Release);
+        self.0.tell();
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -108,10 +118,12 @@ impl<'p, W: PacketWriter> Depot<'p, W> {
         };
         let Some(shard) = self.slots.iter().position(take) else { return false };
         let slot = &self.slots[shard];
+        let given_up = GivenUp(self, shard);
         let mut supply = lock(&slot.supply);
         let waits = self.way.extract(shard, &mut supply);
         let state = if supply.back.is_empty() { DONE } else { READY };
         drop(supply);
+        std::mem::forget(given_up);
         if !waits.is_empty() {
             lock(&self.bell).extend(waits);
         }

@@ -2,9 +2,14 @@
 
 mod common;
 
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use common::{info, parse, payload, read_all, write_packet};
+use watershed_engine::Packet;
 use watershed_shards::{BLOCK_BYTES, Batch, CommitError, Homes, ShardedBuffer, ShardedConfig, Source};
 use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
 
@@ -146,4 +151,41 @@ fn pieces_can_be_taken_back() {
         assert_eq!(buffer.extracted_bytes(), 0);
         assert!(parse(&bytes) == all);
     }
+}
+
+/// A caller's panic in another thread than its own comes out of the read, which does not wait for what that thread was at.
+#[test]
+fn a_panic_in_another_thread_of_a_read_comes_out_of_it() {
+    if rayon::current_num_threads() == 1 {
+        return;
+    }
+    let buffer = ring(4);
+    let mut committer = buffer.committer().unwrap();
+    for round in 0..1000 {
+        for writer in 1..=4 {
+            committer
+                .commit_chunk(&info(1, writer, round, 3, 0), &payload(&[1, 2, 3].map(|body| vec![body; 900])))
+                .unwrap();
+        }
+    }
+    let (said, heard) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (reader, has_panicked) = (std::thread::current().id(), AtomicBool::new(false));
+        let mark = |_: &Packet<'_>, out: &mut Vec<u8>| {
+            if std::thread::current().id() != reader {
+                has_panicked.store(true, Ordering::Relaxed);
+                // Without the panic's message.
+                std::panic::resume_unwind(Box::new("broken"));
+            }
+            // The reader's own thread leaves the others something to do.
+            while !has_panicked.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            out.push(1);
+            true
+        };
+        let read = || buffer.read_pass(mark).write_all(|_| Ok::<_, Infallible>(()));
+        let _ = said.send(std::panic::catch_unwind(AssertUnwindSafe(read)).is_err());
+    });
+    assert_eq!(heard.recv_timeout(Duration::from_secs(60)), Ok(true), "a panic, and no end without one");
 }
