@@ -46,7 +46,9 @@ impl Engine {
     }
 }
 
-fn packet_of(packet: &engine::Packet<'_>) -> Packet {
+/// A packet as the model has it.
+#[must_use]
+pub fn packet_of(packet: &engine::Packet<'_>) -> Packet {
     let identity = packet.identity;
     Packet {
         producer_id: packet.producer_id.0,
@@ -61,13 +63,118 @@ fn amount_of(amount: engine::Amount) -> Amount {
     Amount { chunks: amount.chunks, bytes: amount.bytes }
 }
 
+/// What a buffer does when it is full.
+#[must_use]
+pub fn policy_of(policy: Policy) -> engine::FillPolicy {
+    match policy {
+        Policy::Ring => engine::FillPolicy::RingBuffer,
+        Policy::Discard => engine::FillPolicy::Discard,
+    }
+}
+
+/// A chunk's header.
+#[must_use]
+pub fn info_of(chunk: &Chunk<'_>) -> engine::ChunkInfo {
+    let identity = chunk.identity;
+    engine::ChunkInfo {
+        producer_id_trusted: engine::ProducerId(chunk.producer_id),
+        identity_trusted: engine::ClientIdentity {
+            uid: identity.uid,
+            pid: identity.pid,
+            machine_id: identity.machine_id,
+        },
+        writer_id: engine::WriterId(chunk.writer_id),
+        chunk_id: engine::ChunkId(chunk.chunk_id),
+        num_fragments: chunk.num_fragments,
+        flags: engine::ChunkFlags(chunk.flags),
+        complete: chunk.complete,
+    }
+}
+
+/// A patch.
+#[must_use]
+pub fn patch_of(patch: &Patch) -> engine::Patch {
+    engine::Patch { offset_untrusted: patch.offset, data: patch.data }
+}
+
+/// BufferStats.
+#[must_use]
+pub fn stats_of(stats: &engine::BufferStats) -> Stats {
+    let engine::BufferStats {
+        buffer_size,
+        bytes_written,
+        chunks_written,
+        bytes_overwritten,
+        chunks_overwritten,
+        bytes_read,
+        chunks_read,
+        padding_bytes_written,
+        padding_bytes_cleared,
+        chunks_rewritten,
+        chunks_relocated,
+        chunks_discarded,
+        chunks_committed_out_of_order,
+        write_wrap_count,
+        patches_succeeded,
+        patches_failed,
+        readaheads_succeeded,
+        readaheads_failed,
+        abi_violations,
+        trace_writer_packet_loss,
+    } = *stats;
+    Stats {
+        buffer_size,
+        bytes_written,
+        chunks_written,
+        bytes_overwritten,
+        chunks_overwritten,
+        bytes_read,
+        chunks_read,
+        padding_bytes_written,
+        padding_bytes_cleared,
+        chunks_rewritten,
+        chunks_relocated,
+        chunks_discarded,
+        chunks_committed_out_of_order,
+        write_wrap_count,
+        patches_succeeded,
+        patches_failed,
+        readaheads_succeeded,
+        readaheads_failed,
+        abi_violations,
+        trace_writer_packet_loss,
+    }
+}
+
+/// The ledger.
+#[must_use]
+pub fn ledger_of(ledger: &engine::Ledger) -> Ledger {
+    Ledger {
+        written: amount_of(ledger.written),
+        read: amount_of(ledger.read),
+        overwritten: amount_of(ledger.overwritten),
+        empty: amount_of(ledger.empty),
+        damaged: amount_of(ledger.damaged),
+        listed: amount_of(ledger.listed),
+        duplicate_commits: ledger.duplicate_commits,
+        forgotten_sequences: ledger.forgotten_sequences,
+    }
+}
+
+/// The histograms of all writers, in order of producer and writer.
+#[must_use]
+pub fn histograms_of(writers: impl Iterator<Item = engine::WriterStats>) -> Vec<(u16, u16, Histogram)> {
+    let mut writers: Vec<_> = writers
+        .map(|w| (w.producer_id.0, w.writer_id.0, Histogram { count: w.bucket_count, sum: w.bucket_sum }))
+        .collect();
+    writers.sort_by_key(|&(producer_id, writer_id, _)| (producer_id, writer_id));
+    writers
+}
+
 impl Subject for Engine {
     fn create(size_bytes: usize, policy: Policy, absorb: Option<Absorb>) -> Self {
-        let policy = match policy {
-            Policy::Ring => engine::FillPolicy::RingBuffer,
-            Policy::Discard => engine::FillPolicy::Discard,
-        };
-        let config = engine::BufferConfig { size_bytes, policy, huge_pages: engine::HugePages::No };
+        let config =
+            engine::BufferConfig { size_bytes, policy: policy_of(policy), huge_pages: engine::HugePages::No };
         let mut this = Self::of(engine::TraceBuffer::create(&config).expect("memory for a small buffer"));
         if let Some(absorb) = absorb {
             let evicted = Arc::clone(&this.evicted);
@@ -82,20 +189,7 @@ impl Subject for Engine {
     }
 
     fn commit(&mut self, chunk: &Chunk<'_>) -> bool {
-        let identity = chunk.identity;
-        let info = engine::ChunkInfo {
-            producer_id_trusted: engine::ProducerId(chunk.producer_id),
-            identity_trusted: engine::ClientIdentity {
-                uid: identity.uid,
-                pid: identity.pid,
-                machine_id: identity.machine_id,
-            },
-            writer_id: engine::WriterId(chunk.writer_id),
-            chunk_id: engine::ChunkId(chunk.chunk_id),
-            num_fragments: chunk.num_fragments,
-            flags: engine::ChunkFlags(chunk.flags),
-            complete: chunk.complete,
-        };
+        let info = info_of(chunk);
         self.commits += 1;
         let result = if self.commits.is_multiple_of(2) {
             self.buffer.copy_chunk_untrusted(&info, chunk.bytes)
@@ -114,10 +208,7 @@ impl Subject for Engine {
         patches: &[Patch],
         pending: bool,
     ) -> bool {
-        let patches: Vec<_> = patches
-            .iter()
-            .map(|patch| engine::Patch { offset_untrusted: patch.offset, data: patch.data })
-            .collect();
+        let patches: Vec<_> = patches.iter().map(patch_of).collect();
         let (producer, writer) = (engine::ProducerId(producer_id), engine::WriterId(writer_id));
         self.buffer.try_patch(producer, writer, engine::ChunkId(chunk_id), &patches, pending)
     }
@@ -161,74 +252,15 @@ impl Subject for Engine {
     }
 
     fn stats(&self) -> Stats {
-        let engine::BufferStats {
-            buffer_size,
-            bytes_written,
-            chunks_written,
-            bytes_overwritten,
-            chunks_overwritten,
-            bytes_read,
-            chunks_read,
-            padding_bytes_written,
-            padding_bytes_cleared,
-            chunks_rewritten,
-            chunks_relocated,
-            chunks_discarded,
-            chunks_committed_out_of_order,
-            write_wrap_count,
-            patches_succeeded,
-            patches_failed,
-            readaheads_succeeded,
-            readaheads_failed,
-            abi_violations,
-            trace_writer_packet_loss,
-        } = *self.buffer.stats();
-        Stats {
-            buffer_size,
-            bytes_written,
-            chunks_written,
-            bytes_overwritten,
-            chunks_overwritten,
-            bytes_read,
-            chunks_read,
-            padding_bytes_written,
-            padding_bytes_cleared,
-            chunks_rewritten,
-            chunks_relocated,
-            chunks_discarded,
-            chunks_committed_out_of_order,
-            write_wrap_count,
-            patches_succeeded,
-            patches_failed,
-            readaheads_succeeded,
-            readaheads_failed,
-            abi_violations,
-            trace_writer_packet_loss,
-        }
+        stats_of(self.buffer.stats())
     }
 
     fn ledger(&self) -> Ledger {
-        let ledger = self.buffer.ledger();
-        Ledger {
-            written: amount_of(ledger.written),
-            read: amount_of(ledger.read),
-            overwritten: amount_of(ledger.overwritten),
-            empty: amount_of(ledger.empty),
-            damaged: amount_of(ledger.damaged),
-            listed: amount_of(ledger.listed),
-            duplicate_commits: ledger.duplicate_commits,
-            forgotten_sequences: ledger.forgotten_sequences,
-        }
+        ledger_of(&self.buffer.ledger())
     }
 
     fn writer_stats(&self) -> Vec<(u16, u16, Histogram)> {
-        let mut writers: Vec<_> = self
-            .buffer
-            .writer_stats()
-            .map(|w| (w.producer_id.0, w.writer_id.0, Histogram { count: w.bucket_count, sum: w.bucket_sum }))
-            .collect();
-        writers.sort_by_key(|&(producer_id, writer_id, _)| (producer_id, writer_id));
-        writers
+        histograms_of(self.buffer.writer_stats())
     }
 
     fn size_bytes(&self) -> usize {

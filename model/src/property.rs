@@ -1,10 +1,14 @@
 //! The property: a buffer is like the model in every history.
 
 use std::cell::Cell;
+use std::io::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
 use crate::drive::{Scope, run_in};
+use crate::history::History;
 use crate::strategy::histories;
 use crate::subject::Subject;
 
@@ -28,6 +32,9 @@ pub fn check<S: Subject>(steps: u64, seed: u64) -> (u64, u64) {
 /// As [`check`].
 pub fn check_in<S: Subject>(scope: Scope, steps: u64, mut seed: u64) -> (u64, u64) {
     let done = Cell::new(0u64);
+    let watch = Watch::begin();
+    // It takes a cut in the middle of many records to see what is wrong there.
+    let of_stretches = if S::HAS_TICKETS { 4 } else { 1 };
     loop {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
@@ -39,7 +46,11 @@ pub fn check_in<S: Subject>(scope: Scope, steps: u64, mut seed: u64) -> (u64, u6
             max_shrink_time: 60_000,
             ..Config::default()
         };
-        let result = TestRunner::new_with_rng(config, rng).run(&histories(120), |history| {
+        let result = TestRunner::new_with_rng(config, rng).run(&histories(120, of_stretches), |history| {
+            if done.get() >= steps {
+                return Ok(());
+            }
+            watch.look_at(history.clone(), seed, done.get());
             let reached = run_in::<S>(&history, scope).map_err(TestCaseError::fail)?;
             done.set(done.get() + reached.steps);
             Ok(())
@@ -50,5 +61,48 @@ pub fn check_in<S: Subject>(scope: Scope, steps: u64, mut seed: u64) -> (u64, u6
             Err(TestError::Fail(reason, _)) => panic!("seed {seed}, after {} steps:\n{reason}", done.get()),
             Err(TestError::Abort(reason)) => panic!("seed {seed}: {reason}"),
         }
+    }
+}
+
+/// How long a history may take: thousands of times what one does.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// A history that is run.
+struct Watched {
+    begun: Instant,
+    seed: u64,
+    steps: u64,
+    history: History,
+}
+
+/// Ends the process, and says with which history, when a call does not come back.
+struct Watch(Arc<Mutex<Option<Watched>>>);
+
+impl Watch {
+    fn begin() -> Self {
+        let shared = Arc::new(Mutex::new(None));
+        let weak = Arc::downgrade(&shared);
+        std::thread::spawn(move || {
+            while let Some(shared) = weak.upgrade() {
+                if let Some(Watched { begun, seed, steps, history }) =
+                    &*shared.lock().unwrap_or_else(PoisonError::into_inner)
+                    && begun.elapsed() > LONGEST
+                {
+                    // Past the test harness, which keeps what `eprintln` says until the test ends.
+                    let told =
+                        format!("seed {seed}, after {steps} steps: no end after {LONGEST:?}:\n{history:?}\n");
+                    let _ = std::io::stderr().write_all(told.as_bytes());
+                    std::process::exit(101);
+                }
+                drop(shared);
+                std::thread::sleep(Duration::from_millis(500));
+            }
+        });
+        Self(shared)
+    }
+
+    fn look_at(&self, history: History, seed: u64, steps: u64) {
+        let watched = Watched { begun: Instant::now(), seed, steps, history };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(watched);
     }
 }

@@ -7,11 +7,12 @@ use crate::history::{
     Change, Contents, Declared, Fragment, History, IdPick, Oddity, Place, Setup, Slack, Start, Step, Stretch,
 };
 
-/// Histories of up to `steps` steps. One in five consists of stretches and of reads in their middle, in larger buffers and of fewer steps.
-pub fn histories(steps: usize) -> impl Strategy<Value = History> {
+/// Histories of up to `steps` steps. For four that go chunk by chunk `of_stretches` consist of stretches and of reads in their middle, in
+/// larger buffers and of fewer steps.
+pub fn histories(steps: usize, of_stretches: u32) -> impl Strategy<Value = History> {
     prop_oneof![
         4 => (setups(4), vec(any_step(), 1..=steps)),
-        1 => (setups(1), vec(step_of_stretches(), 1..=steps.div_ceil(2))),
+        of_stretches => (setups(1), vec(step_of_stretches(), 1..=steps.div_ceil(2))),
     ]
     .prop_map(|(setup, steps)| History { setup, steps })
 }
@@ -64,8 +65,8 @@ fn step_of_stretches() -> impl Strategy<Value = Step> {
         9 => patches(nth()),
         1 => (writers(), prop::bool::weighted(0.8)).prop_map(|(writer, restart)| Step::EndWriter { writer, restart }),
         1 => writers().prop_map(|writer| Step::EndProducer { writer }),
-        4 => (writers(), contents()).prop_map(|(writer, contents)| Step::Hold { writer, contents }),
-        4 => any::<u8>().prop_map(Step::Release),
+        6 => (writers(), contents()).prop_map(|(writer, contents)| Step::Hold { writer, contents }),
+        3 => any::<u8>().prop_map(Step::Release),
         24 => limits.prop_map(|limit| Step::Read { limit }),
         6 => prop_oneof![Just(u8::MAX), 0..50u8].prop_map(|limit| Step::ReadOn { limit }),
         1 => (writers(), any::<u16>()).prop_map(|(writer, bits)| Step::ReturnLoss { writer, bits }),

@@ -7,7 +7,7 @@ use crate::{Absorb, Chunk, Histogram, Ledger, Model, Packet, Patch, Policy, Stat
 pub trait Subject: Sized {
     /// Whether it is a shard, or made of shards: chunks have tickets, and what is read is below a cut.
     const HAS_TICKETS: bool = false;
-    /// Whether a pass that has begun reads all: what is read ahead of who asks is not in the buffer any more.
+    /// Whether a pass that has begun reads all: what is read ahead of who asks is not in the buffer any more. Its packets are in one slice.
     const READS_ALL: bool = false;
     /// The ticket of the next commit.
     fn set_ticket(&mut self, _ticket: u64) {}

@@ -12,7 +12,7 @@ use watershed_model::{
 fn draw(count: usize) -> Vec<History> {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    let histories = strategy::histories(120);
+    let histories = strategy::histories(120, 1);
     (0..count).map(|_| histories.new_tree(&mut runner).expect("no filters").current()).collect()
 }
 

@@ -150,6 +150,36 @@ impl Committer {
         Ok(())
     }
 
+    /// Takes the ticket of a batch of one chunk, and stops there, as a thread that loses its processor: until
+    /// [`go_on_with_ticket`](Self::go_on_with_ticket) no cut passes that ticket, and nothing else may be committed. For tests.
+    #[doc(hidden)]
+    pub fn stop_with_ticket(&mut self) -> u64 {
+        let mut announced = self.seat.announce(&self.inner.tickets);
+        let first_ticket = announced.take(1);
+        std::mem::forget(announced);
+        first_ticket
+    }
+
+    /// Commits the batch of which the ticket was taken.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit); the ticket is given up all the same.
+    #[doc(hidden)]
+    pub fn go_on_with_ticket(&mut self, first_ticket: u64, batch: &mut Batch<'_>) -> Result<(), CommitError> {
+        let Committer { seat, pool, owner, cpu_id, route, letters, inner, .. } = self;
+        // What was announced before stands in the cell until this is dropped.
+        let announced = seat.announced_before(&inner.tickets);
+        let pool = pool.as_mut().expect("taken only by the drop");
+        let going = Going { inner, owner: *owner, pool, letters, tried: Tried::Not, first_ticket };
+        route.find(inner, *cpu_id, batch);
+        let committed = going.by_route(route, batch);
+        drop(announced);
+        committed?;
+        route.shards.iter().for_each(|&home| inner.after_put(home.into(), *owner));
+        inner.attend(*owner);
+        Ok(())
+    }
+
     /// Commits one chunk of the caller's bytes. See [`commit`](Self::commit).
     ///
     /// # Errors

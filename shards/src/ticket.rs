@@ -197,6 +197,12 @@ impl Seat {
         cell.bound.store(self.seen, Ordering::Release);
         Announced { tickets, cell, seen: &mut self.seen }
     }
+
+    /// An announcement that was made and forgotten, which still stands.
+    pub(crate) fn announced_before<'a>(&'a mut self, tickets: &'a Tickets) -> Announced<'a> {
+        // SAFETY: as in `announce`.
+        Announced { tickets, cell: unsafe { &*self.cell }, seen: &mut self.seen }
+    }
 }
 
 impl Seat {
