@@ -37,24 +37,26 @@ pub(crate) unsafe fn walk<H: Header>(bytes: &[u8], entries: &mut [u16]) -> usize
         return 0;
     }
     let (start, last) = (bytes.as_ptr(), entries.len() - 1);
-    let last_wide = bytes.len() - H::WIDE_BYTES;
+    // Places are counted so that the sum overflows behind the last that a header may be read at: the carry is the test.
+    let first = (bytes.len() - H::WIDE_BYTES).wrapping_neg() - 1;
+    let origin = start.wrapping_sub(first);
     // SAFETY: the first `wide` bytes are there.
     let (mut body, mut header) = unsafe { H::first_header(start) };
-    let mut at = 0;
+    let mut at = first;
     for entry in &mut entries[..last] {
         // No sum comes around: neither is above 2^50 where numbers have 64 bits, nor above 2^31 + 2^28 where they have 32.
         let total = header + body as usize;
         *entry = small(header, total);
-        at += total;
-        if at > last_wide {
-            return 0;
+        match total.checked_add(at) {
+            Some(next) => at = next,
+            None => return 0,
         }
         // SAFETY: a fragment is in front of it, so at least a byte, and WIDE_BYTES are behind.
-        (body, header) = unsafe { H::header(start.add(at)) };
+        (body, header) = unsafe { H::header(origin.wrapping_add(at)) };
     }
     let total = header + body as usize;
     entries[last] = small(header, total);
-    let end = at + total;
+    let end = (at - first) + total;
     if end > bytes.len() { 0 } else { end }
 }
 
