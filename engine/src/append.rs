@@ -9,25 +9,19 @@ use crate::sizes;
 use crate::tbchunk::{self, TbChunk};
 use watershed_simd::Span;
 
-/// Where in its sequence a new record goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Listing {
-    /// It is known to be the newest: evictions take from the front only, so that they change nothing about it.
-    AtEnd,
-    ById,
-}
-
 impl TraceBuffer {
-    /// Makes room and writes a new record, of which the first `skip` bytes have been consumed before.
+    /// Makes room and writes a new record, of which the first `skip` bytes have been consumed before, and after which `behind` records of its
+    /// sequence come.
     pub(crate) fn write(
         &mut self,
         chunk: &SizedChunk<'_>,
         spans: &[Span; SPANS],
         sequence: u32,
         skip: usize,
+        behind: usize,
     ) {
         if self.clear_place(chunk.outer_bytes(), sequence) {
-            self.append(chunk, spans, sequence, skip, Listing::ById);
+            self.append(chunk, spans, sequence, skip, behind);
         }
     }
 
@@ -89,7 +83,7 @@ impl TraceBuffer {
         spans: &[Span; SPANS],
         sequence: u32,
         skip: usize,
-        listing: Listing,
+        behind: usize,
     ) {
         let (offset, outer) = (self.space.cursor(), chunk.outer_bytes());
         let (id, visible_bytes) = (chunk.info.chunk_id, chunk.visible.len());
@@ -131,14 +125,8 @@ impl TraceBuffer {
         self.ring.write_record(offset, outer, header, chunk.visible);
         self.note_written(slot, offset, outer);
         let listed = self.sequences.get_mut(sequence);
-        if listing == Listing::AtEnd {
-            listed.push_back(slot, id);
-        } else {
-            let (Ok(at) | Err(at)) = listed.find(&self.records, id);
-            if at != listed.queue.len() {
-                self.stats.chunks_committed_out_of_order += 1;
-            }
-            listed.insert(at, slot, id);
+        if listed.insert(slot, id, behind) {
+            self.stats.chunks_committed_out_of_order += 1;
         }
         self.histograms.count(listed, visible_bytes);
         self.mark_cut(slot, chunk.cut);

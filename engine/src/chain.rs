@@ -129,7 +129,7 @@ impl TraceBuffer {
 
     /// Consumes the first fragment of a record, which continues a packet.
     #[inline]
-    fn consume_first(&mut self, slot: Slot, mode: Mode) {
+    pub(crate) fn consume_first(&mut self, slot: Slot, mode: Mode) {
         let record = self.records.get_mut(slot);
         record.unread_bytes -= record.first_bytes;
         record.bits |= bit::STARTED | bit::FIRST_TAKEN;
@@ -153,13 +153,18 @@ impl TraceBuffer {
     /// it are left in `scratch.chain`, whatever the outcome.
     pub(crate) fn look_ahead(&mut self, sequence: u32) -> Reassembly {
         self.scratch.chain.clear();
-        let queue = &self.sequences.get(sequence).queue;
-        let front = self.records.get(queue.get(0));
+        let front = self.records.get(self.sequences.get(sequence).queue.get(0));
         if front.has(bit::NEEDS_PATCHING) || front.has(bit::LIFE_END) {
             return Reassembly::NotEnoughData;
         }
-        let mut id = ChunkId(front.chunk_id);
-        for index in 1..queue.len() {
+        self.look_behind(sequence, 1, ChunkId(front.chunk_id))
+    }
+
+    /// As [`look_ahead`](Self::look_ahead) from `start` on in the list of the sequence, behind a part of chunk `id`.
+    pub(crate) fn look_behind(&mut self, sequence: u32, start: usize, mut id: ChunkId) -> Reassembly {
+        self.scratch.chain.clear();
+        let queue = &self.sequences.get(sequence).queue;
+        for index in start..queue.len() {
             let slot = queue.get(index);
             let record = self.records.get(slot);
             let first = self.first_unread(slot);

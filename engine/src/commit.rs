@@ -10,7 +10,6 @@
 //! about the fragments comes from that look, and exactly these bytes go into the ring. The lookup comes before the eviction: an
 //! eviction may destroy the record that the chunk is a second copy of.
 
-use crate::append::Listing;
 use crate::buffer::{CommitScratch, SPANS, TraceBuffer};
 use crate::config::{ChunkInfo, Refused};
 use crate::ids::{ChunkId, LossReasons, key_of};
@@ -67,59 +66,30 @@ impl TraceBuffer {
                 staging
             }
         };
-        match self.sequences.open(key) {
-            Some(index)
-                if !self.is_sealed
-                    && self.sequences.get(index).is_next(info.chunk_id)
-                    && self.commit_ordinary(info, key, bytes, entries, index) => {}
-            opened => self.commit(info, key, bytes, spans, opened),
+        let opened = self.sequences.open(key);
+        let is_done = match opened {
+            Some(index) if !self.is_sealed => match self.records_behind(index, info.chunk_id) {
+                Some(behind) => self.commit_ordinary(info, key, bytes, entries, index, behind),
+                None => false,
+            },
+            _ => false,
+        };
+        if !is_done {
+            self.commit_any(info, key, bytes, spans, opened);
         }
         self.commit_scratch = Some(scratch);
         Ok(())
     }
 
-    #[inline(never)]
-    fn commit(
-        &mut self,
-        info: &ChunkInfo,
-        key: u32,
-        bytes: &[u8],
-        spans: &mut [Span; SPANS],
-        opened: Option<u32>,
-    ) {
-        match opened {
-            Some(index) if !self.is_sealed && self.sequences.get(index).is_next(info.chunk_id) => {
-                self.commit_next(info, key, bytes, spans, index);
-            }
-            _ => self.commit_any(info, key, bytes, spans, opened),
-        }
-    }
-
-    /// Commits a chunk that is newer than all of its sequence: nearly every chunk. Does what [`commit_any`](Self::commit_any) would,
-    /// with what is known beforehand left out.
+    /// How many records of a sequence come after a chunk that is not listed. None if that takes more than a look at the last ones, if it comes
+    /// too late, or if anything is the matter with the sequence.
     #[inline(always)]
-    fn commit_next(
-        &mut self,
-        info: &ChunkInfo,
-        key: u32,
-        bytes: &[u8],
-        spans: &mut [Span; SPANS],
-        sequence: u32,
-    ) {
-        let chunk = size_fragments(info, key, bytes, spans);
-        self.note_malformed(chunk.cut);
-        if chunk.outer_bytes() > self.space.size_bytes() {
-            self.stats.abi_violations += 1;
-            if info.complete {
-                self.mark_oversize(sequence, self.sequences.get(sequence).queue.len(), info.chunk_id);
-            }
-        } else if self.clear_place(chunk.outer_bytes(), sequence) {
-            self.append(&chunk, spans, sequence, 0, Listing::AtEnd);
-            return;
-        }
-        self.sequences.release(sequence);
+    fn records_behind(&self, sequence: u32, id: ChunkId) -> Option<usize> {
+        let listed = self.sequences.get(sequence);
+        if listed.is_next(id) { Some(0) } else { listed.late_by(&self.records, id) }
     }
 
+    /// Commits any chunk.
     #[inline(never)]
     fn commit_any(
         &mut self,
@@ -173,7 +143,8 @@ impl TraceBuffer {
         }
         match (opened, found) {
             (Some(sequence), Ok(at)) => self.recommit(chunk, spans, sequence, at),
-            (Some(sequence), Err(_)) => {
+            (Some(sequence), Err(at)) => {
+                let behind = self.sequences.get(sequence).queue.len() - at;
                 let identity = if is_new_life {
                     Some(self.identities.intern(chunk.info.identity_trusted))
                 } else {
@@ -184,13 +155,13 @@ impl TraceBuffer {
                     self.sequences.get_mut(sequence).histogram = NONE;
                 }
                 if let Some(skip) = self.admit(chunk, sequence) {
-                    self.write(chunk, spans, sequence, skip);
+                    self.write(chunk, spans, sequence, skip, behind);
                 }
             }
             (None, _) => {
                 let identity = self.identities.intern(chunk.info.identity_trusted);
                 let sequence = self.sequences.create(chunk.key, identity);
-                self.write(chunk, spans, sequence, 0);
+                self.write(chunk, spans, sequence, 0, 0);
                 self.sequences.release(sequence);
             }
         }

@@ -11,27 +11,34 @@
 //! header is touched. Fragments are gone through one by one only if a sink wants the packets, or if others than the first were consumed.
 
 use crate::buffer::TraceBuffer;
-use crate::ids::LossReasons;
+use crate::ids::{ChunkId, LossReasons};
 use crate::packet::{Origin, Unbound};
-use crate::read::{Mode, Reassembly};
+use crate::read::Mode;
 use crate::records::{NONE, Record, Slot, bit};
+use crate::sequence::Last;
 use crate::sequences::Sequences;
 use crate::stats::Account;
 use crate::tbchunk::TbChunk;
 
+/// Whether a record of which nothing is the matter is whole and untouched, and has no packets that are in other records too.
+#[inline(always)]
+fn is_ordinary(record: &Record) -> bool {
+    const SPECIAL: u16 = bit::FIRST_CONTINUES
+        | bit::LAST_CONTINUES
+        | bit::STARTED
+        | bit::CUT
+        | bit::ABORTED
+        | bit::LIFE_END
+        | bit::GAP_ACCOUNTED;
+    !record.has(SPECIAL) && record.unread_bytes != 0
+}
+
 impl Sequences {
-    /// Evicts a record that is the front of its sequence, whole and untouched: all there is to do in nearly every eviction, but for the
-    /// books. False, and nothing done, if it is another kind of record.
+    /// Evicts an ordinary record that is the front of its sequence: all there is to do in nearly every eviction, but for the books. False, and
+    /// nothing done, if it is another kind of record.
     #[inline(always)]
     pub(crate) fn evict_ordinary(&mut self, slot: Slot, record: &Record, pinned: u32) -> bool {
-        const SPECIAL: u16 = bit::FIRST_CONTINUES
-            | bit::LAST_CONTINUES
-            | bit::STARTED
-            | bit::CUT
-            | bit::ABORTED
-            | bit::LIFE_END
-            | bit::GAP_ACCOUNTED;
-        if record.has(SPECIAL) || record.unread_bytes == 0 {
+        if !is_ordinary(record) {
             return false;
         }
         let listed = self.get_mut(record.sequence);
@@ -51,8 +58,7 @@ impl Sequences {
 impl TraceBuffer {
     /// Evicts what is in the way of a record of `outer` bytes at the cursor, in a buffer that is one ring.
     ///
-    /// Nearly always that is a rest of padding and an ordinary record or two, side by side in the table: they go here. The rest goes one
-    /// by one.
+    /// Nearly always that is a rest of padding and an ordinary record or two, side by side in the table: they go here.
     #[inline(never)]
     pub(crate) fn make_room(&mut self, outer: usize) {
         let (mut at, used) = (self.space.cursor(), self.space.used_bytes());
@@ -61,42 +67,41 @@ impl TraceBuffer {
         if self.sink.is_some() || !self.reader.stands_nowhere() {
             return self.make_room_slowly(at, end);
         }
-        let (first, run, newest_end) = self.records.oldest_run();
-        let mut slot = first;
         // The used part is tiled, and the oldest record of it lies at the cursor unless the cursor is its end.
-        for i in 1..run.len() {
-            if at >= end || at >= used || slot + 1 == newest_end {
-                break;
-            }
-            let next = run[i].offset();
-            let record = &mut run[i - 1];
+        while at < end && at < used {
+            let Some((slot, record, next)) = self.records.oldest_in_block() else {
+                return self.make_room_slowly(at, end);
+            };
             debug_assert_eq!(record.offset(), at);
             let next = if next > at { next } else { used };
+            let outer = next - at;
             if record.is_padding() {
-                self.stats.padding_bytes_cleared += (next - at) as u64;
+                self.stats.padding_bytes_cleared += outer as u64;
             } else if self.sequences.evict_ordinary(slot, record, self.pinned) {
-                self.stats.note_overwritten(next - at);
-                self.books.move_listed(Account::Overwritten, next - at);
+                self.stats.note_overwritten(outer);
+                self.books.move_listed(Account::Overwritten, outer);
+                // The list of late records may still name it.
+                record.sequence = NONE;
             } else {
-                break;
+                let record = *record;
+                if !self.evict_plain_front(slot, &record, outer) {
+                    self.evict_up_to(record.sequence, slot, false);
+                } else if record.sequence != self.pinned {
+                    self.sequences.release(record.sequence);
+                }
+                self.records.get_mut(slot).sequence = NONE;
             }
             if next > end {
-                *record = Record::padding(end);
-                self.records.pop_run(slot - first);
+                *self.records.get_mut(slot) = Record::padding(end);
                 self.leave_padding(end, next - end);
                 return;
             }
-            // The list of late records may still name it.
-            record.sequence = NONE;
-            (at, slot) = (next, slot + 1);
-        }
-        self.records.pop_run(slot - first);
-        if at < end && at < used {
-            self.make_room_slowly(at, end);
+            self.records.pop_in_block();
+            at = next;
         }
     }
 
-    /// As [`make_room`](Self::make_room), from the oldest record, which is at `at`, on.
+    /// As [`make_room`](Self::make_room), one by one from the oldest record on, which is at `at`.
     #[inline(never)]
     fn make_room_slowly(&mut self, mut at: usize, end: usize) {
         let used = self.space.used_bytes();
@@ -155,23 +160,14 @@ impl TraceBuffer {
     fn evict_up_to(&mut self, sequence: u32, target: Slot, keeps_header: bool) {
         let mut is_lost = false;
         loop {
-            let front = self.sequences.get(sequence).queue.get(0);
-            self.arrive_at_front(sequence);
-            let record = *self.records.get(front);
-            if record.unread_bytes != 0 {
-                let is_in_fragments = record.has(bit::STARTED) && !record.has(bit::FIRST_TAKEN);
-                is_lost |= if self.sink.is_some() || is_in_fragments {
-                    self.evict_by_fragment(sequence)
-                } else {
-                    self.evict_whole(sequence, front, &record)
-                };
+            if self.sink.is_none() && self.evict_ordinary_fronts(sequence, target, keeps_header) {
+                break;
             }
-            let visible_bytes = match () {
-                () if !record.has(bit::STARTED) => Some(record.unread_bytes),
-                () if record.has(bit::FIRST_TAKEN) => Some(record.unread_bytes + record.first_bytes),
-                () => None,
-            };
-            self.erase_front(sequence, keeps_header || front != target, visible_bytes);
+            let front = self.sequences.get(sequence).queue.get(0);
+            let keeps_front = keeps_header || front != target;
+            if self.sink.is_some() || !self.evict_next_front(front, keeps_front) {
+                is_lost |= self.evict_front(sequence, front, keeps_front);
+            }
             if front == target {
                 break;
             }
@@ -184,50 +180,104 @@ impl TraceBuffer {
         }
     }
 
+    /// Evicts fronts of a sequence as long as they are ordinary, at most up to `target`. Whether that has gone, too.
+    #[inline(always)]
+    fn evict_ordinary_fronts(&mut self, sequence: u32, target: Slot, keeps_header: bool) -> bool {
+        let listed = self.sequences.get_mut(sequence);
+        let run = listed.queue.front_run();
+        let Some(&front) = run.first() else { return false };
+        let mut id = ChunkId(self.records.get(front).chunk_id);
+        if !listed.is_followed_by(id) {
+            return false;
+        }
+        let (mut count, mut bytes, mut bits, mut payload_bytes) = (0, 0, 0, 0);
+        let mut is_done = false;
+        for &slot in run {
+            let Some((record, next)) = self.records.with_next_mut(slot) else { break };
+            let offset = record.offset();
+            let Some(outer) = self.space.outer_bytes_between(offset, next) else { break };
+            if !is_ordinary(record) || record.chunk_id != id.0 {
+                break;
+            }
+            record.sequence = NONE;
+            (count, bytes) = (count + 1, bytes + outer);
+            (bits, payload_bytes) = (bits & bit::DELIVERABLE | record.bits, record.unread_bytes);
+            id = id.successor();
+            if let Some(extents) = &mut self.space.extents {
+                extents.note_erased(offset, 1);
+            }
+            is_done = slot == target;
+            if keeps_header || !is_done {
+                self.ring.clear_header(offset);
+            }
+            if is_done {
+                break;
+            }
+        }
+        if count != 0 {
+            let chunk_id = ChunkId(id.0.wrapping_sub(1));
+            listed.pop_read(count, Last { chunk_id, payload_bytes, incomplete: bits & bit::INCOMPLETE != 0 });
+            if bits & bit::DELIVERABLE != 0 {
+                listed.add_loss(LossReasons::OVERWRITE);
+            }
+            self.stats.chunks_overwritten += count as u64;
+            self.stats.bytes_overwritten += bytes as u64;
+            self.books.move_many(Account::Overwritten, count, bytes);
+        }
+        is_done
+    }
+
+    /// Evicts a front with which nothing is the matter. False, and nothing done, if something is.
+    #[inline(always)]
+    fn evict_next_front(&mut self, slot: Slot, keeps_header: bool) -> bool {
+        let Some((record, next)) = self.records.with_next(slot) else { return false };
+        let Some(outer) = self.space.outer_bytes_before(record, next) else { return false };
+        let record = *record;
+        if !self.evict_plain_front(slot, &record, outer) {
+            return false;
+        }
+        self.records.get_mut(slot).sequence = NONE;
+        if keeps_header {
+            self.ring.clear_header(record.offset());
+        }
+        true
+    }
+
+    /// Evicts the front record of a sequence. Returns whether packets are lost, which is to be told when all is evicted.
+    #[inline(never)]
+    fn evict_front(&mut self, sequence: u32, front: Slot, keeps_header: bool) -> bool {
+        self.arrive_at_front(sequence);
+        let record = *self.records.get(front);
+        let mut is_lost = false;
+        if record.unread_bytes != 0 {
+            let is_in_fragments = record.has(bit::STARTED) && !record.has(bit::FIRST_TAKEN);
+            is_lost = if self.sink.is_some() || is_in_fragments {
+                self.evict_by_fragment(sequence)
+            } else {
+                self.evict_whole(front, &record)
+            };
+        }
+        let visible_bytes = match () {
+            () if !record.has(bit::STARTED) => Some(record.unread_bytes),
+            () if record.has(bit::FIRST_TAKEN) => Some(record.unread_bytes + record.first_bytes),
+            () => None,
+        };
+        self.erase_front(sequence, keeps_header, visible_bytes);
+        is_lost
+    }
+
     /// Evicts the fragments of the front record, of which none was consumed, or just a first one that continued a packet. Returns whether
     /// packets are lost.
     #[inline]
-    fn evict_whole(&mut self, sequence: u32, front: Slot, record: &Record) -> bool {
+    fn evict_whole(&mut self, front: Slot, record: &Record) -> bool {
         let mut is_lost = record.has(bit::DELIVERABLE);
         if record.has(bit::FIRST_CONTINUES | bit::LAST_CONTINUES) {
-            is_lost |= self.evict_open_ends(sequence, record);
+            is_lost |= self.evict_open_ends(record);
         }
         let record = self.records.get_mut(front);
         record.unread_bytes = 0;
         record.bits = record.bits & !bit::FIRST_TAKEN | bit::STARTED;
         self.note_drained(front, Mode::Evict);
-        is_lost
-    }
-
-    /// The fragments that belong to packets of several chunks. Returns whether a whole packet is lost.
-    fn evict_open_ends(&mut self, sequence: u32, record: &Record) -> bool {
-        let continues = record.has(bit::FIRST_CONTINUES) && !record.has(bit::STARTED);
-        if continues {
-            self.sequences.get_mut(sequence).add_loss(LossReasons::ORPHAN_CONTINUATION);
-        }
-        let is_one = record.first_bytes == record.unread_bytes;
-        if !record.has(bit::LAST_CONTINUES) || (continues && is_one) {
-            return false;
-        }
-        let outcome = self.look_ahead(sequence);
-        let is_lost = match outcome {
-            Reassembly::Success => {
-                self.stats.readaheads_succeeded += 1;
-                let is_empty = |&slot: &Slot| self.records.get(slot).has(bit::FIRST_EMPTY);
-                !(record.has(bit::LAST_EMPTY) && self.scratch.chain.iter().all(is_empty))
-            }
-            Reassembly::NotEnoughData => {
-                self.stats.readaheads_failed += 1;
-                self.sequences.get_mut(sequence).add_loss(LossReasons::OVERWRITE);
-                false
-            }
-            Reassembly::Loss(reasons) => {
-                self.stats.readaheads_failed += 1;
-                self.sequences.get_mut(sequence).add_loss(reasons);
-                false
-            }
-        };
-        self.consume_chain(Mode::Evict);
         is_lost
     }
 
@@ -252,7 +302,7 @@ impl TraceBuffer {
     }
 
     /// A record is listed no more, and booked elsewhere.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn unlist(&mut self, offset: usize, outer: usize, account: Account) {
         self.books.move_listed(account, outer);
         if let Some(extents) = &mut self.space.extents {

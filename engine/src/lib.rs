@@ -45,6 +45,7 @@ mod config;
 mod dump;
 mod evict;
 mod extents;
+mod fronts;
 mod hash;
 mod histogram;
 mod identity;

@@ -6,15 +6,13 @@ use crate::buffer::TraceBuffer;
 use crate::config::ChunkInfo;
 use crate::ids::ChunkFlags;
 use crate::records::{NO_SIZES, NONE, Record, bit};
-use crate::sized::ends;
+use crate::sized::summary;
 use crate::sizes::{self, SMALL_ENTRIES};
 use crate::stats::Account;
 use crate::tbchunk::{TbChunk, outer_bytes};
-use watershed_simd::Span;
-use watershed_simd::walk::MAX_HEADER_BYTES;
 
 impl TraceBuffer {
-    /// Commits a chunk that is newer than all of its sequence. False, and nothing done, if it is not an ordinary one.
+    /// Commits a chunk after which `behind` records of its sequence come. False, and nothing done, if it is not an ordinary one.
     #[inline(always)]
     pub(crate) fn commit_ordinary(
         &mut self,
@@ -23,6 +21,7 @@ impl TraceBuffer {
         bytes: &[u8],
         entries: &mut [u16; SMALL_ENTRIES],
         sequence: u32,
+        behind: usize,
     ) -> bool {
         let fragments = usize::from(info.num_fragments);
         let Some(wanted) = entries.get_mut(..fragments).filter(|_| info.complete) else { return false };
@@ -40,9 +39,9 @@ impl TraceBuffer {
         }
         let offset = self.space.cursor();
         let flags = info.flags.0 & ChunkFlags::FIELD.0;
-        let mut summary = bit::DELIVERABLE;
+        let mut packets = bit::DELIVERABLE;
         if flags & ENDS != 0 {
-            summary = summary_of_ends(flags, visible_bytes, entries, fragments);
+            packets = summary_of_ends(flags, visible_bytes, &entries[..fragments]);
         }
         let record = Record {
             sequence,
@@ -50,7 +49,7 @@ impl TraceBuffer {
             unread_bytes: visible_bytes as u16,
             first_bytes: sizes::total_of_small(entries[0]) as u16,
             sizes: NO_SIZES,
-            bits: u16::from(flags) & bit::KNOWN_FLAGS | summary,
+            bits: u16::from(flags) & bit::KNOWN_FLAGS | packets,
             ..Record::padding(offset)
         };
         let slot = self.records.push_with_sizes(record, entries, fragments);
@@ -66,7 +65,11 @@ impl TraceBuffer {
         self.ring.write_record(offset, outer, header, &bytes[..visible_bytes]);
         self.note_written(slot, offset, outer);
         let listed = self.sequences.get_mut(sequence);
-        listed.push_back(slot, info.chunk_id);
+        if behind == 0 {
+            listed.push_back(slot, info.chunk_id);
+        } else if listed.insert(slot, info.chunk_id, behind) {
+            self.stats.chunks_committed_out_of_order += 1;
+        }
         self.histograms.count(listed, visible_bytes);
         true
     }
@@ -92,16 +95,11 @@ impl TraceBuffer {
 /// Flags of chunks that have fragments of packets that are in other chunks too.
 const ENDS: u8 = ChunkFlags::FIRST_CONTINUES.0 | ChunkFlags::LAST_CONTINUES.0;
 
-/// FIRST_EMPTY, LAST_EMPTY and DELIVERABLE of a chunk with such flags.
+/// As [`summary`], of a chunk with such flags.
 #[inline(never)]
-fn summary_of_ends(flags: u8, visible_bytes: usize, entries: &[u16; SMALL_ENTRIES], fragments: usize) -> u16 {
-    let span = |entry: u16| Span::new(sizes::header_of_small(entry), sizes::total_of_small(entry));
-    let found = &entries[..fragments];
-    let (first, last) = (span(found[0]), span(found[fragments - 1]));
-    let (body_of_ends, empty_ends) = ends(flags, fragments, first, last);
-    let header_bytes = || found.iter().map(|&entry| sizes::header_of_small(entry)).sum::<usize>();
-    // Usually there are more bytes than all headers together can have.
-    let is_deliverable = visible_bytes > body_of_ends + fragments * MAX_HEADER_BYTES
-        || visible_bytes > body_of_ends + header_bytes();
-    empty_ends | if is_deliverable { bit::DELIVERABLE } else { 0 }
+fn summary_of_ends(flags: u8, visible_bytes: usize, entries: &[u16]) -> u16 {
+    let ([first, ..], [.., last]) = (entries, entries) else { return 0 };
+    let ends = [*first, *last].map(sizes::small);
+    let header_bytes = || entries.iter().map(|&entry| sizes::header_of_small(entry)).sum::<usize>();
+    summary(flags, entries.len(), visible_bytes, ends, header_bytes)
 }

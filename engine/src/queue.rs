@@ -67,6 +67,14 @@ impl SlotQueue {
         places.get(head..end).unwrap_or_default()
     }
 
+    /// The newest slots, as many as lie behind each other in memory: at least one if there is any.
+    #[inline(always)]
+    pub(crate) fn back_run(&self) -> &[u32] {
+        let (places, end) = (self.places(), self.head as usize + self.len());
+        let run = if end <= places.len() { self.head as usize..end } else { 0..end - places.len() };
+        places.get(run).unwrap_or_default()
+    }
+
     /// The newest slot.
     #[inline]
     pub(crate) fn back(&self) -> Option<u32> {
@@ -156,12 +164,30 @@ impl SlotQueue {
 
     /// Puts `slot` at `index <= len`; what is behind moves by one.
     pub(crate) fn insert(&mut self, index: usize, slot: u32) {
+        let behind = self.len() - index;
         self.push_back(slot);
+        let places = self.places_mut_of_newest(behind + 1);
+        if let Some(places) = places {
+            let mut carried = slot;
+            for place in places {
+                std::mem::swap(place, &mut carried);
+            }
+            return;
+        }
         for i in (index + 1..self.len()).rev() {
             let before = self.get(i - 1);
             self.set(i, before);
         }
         self.set(index, slot);
+    }
+
+    /// The places of the newest `count` slots, if they lie behind each other in memory.
+    #[inline]
+    fn places_mut_of_newest(&mut self, count: usize) -> Option<&mut [u32]> {
+        let end = self.head as usize + self.len();
+        let places = self.places_mut();
+        let end = if end <= places.len() { end } else { end - places.len() };
+        places.get_mut(end.checked_sub(count)?..end)
     }
 
     #[cold]

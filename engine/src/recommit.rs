@@ -39,7 +39,8 @@ impl TraceBuffer {
             self.stats.chunks_relocated += 1;
             self.pinned = sequence;
             self.erase_front(sequence, true, Some(header.visible_bytes));
-            self.write(chunk, spans, sequence, old);
+            let behind = self.sequences.get(sequence).queue.len();
+            self.write(chunk, spans, sequence, old, behind);
             return;
         }
         if chunk.info.complete {

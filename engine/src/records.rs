@@ -206,6 +206,15 @@ impl Records {
         Some((&records[index], next))
     }
 
+    /// A listed record, and the offset of the one after it. None where [`with_next`](Self::with_next) has none.
+    #[inline]
+    pub(crate) fn with_next_mut(&mut self, slot: Slot) -> Option<(&mut Record, usize)> {
+        let records = &mut self.blocks[(slot >> BLOCK_BITS) as usize].records;
+        let index = slot as usize % BLOCK_RECORDS;
+        let next = records.get(index + 1).filter(|_| slot + 1 != self.end)?.offset();
+        Some((&mut records[index], next))
+    }
+
     /// What lies behind a slot in its block.
     #[inline(always)]
     pub(crate) fn rest_of_block(&mut self, slot: Slot) -> Rest<'_> {
@@ -226,6 +235,22 @@ impl Records {
         let (offset, next) = self.extent(slot);
         let end = next.filter(|&next| next > offset).unwrap_or(seam);
         Some((slot, *self.get(slot), end))
+    }
+
+    /// The oldest record, its slot, and where the next one begins. None where there is no next one in the same block.
+    #[inline(always)]
+    pub(crate) fn oldest_in_block(&mut self) -> Option<(Slot, &mut Record, usize)> {
+        let slot = self.head;
+        let records = &mut self.blocks.get_mut((slot >> BLOCK_BITS) as usize)?.records;
+        let index = slot as usize % BLOCK_RECORDS;
+        let next = records.get(index + 1).filter(|_| slot + 1 != self.end)?.offset();
+        Some((slot, &mut records[index], next))
+    }
+
+    /// Takes away what [`oldest_in_block`](Self::oldest_in_block) found.
+    #[inline(always)]
+    pub(crate) fn pop_in_block(&mut self) {
+        self.head += 1;
     }
 
     /// The slots from the oldest record to the end of its block, what is there, and the slot at which records end. Nothing if there never was

@@ -267,14 +267,43 @@ impl Sequence {
         self.back_id = id;
     }
 
-    /// Puts a record of the newest life into the queue.
-    #[inline]
-    pub(crate) fn insert(&mut self, index: usize, slot: u32, id: ChunkId) {
-        if index == self.queue.len() {
-            self.push_back(slot, id);
-        } else {
-            self.queue.insert(index, slot);
+    /// How many records come after chunk `id` of a sequence of which no old life is listed and whose writer has not ended. None if it is listed, is
+    /// not newer than what was erased, or comes before more than a few.
+    #[inline(never)]
+    pub(crate) fn late_by(&self, records: &Records, id: ChunkId) -> Option<usize> {
+        const A_FEW: usize = 16;
+        if self.newest_start != 0
+            || self.ended.is_some()
+            || self.last.is_some_and(|last| !id.is_newer_than(last.chunk_id))
+        {
+            return None;
         }
+        let newest = self.queue.back_run();
+        for (behind, &slot) in newest.iter().rev().take(A_FEW).enumerate() {
+            let listed = ChunkId(records.get(slot).chunk_id);
+            if listed == id {
+                return None;
+            }
+            if id.is_newer_than(listed) {
+                return Some(behind);
+            }
+        }
+        (self.queue.len() <= newest.len().min(A_FEW)).then_some(self.queue.len())
+    }
+
+    /// Puts a record of the newest life into the queue before the last `behind` records, of those that are still there. Whether there are any.
+    ///
+    /// Counted from the end, since evictions, which may have come since the place was found, take from the front only.
+    #[inline]
+    pub(crate) fn insert(&mut self, slot: u32, id: ChunkId, behind: usize) -> bool {
+        let index = self.queue.len().saturating_sub(behind);
+        let is_late = index != self.queue.len();
+        if is_late {
+            self.queue.insert(index, slot);
+        } else {
+            self.push_back(slot, id);
+        }
+        is_late
     }
 
     /// Takes the front, which was `record`, out of the queue.
@@ -301,6 +330,12 @@ impl Sequence {
         self.newest_start == 0 && self.last.is_none_or(|last| !last.chunk_id.is_newer_than(id))
     }
 
+    /// Whether chunk `id` comes right behind what was erased, and there are no old lives.
+    #[inline(always)]
+    pub(crate) fn is_followed_by(&self, id: ChunkId) -> bool {
+        self.newest_start == 0 && self.last.is_none_or(|last| last.chunk_id.successor() == id)
+    }
+
     /// Takes the first `count` records, which lie behind each other in memory, out of the queue; `last` is what is known of the last of them.
     /// Nothing newer was erased, and there are no old lives.
     #[inline(always)]
@@ -314,8 +349,7 @@ impl Sequence {
     #[inline(always)]
     pub(crate) fn pop_ordinary_front(&mut self, record: &Record, slot: u32) -> bool {
         let chunk_id = ChunkId(record.chunk_id);
-        let is_successor = self.last.is_none_or(|last| last.chunk_id.successor() == chunk_id);
-        if !is_successor || self.is_front_of_an_old_life() || !self.queue.pop_front_if(slot) {
+        if !self.is_followed_by(chunk_id) || !self.queue.pop_front_if(slot) {
             return false;
         }
         let incomplete = record.has(bit::INCOMPLETE);

@@ -4,7 +4,9 @@ use crate::buffer::SPANS;
 use crate::config::ChunkInfo;
 use crate::ids::ChunkFlags;
 use crate::records::bit;
+use crate::sizes::Extent;
 use crate::tbchunk::outer_bytes;
+use watershed_simd::walk::MAX_HEADER_BYTES;
 use watershed_simd::{Span, Stop};
 
 /// Why fewer fragments are visible than were declared.
@@ -90,13 +92,10 @@ pub(crate) fn size_fragments<'a>(
     if cut.is_some() {
         flags &= !TIED_TO_LAST;
     }
-    let has_ends = flags & (ChunkFlags::FIRST_CONTINUES.0 | ChunkFlags::LAST_CONTINUES.0) != 0;
-    let (body_of_ends, empty_ends) =
-        if has_ends && fragments > 0 { ends(flags, fragments, first, last) } else { (0, 0) };
-    // Usually there are more bytes than all headers together can have.
-    let is_deliverable = visible_bytes > body_of_ends + fragments * 10
-        || visible_bytes > body_of_ends + header_bytes_of(found) + more_header_bytes;
-    let summary = empty_ends | if is_deliverable { bit::DELIVERABLE } else { 0 };
+    let header_bytes = || header_bytes_of(found) + more_header_bytes;
+    let ends = [first, last]
+        .map(|end| Extent { header_bytes: end.header_bytes() as u32, total_bytes: end.total_bytes() as u32 });
+    let summary = summary(flags, fragments, visible_bytes, ends, header_bytes);
     SizedChunk {
         info,
         key,
@@ -144,16 +143,36 @@ fn header_bytes_of(spans: &[Span]) -> usize {
     spans.iter().map(|span| span.header_bytes()).sum()
 }
 
-/// Of the fragments that are no packets by themselves: their body bytes, and which of them is empty.
-#[inline]
-pub(crate) fn ends(flags: u8, fragments: usize, first: Span, last: Span) -> (usize, u16) {
-    let continues = flags & ChunkFlags::FIRST_CONTINUES.0 != 0;
-    let goes_on = flags & ChunkFlags::LAST_CONTINUES.0 != 0;
-    let of_first = if continues { first.body_bytes() } else { 0 };
-    let of_last = if goes_on && fragments > usize::from(continues) { last.body_bytes() } else { 0 };
-    let first_empty = if continues && first.body_bytes() == 0 { bit::FIRST_EMPTY } else { 0 };
-    let last_empty = if goes_on && last.body_bytes() == 0 { bit::LAST_EMPTY } else { 0 };
-    (of_first + of_last, first_empty | last_empty)
+/// FIRST_EMPTY and LAST_EMPTY of ends that belong to packets of other chunks too, DELIVERABLE: of a chunk whose fragments have `header_bytes`
+/// together. `ends` are the first fragment and the last.
+#[inline(always)]
+pub(crate) fn summary(
+    flags: u8,
+    fragments: usize,
+    visible_bytes: usize,
+    [first, last]: [Extent; 2],
+    header_bytes: impl FnOnce() -> usize,
+) -> u16 {
+    let continues = flags & ChunkFlags::FIRST_CONTINUES.0 != 0 && fragments != 0;
+    let goes_on = flags & ChunkFlags::LAST_CONTINUES.0 != 0 && fragments != 0;
+    let (mut summary, mut whole, mut bytes, mut header_bytes_of_ends) = (0, fragments, visible_bytes, 0);
+    if continues {
+        summary |= if first.header_bytes == first.total_bytes { bit::FIRST_EMPTY } else { 0 };
+        (whole, bytes) = (whole - 1, bytes - first.total_bytes as usize);
+        header_bytes_of_ends += first.header_bytes as usize;
+    }
+    if goes_on {
+        summary |= if last.header_bytes == last.total_bytes { bit::LAST_EMPTY } else { 0 };
+        // One fragment may be both.
+        if whole != 0 {
+            (whole, bytes) = (whole - 1, bytes - last.total_bytes as usize);
+            header_bytes_of_ends += last.header_bytes as usize;
+        }
+    }
+    // Usually those that are packets by themselves have more bytes than their headers can have.
+    let has_body =
+        bytes > whole * MAX_HEADER_BYTES || bytes > 0 && bytes + header_bytes_of_ends > header_bytes();
+    summary | if has_body { bit::DELIVERABLE } else { 0 }
 }
 
 /// Whether a fragment ends after `skip` visible bytes.

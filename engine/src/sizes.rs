@@ -36,6 +36,12 @@ pub(crate) fn total_of_small(entry: u16) -> usize {
     usize::from(entry) & MAX_NARROW
 }
 
+/// The fragment of an entry that is not wide.
+#[inline]
+pub(crate) fn small(entry: u16) -> Extent {
+    Extent { header_bytes: header_of_small(entry) as u32, total_bytes: total_of_small(entry) as u32 }
+}
+
 /// The extent of one fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {

@@ -126,7 +126,12 @@ impl Space {
     /// The outer size of a record that ends where the next one of the list begins; none if there is a seam between the two.
     #[inline]
     pub(crate) fn outer_bytes_before(&self, record: &Record, next: &Record) -> Option<usize> {
-        let (offset, end) = (record.offset(), next.offset());
+        self.outer_bytes_between(record.offset(), next.offset())
+    }
+
+    /// The same of a record at `offset`, where the next one of the list is at `end`.
+    #[inline]
+    pub(crate) fn outer_bytes_between(&self, offset: usize, end: usize) -> Option<usize> {
         (offset < end && end <= self.seam(offset)).then(|| end - offset)
     }
 }

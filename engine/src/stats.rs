@@ -139,14 +139,20 @@ impl Books {
         self.add(account, outer_bytes);
     }
 
-    /// Listed records, so many and of so many bytes together, have been read.
+    /// Listed records, so many and of so many bytes together, go to another account.
     #[inline(always)]
-    pub(crate) fn move_read(&mut self, chunks: usize, outer_bytes: usize) {
+    pub(crate) fn move_many(&mut self, account: Account, chunks: usize, outer_bytes: usize) {
         let (chunks, bytes) = (chunks as u64, outer_bytes as u64);
         self.chunks[Account::Listed as usize] -= chunks;
         self.bytes[Account::Listed as usize] -= bytes;
-        self.chunks[Account::Read as usize] += chunks;
-        self.bytes[Account::Read as usize] += bytes;
+        self.chunks[account as usize] += chunks;
+        self.bytes[account as usize] += bytes;
+    }
+
+    /// The same of records that have been read.
+    #[inline(always)]
+    pub(crate) fn move_read(&mut self, chunks: usize, outer_bytes: usize) {
+        self.move_many(Account::Read, chunks, outer_bytes);
     }
 
     pub(crate) fn amount(&self, account: Account) -> Amount {
