@@ -47,7 +47,11 @@ const _: () = assert!(size_of::<Group>() == 64);
 pub(crate) struct KeyTable {
     numbers: HashMap<u32, u32, KeyState>,
     groups: Vec<Group>,
+    /// Whose each group is: its keys over [`GROUP_KEYS`]. [`NONE`] for one that is free.
+    owners: Vec<u32>,
     free: Vec<u32>,
+    /// The group that was found last.
+    last: u32,
 }
 
 impl KeyTable {
@@ -58,9 +62,19 @@ impl KeyTable {
 
     /// Where a key's entry is. None if it is not in the table.
     #[inline]
-    pub(crate) fn find(&self, key: u32) -> Option<Place> {
-        let place = Self::place_in(*self.numbers.get(&(key >> GROUP_BITS))?, key);
+    pub(crate) fn find(&mut self, key: u32) -> Option<Place> {
+        self.last = self.group_of(key >> GROUP_BITS)?;
+        let place = Self::place_in(self.last, key);
         (self.get(place).value != VACANT).then_some(place)
+    }
+
+    /// The group of an owner. Those who come back in the order in which they came first are found without a hash, of which two lines are in no
+    /// cache when there are many.
+    #[inline]
+    fn group_of(&self, owner: u32) -> Option<u32> {
+        let near = [self.last, self.last + 1];
+        let is_owned = |&&group: &&u32| self.owners.get(group as usize) == Some(&owner);
+        near.iter().find(is_owned).or_else(|| self.numbers.get(&owner)).copied()
     }
 
     #[inline]
@@ -76,12 +90,16 @@ impl KeyTable {
 
     /// Puts a key in, if it is not there, with a value.
     pub(crate) fn insert(&mut self, key: u32, value: u32) -> Place {
-        let KeyTable { numbers, groups, free } = self;
-        let group = *numbers.entry(key >> GROUP_BITS).or_insert_with(|| {
-            free.pop().unwrap_or_else(|| {
+        let KeyTable { numbers, groups, owners, free, .. } = self;
+        let owner = key >> GROUP_BITS;
+        let group = *numbers.entry(owner).or_insert_with(|| {
+            let group = free.pop().unwrap_or_else(|| {
                 groups.push(Group([VACANCY; GROUP_KEYS]));
+                owners.push(NONE);
                 groups.len() as u32 - 1
-            })
+            });
+            owners[group as usize] = owner;
+            group
         });
         let place = Self::place_in(group, key);
         self.get_mut(place).value = value;
@@ -95,13 +113,16 @@ impl KeyTable {
         let group = place.0 >> GROUP_BITS;
         if self.groups[group as usize].0.iter().all(|entry| *entry == VACANCY) {
             self.numbers.remove(&(key >> GROUP_BITS));
+            self.owners[group as usize] = NONE;
             self.free.push(group);
         }
     }
 
     /// Bytes of memory in use.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.numbers.capacity() * 9 + self.groups.capacity() * size_of::<Group>() + self.free.capacity() * 4
+        self.numbers.capacity() * 9
+            + self.groups.capacity() * size_of::<Group>()
+            + (self.owners.capacity() + self.free.capacity()) * 4
     }
 }
 

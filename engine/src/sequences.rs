@@ -89,7 +89,8 @@ impl Sequences {
         if key == self.last_key {
             return Some(self.last_index);
         }
-        let index = self.index.get(self.index.find(key)?).value;
+        let place = self.index.find(key)?;
+        let index = self.index.get(place).value;
         if index & REMEMBERED != 0 {
             return None;
         }
