@@ -266,7 +266,7 @@ pub unsafe extern "C" fn ws_buffer_set_overwrite_sink(
 pub unsafe extern "C" fn ws_buffer_stats(buffer: *const ws_buffer, out: *mut ws_stats) {
     // SAFETY: the caller's promises about `buffer` and `out`.
     unsafe {
-        write_out(out, enter(buffer, ws_stats::default(), |inner| ws_stats::from(inner.engine.stats())))
+        write_out(out, enter(buffer, ws_stats::default(), |inner| ws_stats::from(&inner.engine.stats())))
     }
 }
 

@@ -231,7 +231,7 @@ fn run(steps: &[Step], pages: usize, layout: PageLayout, direct_patching: bool, 
     arbiter.flush_commits();
     read.extend(service.read());
     assert_eq!(arbiter.stats().violations, 0);
-    let buffer = service.buffer.lock().unwrap();
+    let mut buffer = service.buffer.lock().unwrap();
     let stats = buffer.stats();
     assert_eq!(
         (stats.abi_violations, stats.patches_failed, stats.chunks_overwritten),

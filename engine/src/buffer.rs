@@ -16,7 +16,7 @@ use crate::sequences::Sequences;
 use crate::sink::OverwriteSink;
 use crate::sizes::SMALL_ENTRIES;
 use crate::space::Space;
-use crate::stats::{Books, BufferStats, Ledger};
+use crate::stats::{Books, BufferStats};
 use crate::tbchunk::RingMemory;
 use crate::tickets::Tickets;
 
@@ -184,18 +184,10 @@ impl TraceBuffer {
     }
 
     /// The ring's bytes: records of 16-byte headers and payload, as `docs/trace-buffer.md` lays them out.
-    pub fn ring(&self) -> &[u8] {
+    // Exclusive: reads leave headers as they are until somebody looks.
+    pub fn ring(&mut self) -> &[u8] {
+        self.settle();
         self.ring.region().as_slice()
-    }
-
-    /// What was counted.
-    pub fn stats(&self) -> &BufferStats {
-        &self.stats
-    }
-
-    /// Where every record went.
-    pub fn ledger(&self) -> Ledger {
-        self.books.ledger(self.sequences.forgotten)
     }
 
     /// The histogram of every writer that has committed a chunk, in the order of producer and writer.

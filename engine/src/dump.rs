@@ -11,7 +11,8 @@ use crate::tbchunk::{INCOMPLETE, TbChunk, checksum, outer_bytes};
 impl TraceBuffer {
     /// One line for each record in the order of the ring's bytes, then one for each sequence in the order of producer and writer. The same
     /// state gives the same text.
-    pub fn dump(&self) -> String {
+    pub fn dump(&mut self) -> String {
+        self.settle();
         let mut text = String::new();
         self.write_dump(&mut text).expect("a string takes everything");
         text
@@ -49,7 +50,8 @@ impl TraceBuffer {
     ///
     /// # Errors
     /// What is wrong, in words.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&mut self) -> Result<(), String> {
+        self.settle();
         let mut by_offset = std::collections::BTreeMap::new();
         for slot in self.records.slots() {
             let record = self.records.get(slot);
@@ -88,7 +90,8 @@ impl TraceBuffer {
     }
 
     /// As [`check`](Self::check) for a shard: its records need not tile anything, but extents and counts must agree.
-    pub(crate) fn check_shard(&self) -> Result<(), String> {
+    pub(crate) fn check_shard(&mut self) -> Result<(), String> {
+        self.settle();
         let mut listed = Amount::default();
         for slot in self.records.slots() {
             let record = self.records.get(slot);
@@ -108,7 +111,7 @@ impl TraceBuffer {
     }
 
     fn check_header(&self, slot: Slot, outer: usize) -> Result<(), String> {
-        let record = &self.reader.run.settled(slot, self.records.get(slot), &self.reader.at);
+        let record = self.records.get(slot);
         let offset = record.offset();
         let header = self.ring.header(offset);
         let wrong = |what: &str| Err(format!("at {offset}: {what}: {header:?}, {record:?}"));

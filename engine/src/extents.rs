@@ -211,6 +211,7 @@ impl TraceBuffer {
     /// Lets go of what nothing is listed in: padding at the front of the records, and empty extents, which `emptied` takes. The spare extent
     /// goes too if `all`.
     pub(crate) fn trim(&mut self, all: bool) {
+        self.settle();
         while self.records.front().is_some_and(|slot| self.records.get(slot).is_padding()) {
             self.pop_oldest_record();
         }

@@ -42,6 +42,7 @@ mod buffer;
 mod chain;
 mod commit;
 mod config;
+mod due;
 mod dump;
 mod evict;
 mod extents;

@@ -79,10 +79,10 @@ const BLOCK_SLICES: usize = 512;
 /// Lists of slices that stay where they are until [`SliceArena::reset`].
 #[derive(Default)]
 pub(crate) struct SliceArena {
-    /// No block ever grows beyond the capacity it was made with, so what lies in it does not move.
-    blocks: Vec<Vec<*const [u8]>>,
-    /// Whether anything is kept, and so a block exists.
-    is_used: bool,
+    /// The block that is being filled. None ever grows beyond the capacity it was made with, so what lies in it does not move.
+    block: Vec<*const [u8]>,
+    /// Those that are full.
+    full: Vec<Vec<*const [u8]>>,
 }
 
 // SAFETY: the pointers are looked at only through packets, whose lifetimes borrow the buffer.
@@ -94,10 +94,9 @@ impl SliceArena {
     /// Forgets all lists. None of them may be in use.
     #[inline]
     pub(crate) fn reset(&mut self) {
-        if self.is_used {
-            self.is_used = false;
-            self.blocks.truncate(1);
-            self.blocks[0].clear();
+        self.block.clear();
+        if !self.full.is_empty() {
+            self.full.clear();
         }
     }
 
@@ -112,23 +111,15 @@ impl SliceArena {
     /// Begins a list of at most `most` bodies. It is forgotten if it is not kept.
     #[inline]
     pub(crate) fn begin(&mut self, most: usize) -> NewList<'_> {
-        self.is_used = true;
-        if self.blocks.last().is_none_or(|block| block.capacity() - block.len() < most) {
-            self.add_block(most);
-        }
-        let block = self.blocks.last_mut().expect("one was just made");
-        NewList { start: block.len(), most, block }
+        self.make_room(most);
+        NewList { start: self.block.len(), most, block: &mut self.block }
     }
 
     /// Room for a list, to be written from its start and then kept by [`keep_written`](Self::keep_written).
     #[inline(always)]
     pub(crate) fn room<const MOST: usize>(&mut self) -> &mut [MaybeUninit<*const [u8]>; MOST] {
-        self.is_used = true;
-        if self.blocks.last().is_none_or(|block| block.capacity() - block.len() < MOST) {
-            self.add_block(MOST);
-        }
-        let room = self.blocks.last_mut().and_then(|block| block.spare_capacity_mut().first_chunk_mut());
-        room.expect("it was just made")
+        self.make_room(MOST);
+        self.block.spare_capacity_mut().first_chunk_mut().expect("it was just made")
     }
 
     /// Keeps a list that was written to the room that was given last.
@@ -137,7 +128,7 @@ impl SliceArena {
     /// Its first `len` places must have been written since, and nothing else done with the arena.
     #[inline(always)]
     pub(crate) unsafe fn keep_written(&mut self, len: usize) -> Pieces {
-        let block = self.blocks.last_mut().expect("room was given");
+        let block = &mut self.block;
         let start = block.len();
         // SAFETY: the caller's promise: they lie behind the block's length, inside of its capacity, and are initialised.
         unsafe { block.set_len(start + len) };
@@ -145,9 +136,18 @@ impl SliceArena {
         NonNull::new(list).expect("a block is somewhere")
     }
 
+    #[inline(always)]
+    fn make_room(&mut self, most: usize) {
+        if self.block.capacity() - self.block.len() < most {
+            self.add_block(most);
+        }
+    }
+
     #[cold]
+    #[inline(never)]
     fn add_block(&mut self, most: usize) {
-        self.blocks.push(Vec::with_capacity(most.max(BLOCK_SLICES)));
+        let block = Vec::with_capacity(most.max(BLOCK_SLICES));
+        self.full.push(std::mem::replace(&mut self.block, block));
     }
 }
 

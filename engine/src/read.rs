@@ -18,6 +18,7 @@ use crate::packet::{Origin, Packet, Pieces, Unbound};
 use crate::records::{NONE, Slot};
 use crate::run::Run;
 use crate::sequence::Sequence;
+use crate::stretch::FIRST_LOOK;
 use crate::walk::At;
 
 /// Who consumes: a reader, or a writer that needs the space.
@@ -55,6 +56,8 @@ pub(crate) struct Reader {
     one: [*const [u8]; 1],
     /// Whose packets these are, and what was lost before the next one.
     pub(crate) origin: Origin,
+    /// Records that are looked at together next time ([`crate::stretch`]).
+    pub(crate) look: usize,
     /// In a shard: the record of the outer walk, which stands before `slot` in the order of tickets; and its ticket.
     pub(crate) target: (Slot, u64),
 }
@@ -78,6 +81,7 @@ impl Default for Reader {
                 identity: ClientIdentity::default(),
                 loss: LossReasons::NONE,
             },
+            look: FIRST_LOOK,
             target: (NONE, 0),
         }
     }
@@ -89,6 +93,7 @@ impl Reader {
     pub(crate) fn pause(&mut self) {
         self.sequence = NONE;
         self.at = At::NOWHERE;
+        self.look = FIRST_LOOK;
     }
 
     /// Whether no record that goes away matters to the pass.
@@ -181,6 +186,9 @@ impl TraceBuffer {
     /// As [`read_next`](Self::read_next), of records with tickets below `cut`; with the ticket of the record at whose turn the packet comes.
     #[inline(always)]
     pub(crate) fn read_next_below(&mut self, cut: u64) -> Option<(u64, Packet<'_>)> {
+        if self.reader.run.is_ahead() && !self.turn_to_run(cut) {
+            self.settle();
+        }
         let found = self.next_found(|buffer| {
             buffer.arena.reset();
             buffer.look_on_below(cut)
@@ -196,7 +204,7 @@ impl TraceBuffer {
         loop {
             if let Some(body) = self.reader.run.take() {
                 if self.reader.run.is_at_end() {
-                    self.end_run();
+                    self.reader.run.close();
                 }
                 return Some(Found::Whole(body));
             }

@@ -141,17 +141,6 @@ impl Block {
     }
 }
 
-/// What lies behind a slot in its block.
-#[derive(Default)]
-pub(crate) struct Rest<'a> {
-    /// The listed records, that of the slot first. Empty if it is not listed.
-    pub(crate) records: &'a mut [Record],
-    /// Their tickets, in a shard.
-    pub(crate) tickets: &'a [u64],
-    /// The sizes of the whole block.
-    pub(crate) sizes: &'a [u16],
-}
-
 /// The records of a buffer, oldest first.
 #[derive(Clone)]
 pub(crate) struct Records {
@@ -215,18 +204,38 @@ impl Records {
         Some((&mut records[index], next))
     }
 
-    /// What lies behind a slot in its block.
+    /// Records that lie behind each other in a block, from a slot on. None if there are not so many.
     #[inline(always)]
-    pub(crate) fn rest_of_block(&mut self, slot: Slot) -> Rest<'_> {
+    pub(crate) fn run_at(&self, slot: Slot, count: u32) -> &[Record] {
+        self.run_with_sizes(slot, count).map(|(run, _)| run).unwrap_or_default()
+    }
+
+    /// As [`run_at`](Self::run_at), with the sizes of the block to which a record may point.
+    #[inline(always)]
+    pub(crate) fn run_with_sizes(&self, slot: Slot, count: u32) -> Option<(&[Record], &[u16])> {
+        let block = self.blocks.get((slot >> BLOCK_BITS) as usize)?;
+        let start = slot as usize % BLOCK_RECORDS;
+        let run = block.records.get(start..start + count as usize)?;
+        let most = block.sizes.len().min(usize::from(NO_SIZES) * 2);
+        Some((run, &block.sizes[..most]))
+    }
+
+    /// As [`run_at`](Self::run_at).
+    #[inline(always)]
+    pub(crate) fn run_at_mut(&mut self, slot: Slot, count: u32) -> &mut [Record] {
+        let block = &mut self.blocks[(slot >> BLOCK_BITS) as usize];
+        let start = slot as usize % BLOCK_RECORDS;
+        block.records.get_mut(start..start + count as usize).unwrap_or_default()
+    }
+
+    /// The listed records of a block from a slot on. None if that is not listed.
+    #[inline]
+    pub(crate) fn rest_of_block(&self, slot: Slot) -> &[Record] {
         let (number, start) = (slot >> BLOCK_BITS, slot as usize % BLOCK_RECORDS);
         let is_newest = self.end >> BLOCK_BITS == number;
         let end = if is_newest { self.end as usize % BLOCK_RECORDS } else { BLOCK_RECORDS };
-        let Some(block) = self.blocks.get_mut(number as usize) else { return Rest::default() };
-        Rest {
-            records: block.records.get_mut(start..end).unwrap_or_default(),
-            tickets: block.tickets.get(start..end).unwrap_or_default(),
-            sizes: &block.sizes,
-        }
+        let block = self.blocks.get(number as usize);
+        block.and_then(|block| block.records.get(start..end)).unwrap_or_default()
     }
 
     /// The oldest record, and where it ends when it begins in a part of the ring that is tiled up to `seam`.

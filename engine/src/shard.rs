@@ -183,7 +183,7 @@ impl Shard {
     }
 
     /// What was counted here. `buffer_size` is that of the region, wraps are not counted.
-    pub fn stats(&self) -> &BufferStats {
+    pub fn stats(&self) -> BufferStats {
         self.0.stats()
     }
 
@@ -216,8 +216,8 @@ impl Shard {
         extents.order.iter().map(filled).collect()
     }
 
-    /// A read-only copy in another region of the same size, but for the bytes: who calls this copies those that are
-    /// [`filled`](Self::filled) to the same places.
+    /// A read-only copy in another region of the same size, but for the bytes: who calls this has copied those that
+    /// are [`filled`](Self::filled) to the same places.
     ///
     /// # Safety
     /// Nobody else may touch these bytes of `region` as long as the copy lives.
@@ -229,7 +229,7 @@ impl Shard {
     ///
     /// # Errors
     /// What is wrong, in words.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&mut self) -> Result<(), String> {
         if self.0.space.extents.is_some() { self.0.check_shard() } else { self.0.check() }
     }
 }

@@ -32,23 +32,13 @@ impl TraceBuffer {
         Ok(self.copy_read_only(Arc::new(region)))
     }
 
-    /// A read-only copy but for the bytes of the ring.
+    /// A read-only copy but for the bytes of the ring, which must have been copied.
     pub(crate) fn copy_read_only(&self, region: Arc<Region>) -> TraceBuffer {
-        let mut stats = self.stats;
-        stats.bytes_read = 0;
-        stats.chunks_read = 0;
-        stats.readaheads_succeeded = 0;
-        stats.readaheads_failed = 0;
-        let mut records = self.records.clone();
-        if self.reader.at.slot != NONE {
-            let slot = self.reader.at.slot;
-            *records.get_mut(slot) = self.reader.run.settled(slot, records.get(slot), &self.reader.at);
-        }
-        TraceBuffer {
+        let mut copy = TraceBuffer {
             ring: RingMemory::new(region),
             space: self.space.clone(),
             ahead: None,
-            records,
+            records: self.records.clone(),
             sequences: self.sequences.clone(),
             identities: self.identities.clone(),
             histograms: self.histograms.clone(),
@@ -63,8 +53,15 @@ impl TraceBuffer {
             commit_scratch: None,
             sink: None,
             tickets: self.tickets.clone(),
-            stats,
+            stats: self.stats,
             books: self.books,
+        };
+        if let Some(due) = self.reader.due() {
+            copy.apply(&due);
         }
+        let stats = &mut copy.stats;
+        (stats.bytes_read, stats.chunks_read) = (0, 0);
+        (stats.readaheads_succeeded, stats.readaheads_failed) = (0, 0);
+        copy
     }
 }

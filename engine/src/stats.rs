@@ -50,6 +50,13 @@ pub struct BufferStats {
 
 impl BufferStats {
     #[inline]
+    pub(crate) fn note_read(&mut self, read: Amount, long_packets: u32) {
+        self.chunks_read += read.chunks;
+        self.bytes_read += read.bytes;
+        self.readaheads_succeeded += u64::from(long_packets);
+    }
+
+    #[inline]
     pub(crate) fn note_overwritten(&mut self, outer_bytes: usize) {
         self.chunks_overwritten += 1;
         self.bytes_overwritten += outer_bytes as u64;

@@ -12,16 +12,16 @@
 use crate::buffer::TraceBuffer;
 use crate::ids::ChunkId;
 use crate::packet::Pieces;
-use crate::read::Mode;
-use crate::records::{NO_SIZES, NONE, Record, Rest, bit};
-use crate::sequence::Last;
+use crate::read::Reader;
+use crate::records::{NONE, Record, bit};
 use crate::sizes;
 use crate::tbchunk::{HEADER_BYTES, Headers};
-use crate::turn::PREFETCH_RECORDS;
 use crate::walk::At;
 
-/// Records that are looked at together: so many that a look costs little for each, so few that who reads little does not pay for more.
-const MOST_RECORDS: usize = 32;
+/// Records that are looked at together: few at first, since who reads little should not pay for more, and twice as many each time, so that a
+/// look costs little for each.
+pub(crate) const FIRST_LOOK: usize = 16;
+const MOST_RECORDS: usize = 256;
 
 /// Most parts of a packet, after the first, that is read here.
 const MOST_PARTS: usize = 16;
@@ -36,17 +36,6 @@ const SPECIAL: u16 = bit::NEEDS_PATCHING
     | bit::UNALIGNED
     | bit::LATE;
 
-/// What became of a step along a stretch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turned {
-    /// Nothing: the stretch ends here.
-    Nothing,
-    /// The pass stands on another record.
-    Page,
-    /// On another record, with a run.
-    Run,
-}
-
 impl TraceBuffer {
     /// Sees how long the stretch is that begins with the record at hand. Whether there is more of it than this record.
     #[inline(never)]
@@ -56,9 +45,20 @@ impl TraceBuffer {
         }
         let TraceBuffer { records, sequences, space, reader, .. } = self;
         let first = reader.at.slot;
-        let pages = records.rest_of_block(first).records;
-        let Some(&Record { sequence, chunk_id, bits, .. }) = pages.first() else { return false };
-        if reader.slot != first || sequence == NONE || bits & SPECIAL != 0 || reader.at.visible_bytes == 0 {
+        let pages = records.rest_of_block(first);
+        let Some((&Record { place, sequence, chunk_id, bits, unread_bytes, .. }, later)) =
+            pages.split_first()
+        else {
+            return false;
+        };
+        let is_drained = reader.at.left_bytes == 0;
+        if reader.slot != first
+            || sequence == NONE
+            || bits & SPECIAL != 0
+            || bits & bit::COUNTED_READ != if is_drained { bit::COUNTED_READ } else { 0 }
+            || usize::from(unread_bytes) != reader.at.left_bytes
+            || reader.at.visible_bytes == 0
+        {
             return false;
         }
         let listed = sequences.get(sequence);
@@ -66,142 +66,125 @@ impl TraceBuffer {
             return false;
         }
         let slots = listed.queue.front_run().get(1..).unwrap_or_default();
-        let seam = space.seam(reader.at.header) / HEADER_BYTES;
-        let mut stretch = 1;
-        for ([record, next], &slot) in pages.array_windows().zip(slots).take(MOST_RECORDS - 1) {
-            let is_behind = record.place < next.place && next.place as usize <= seam;
+        // Records of one extent lie in it as they lie in the table.
+        let room = (space.seam(reader.at.header) / HEADER_BYTES) as u32 - place;
+        let (mut slot, mut id) = (first, ChunkId(chunk_id));
+        let most = later.len().min(slots.len()).min(reader.look - 1);
+        for (next, &listed) in later[..most].iter().zip(&slots[..most]) {
+            (slot, id) = (slot + 1, id.successor());
+            let distance = next.place.wrapping_sub(place);
             // What is at this place of the queue belongs to the sequence.
-            if slot != first + stretch || !is_behind || !goes_on(record, next) {
+            if listed != slot || next.chunk_id != id.0 || distance.wrapping_sub(1) >= room || !is_fit(next) {
+                slot -= 1;
                 break;
             }
-            stretch += 1;
         }
+        let stretch = slot - first + 1;
         reader.at.stretch = stretch;
+        reader.look = (reader.look * 2).min(MOST_RECORDS);
         stretch > 1
     }
 
-    /// Erases the record at hand, which was read to its end and is the one whose turn it is in the outer walk, with those behind it that are
-    /// used up, and stands on the next of the stretch.
-    #[inline(always)]
-    pub(crate) fn turn_in_stretch(&mut self, cut: Option<u64>) -> Turned {
-        let TraceBuffer { records, sequences, space, ring, books, reader, .. } = self;
-        let At { slot: first, stretch, header, .. } = reader.at;
-        let Rest { records: pages, tickets, sizes } = records.rest_of_block(first);
-        if stretch < 2 || cut.is_some() && reader.target.0 != first {
-            return Turned::Nothing;
+    /// Goes on to the next record of the stretch, when the run has read its record to the end. False, and nothing done, if there is no next,
+    /// or if it is at the cut, or not one to read along.
+    #[inline(never)]
+    pub(crate) fn stand_on_next(&mut self, cut: Option<u64>) -> bool {
+        let TraceBuffer { records, ring, reader, .. } = self;
+        let Reader { run, at, target, .. } = reader;
+        let (later, sizes) = run.later();
+        let Some(record) = later.first().filter(|_| run.is_drained()) else { return false };
+        let slot = at.slot + run.passed + 1;
+        let (place, _) = At::in_record(slot, record);
+        let sizes = sizes.get(place.sizes_at..).unwrap_or_default();
+        if record.has(bit::COUNTED_READ) || place.continues || sizes.is_empty() {
+            return false;
         }
-        let mut headers = ring.headers();
-        let mut turned = 0;
-        while turned + 1 < stretch as usize && pages[turned].unread_bytes == 0 {
-            if cut.is_some_and(|cut| tickets[turned + 1] >= cut) {
-                break;
+        let size = sizes.as_ptr();
+        if let Some(cut) = cut {
+            let ticket = records.ticket(slot);
+            if target.0 != at.slot + run.passed || ticket >= cut {
+                return false;
             }
-            pages[turned].sequence = NONE;
-            headers.clear(pages[turned].offset());
-            turned += 1;
-            if let Some(ahead) = pages.get(turned + PREFETCH_RECORDS as usize) {
-                headers.prefetch(ahead.offset());
-            }
+            *target = (slot, ticket);
         }
-        let Some(last) = turned.checked_sub(1) else { return Turned::Nothing };
-        let (last, next) = (&pages[last], &pages[turned]);
-        let visible_bytes = if turned == 1 { reader.at.visible_bytes } else { last.first_bytes };
-        let last = Last { chunk_id: ChunkId(last.chunk_id), payload_bytes: visible_bytes, incomplete: false };
-        let slot = first + turned as u32;
-        let at = At { stretch: stretch - turned as u32, ..At::in_record(slot, next).0 };
-        (reader.slot, reader.at) = (slot, at);
-        if cut.is_some() {
-            reader.target = (slot, tickets[turned]);
-        }
-        books.move_read(turned, at.header - header);
-        if let Some(extents) = &mut space.extents {
-            extents.note_erased(header, turned as u32);
-        }
-        let listed = sequences.get_mut(reader.sequence);
-        listed.pop_read(turned, last);
-        let sizes = sizes.get(at.sizes_at..).unwrap_or_default();
-        if !reader.run.start(&at, sizes, &headers) {
-            return Turned::Page;
-        }
-        reader.take_loss(listed);
-        Turned::Run
+        let headers = ring.headers();
+        headers.prefetch(place.header);
+        run.stand(size, headers.pointer(place.offset), place.left_bytes, place.goes_on);
+        run.pass(1);
+        run.turned = run.passed;
+        true
     }
 
-    /// Takes a packet that begins with the last fragment of the record at hand, of which `first` is the body, and of which each part is in
-    /// the stretch. None, and nothing done, if not.
+    /// In a shard: the turn comes to the record where the run is. False, and nothing done, if that is at the cut.
+    #[inline(never)]
+    pub(crate) fn turn_to_run(&mut self, cut: u64) -> bool {
+        let Reader { run, at, target, .. } = &mut self.reader;
+        let slot = at.slot + run.passed;
+        let ticket = self.records.ticket(slot);
+        if target.0 != at.slot + run.turned || ticket >= cut {
+            return false;
+        }
+        *target = (slot, ticket);
+        run.turned = run.passed;
+        true
+    }
+
+    /// Takes a packet that begins with the last fragment of the record where the run is, of which `first` is the body, and of which each part
+    /// is in the stretch; the run goes to the record with the last part. None, and nothing done, if not.
     #[inline(always)]
     pub(crate) fn take_in_stretch(&mut self, first: *const [u8]) -> Option<Pieces> {
-        let TraceBuffer { records, sequences, ring, arena, reader, stats, .. } = self;
-        let at = &mut reader.at;
-        let Rest { records: pages, sizes, .. } = records.rest_of_block(at.slot);
-        let (front, later) = pages.get_mut(..at.stretch as usize)?.split_first_mut()?;
-        if front.has(bit::COUNTED_READ) || first.is_empty() {
-            return None;
-        }
-        let mut headers = ring.headers();
-        let list = arena.room::<{ 1 + MOST_PARTS }>();
-        list[0].write(first);
+        let TraceBuffer { ring, arena, reader: Reader { run, .. }, .. } = self;
+        let (later, sizes) = run.later();
+        let headers = ring.headers();
+        let [front, places @ ..] = arena.room::<{ 1 + MOST_PARTS }>();
+        front.write(first);
         let mut parts = 0;
-        loop {
-            let (body, is_last) = first_part(later.get(parts)?, sizes, &headers)?;
+        let mut last = None;
+        for (record, place) in later.iter().zip(places) {
+            headers.prefetch(record.offset());
+            let (body, size_at) = first_part(record, sizes, &headers)?;
+            place.write(body);
             parts += 1;
-            list.get_mut(parts)?.write(body);
-            if is_last {
+            if record.first_bytes != record.unread_bytes || !record.has(bit::LAST_CONTINUES) {
+                last = Some((record, size_at, body));
                 break;
             }
         }
+        let (last, size_at, body) = last?;
         // SAFETY: the first place was written, and one for each of the parts.
         let pieces = unsafe { arena.keep_written(1 + parts) };
-        let (last, middle) = later[..parts].split_last_mut()?;
-        front.unread_bytes = 0;
-        front.bits = front.bits & !bit::FIRST_TAKEN | bit::STARTED | bit::COUNTED_READ;
-        headers.set_unread(at.header, 0);
-        // Nothing is left, so nobody asks where the next fragment and its size are.
-        (at.left_bytes, at.continues) = (0, false);
-        reader.run.stop();
-        for record in middle {
-            record.unread_bytes = 0;
-            record.bits |= bit::STARTED | bit::FIRST_TAKEN | bit::COUNTED_READ;
-            headers.set_unread(record.offset(), 0);
-        }
-        last.unread_bytes -= last.first_bytes;
-        last.bits |= bit::STARTED | bit::FIRST_TAKEN;
-        headers.set_unread(last.offset(), last.unread_bytes);
-        stats.readaheads_succeeded += 1;
-        stats.chunks_read += parts as u64;
-        stats.bytes_read += u64::from(last.place - front.place) * 16;
-        let last_slot = at.slot + parts as u32;
-        reader.take_loss(sequences.get_mut(reader.sequence));
-        if last.unread_bytes == 0 {
-            self.note_drained(last_slot, Mode::Read);
-        }
+        let next = body.cast::<u8>().wrapping_add(body.len());
+        let unread_bytes = usize::from(last.unread_bytes - last.first_bytes);
+        let size = sizes.as_ptr().wrapping_add(size_at + 1);
+        run.stand(size, next, unread_bytes, unread_bytes != 0 && last.has(bit::LAST_CONTINUES));
+        run.turned = run.passed;
+        run.pass(parts);
+        run.long_packets += 1;
         Some(pieces)
     }
 }
 
-/// Whether `next`, which lies behind `record` in the ring and in its sequence, is in the same stretch.
+/// Whether a record may be in a stretch behind its first.
 #[inline(always)]
-fn goes_on(record: &Record, next: &Record) -> bool {
-    let is_fit = if next.has(SPECIAL | bit::STARTED) {
-        // If more than a first part was consumed, it takes a look at its header to tell where the rest begins.
-        next.bits & (SPECIAL | bit::STARTED | bit::FIRST_TAKEN) == bit::STARTED | bit::FIRST_TAKEN
-    } else {
-        next.unread_bytes != 0
-    };
-    is_fit && next.chunk_id == ChunkId(record.chunk_id).successor().0
+fn is_fit(record: &Record) -> bool {
+    const NOT_FRESH: u16 = SPECIAL | bit::COUNTED_READ | bit::STARTED;
+    // If more than a first part was consumed, it takes a look at its header to tell where the rest begins.
+    let is_whole = !record.has(NOT_FRESH)
+        || record.bits & (NOT_FRESH | bit::FIRST_TAKEN) == bit::STARTED | bit::FIRST_TAKEN;
+    is_whole && record.unread_bytes != 0
 }
 
-/// The part of a packet that is the first fragment of a record of which nothing was consumed, and whether the packet ends with it. None if
-/// it is none, or has no body, or its size is not kept in one entry.
+/// The part of a packet that is the first fragment of a record of which nothing was consumed, and where its size is in the list. None if it is
+/// none, or has no body, or its size is not kept in one entry. `sizes` are those to which a record may point.
 #[inline(always)]
-fn first_part(record: &Record, sizes: &[u16], headers: &Headers<'_>) -> Option<(*const [u8], bool)> {
+fn first_part(record: &Record, sizes: &[u16], headers: &Headers<'_>) -> Option<(*const [u8], usize)> {
     const CONSUMED: u16 = bit::STARTED | bit::FIRST_EMPTY | bit::COUNTED_READ;
-    if record.bits & (CONSUMED | bit::FIRST_CONTINUES) != bit::FIRST_CONTINUES || record.sizes == NO_SIZES {
+    if record.bits & (CONSUMED | bit::FIRST_CONTINUES) != bit::FIRST_CONTINUES {
         return None;
     }
-    let extent = sizes::narrow(*sizes.get(usize::from(record.sizes) * 2)?)?;
+    let size_at = usize::from(record.sizes) * 2;
+    let extent = sizes::narrow(*sizes.get(size_at)?)?;
     let start = headers.pointer(record.offset() + HEADER_BYTES + extent.header_bytes as usize);
     let body = std::ptr::slice_from_raw_parts(start, (extent.total_bytes - extent.header_bytes) as usize);
-    let is_last = record.first_bytes != record.unread_bytes || !record.has(bit::LAST_CONTINUES);
-    Some((body, is_last))
+    Some((body, size_at))
 }

@@ -237,13 +237,6 @@ impl Headers<'_> {
         unsafe { self.base.add(offset + 12).cast::<u16>().write_unaligned(unread_bytes.to_le()) }
     }
 
-    /// Where [`set_unread`](Self::set_unread) writes.
-    #[inline(always)]
-    pub(crate) fn unread_pointer(&self, offset: usize) -> *mut u16 {
-        assert!(offset + HEADER_BYTES <= self.size_bytes && offset.is_multiple_of(HEADER_BYTES));
-        self.base.wrapping_add(offset + 12).cast()
-    }
-
     /// Says of the record at an offset that nothing is left of it. What it reserved and showed stays readable; nothing is read, so that this
     /// does not wait for memory.
     #[inline(always)]

@@ -32,7 +32,10 @@ impl TraceBuffer {
 
     /// The ticket of the oldest listed record.
     pub(crate) fn oldest_ticket(&self) -> Option<u64> {
-        let oldest = self.records.slots().find(|&slot| !self.records.get(slot).is_padding())?;
+        let oldest = self
+            .records
+            .slots()
+            .find(|&slot| !self.records.get(slot).is_padding() && !self.reader.has_left(slot))?;
         let late = self.tickets().late.iter().rev().find(|&&(ticket, slot)| self.is_late(ticket, slot));
         Some(self.records.ticket(oldest).min(late.map_or(u64::MAX, |late| late.0)))
     }

@@ -6,14 +6,14 @@
 use crate::buffer::TraceBuffer;
 use crate::ids::ChunkId;
 use crate::packet::{self, Pieces};
+use crate::read::Reader;
 use crate::records::{NONE, bit};
 use crate::sizes;
 use crate::stats::Account;
-use crate::stretch::Turned;
 use crate::walk::At;
 
 /// Headers are asked for this many records before they are cleared: about the time that memory takes.
-pub(crate) const PREFETCH_RECORDS: u32 = 6;
+const PREFETCH_RECORDS: u32 = 6;
 
 impl TraceBuffer {
     /// Looks for the next packet as long as everything is ordinary, in a shard: below the cut. None if it is not: then the pass stands where
@@ -21,23 +21,36 @@ impl TraceBuffer {
     // Always inlined, as what it calls: without a cut nothing of tickets is left.
     #[inline(always)]
     pub(crate) fn look_on_ordinary(&mut self, cut: Option<u64>) -> Option<Pieces> {
-        if let Some(first) = self.reader.run.kept()
-            && let Some(pieces) = self.take_in_stretch(first)
-        {
-            return Some(pieces);
+        if let Some(first) = self.reader.run.kept() {
+            if let Some(pieces) = self.take_in_stretch(first) {
+                return Some(pieces);
+            }
+        } else if self.reader.run.is_on() && self.stand_on_next(cut) {
+            return Some(packet::A_RUN);
+        }
+        self.look_further(cut)
+    }
+
+    /// As [`look_on_ordinary`](Self::look_on_ordinary) where the run can go no further.
+    #[inline(never)]
+    fn look_further(&mut self, cut: Option<u64>) -> Option<Pieces> {
+        if cut.is_none() {
+            // Nothing is left of the records in between.
+            self.reader.run.turned = self.reader.run.passed;
         }
         self.settle();
         while self.reader.at.left_bytes == 0 {
-            match self.turn_in_stretch(cut) {
-                Turned::Run => return Some(packet::A_RUN),
-                Turned::Page => {}
-                Turned::Nothing => {
-                    // Where a stretch is known, what stopped it is the cut, and another look would find the same.
-                    let has_more = self.reader.at.stretch < 2 && self.look_along();
-                    if !has_more && !self.turn_page(cut) {
-                        return None;
-                    }
+            if self.look_along() {
+                let TraceBuffer { records, ring, reader, .. } = self;
+                reader.run.begin(&reader.at, records, &ring.headers());
+                if self.stand_on_next(cut) {
+                    self.reader.take_loss(self.sequences.get_mut(self.reader.sequence));
+                    return Some(packet::A_RUN);
                 }
+                self.settle();
+            }
+            if !self.turn_page(cut) {
+                return None;
             }
         }
         self.take_at_hand()
@@ -55,11 +68,16 @@ impl TraceBuffer {
             return None;
         }
         if self.look_along() {
-            let first = self.body(&self.reader.at, begin);
-            let pieces = self.take_in_stretch(first);
-            if pieces.is_some() {
-                return pieces;
+            let TraceBuffer { records, ring, reader, .. } = self;
+            let Reader { run, at, .. } = reader;
+            run.begin(at, records, &ring.headers());
+            if let Some(first) = run.kept()
+                && let Some(pieces) = self.take_in_stretch(first)
+            {
+                self.reader.take_loss(self.sequences.get_mut(self.reader.sequence));
+                return Some(pieces);
             }
+            self.settle();
         }
         let sequence = self.reader.sequence;
         let pieces = self.take_ordinary(sequence, begin)?;

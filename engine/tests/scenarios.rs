@@ -289,7 +289,7 @@ fn records_lie_in_the_ring_as_documented() {
     buffer.commit(chunk(2, 0x0a0b_0c0d).whole("abc").begin("d").needs_patching());
     let expected = [0x0d, 0x0c, 0x0b, 0x0a, 2, 0, 1, 0, 6, 0, 6, 0, 6, 0, 6, 6, 3, b'a', b'b', b'c', 1, b'd'];
     assert_eq!(buffer.0.ring()[..22], expected);
-    assert_eq!((buffer.0.ring()[22..].iter().max(), buffer.0.write_offset()), (Some(&0), 32));
+    assert_eq!((buffer.0.write_offset(), buffer.0.ring()[22..].iter().max()), (32, Some(&0)));
     buffer.commit(chunk(1, 1).whole("s").scraped(40));
     assert_eq!(buffer.0.ring()[32..48], [1, 0, 0, 0, 1, 0, 1, 0, 40, 0, 2, 0, 2, 0, 0x80, 32 ^ 40]);
     assert_eq!(buffer.0.write_offset(), 32 + 64);

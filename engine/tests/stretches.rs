@@ -71,7 +71,7 @@ fn a_stream_over_many_chunks_comes_whole() {
     let mut expected = packets.iter();
     read(&mut buffer, &mut expected, usize::MAX);
     assert_eq!(expected.next(), None);
-    let (stats, ledger) = (*buffer.0.stats(), buffer.0.ledger());
+    let (stats, ledger) = (buffer.0.stats(), buffer.0.ledger());
     assert_eq!((stats.bytes_read, ledger.read.chunks), (stats.bytes_written, chunks.len() as u64));
     assert_eq!(stats.readaheads_succeeded as usize, packets.len() / 3);
     buffer.checked();
@@ -97,6 +97,38 @@ fn passes_may_end_anywhere_and_chunks_come_between() {
 }
 
 #[test]
+fn all_who_look_see_what_was_read() {
+    let (chunks, packets) = stream(1, 600);
+    for limit in (1..packets.len() - 1).step_by(7) {
+        let (mut buffer, mut expected) = (Buffer::ring(1 << 18), packets.iter());
+        for chunk in &chunks {
+            buffer.0.copy_chunk_untrusted(&chunk.info, &chunk.bytes.as_slice()).unwrap();
+        }
+        read(&mut buffer, &mut expected, limit);
+        let last = &packets[limit - 1];
+        let (stats, ledger) = (buffer.0.stats(), buffer.0.ledger());
+        // All chunks before that in which the packet begins are erased.
+        assert_eq!(ledger.read.chunks, last.chunks_read + 1 - last.slices.len() as u64);
+        let mut copy = buffer.copy();
+        assert_eq!(copy.0.ledger(), ledger);
+        // These two bring up to date what reads have left behind.
+        assert!(copy.0.ring() == buffer.0.ring());
+        buffer.checked();
+        assert_eq!((buffer.0.stats(), buffer.0.ledger()), (stats, ledger));
+        copy.0.begin_read();
+        for next in expected {
+            for (buffer, which) in [(&mut buffer, "the buffer's"), (&mut copy, "the copy's")] {
+                let packet = buffer.0.read_next().unwrap();
+                let same =
+                    packet.slices().iter().zip(&next.slices).all(|(got, wanted)| *got == wanted.as_bytes());
+                assert!(same && packet.slices().len() == next.slices.len(), "{which} after {limit}");
+            }
+        }
+        assert!(buffer.0.read_next().is_none() && copy.0.read_next().is_none());
+    }
+}
+
+#[test]
 fn a_stretch_ends_where_the_ring_does() {
     let (chunks, packets) = stream(1, 1000);
     let (mut buffer, mut expected) = (Buffer::ring(32768), packets.iter());
@@ -116,7 +148,7 @@ fn whole_packets_are_counted_with_their_chunks() {
         buffer.commit(chunk(1, id).whole(&long("a")).whole(&long("b")));
     }
     assert_eq!(buffer.read(50).len(), 50);
-    let stats = *buffer.0.stats();
+    let stats = buffer.0.stats();
     assert_eq!((stats.chunks_read, stats.bytes_read * 4), (25, stats.bytes_written));
 }
 

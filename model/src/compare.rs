@@ -26,7 +26,7 @@ impl Scope {
         }
     }
 
-    pub(crate) fn compare_image<S: Subject>(self, subject: &S, model: &Model) -> Result<(), String> {
+    pub(crate) fn compare_image<S: Subject>(self, subject: &mut S, model: &Model) -> Result<(), String> {
         match self {
             Self::All => compare_image(subject, model),
             Self::Packets { .. } => Ok(()),
@@ -71,7 +71,7 @@ fn compare_counts<S: Subject>(subject: &mut S, model: &mut Model) -> Result<(), 
 
 /// The bytes of the buffer: headers tile what is used (spec, trace-buffer 2.2, 2.3), listed chunks are where they belong,
 /// nothing was ever written above.
-fn compare_image<S: Subject>(subject: &S, model: &Model) -> Result<(), String> {
+fn compare_image<S: Subject>(subject: &mut S, model: &Model) -> Result<(), String> {
     let Some(ring) = subject.ring() else {
         return Ok(());
     };

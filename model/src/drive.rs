@@ -464,7 +464,7 @@ impl<S: Subject> Run<S> {
         let cut = S::HAS_TICKETS.then(|| self.cut());
         let (mut subject, mut model) = (self.subject.clone_read_only(), Model::clone_read_only(&self.model));
         self.scope.compare(&mut subject, &mut model)?;
-        self.scope.compare_image(&subject, &model)?;
+        self.scope.compare_image(&mut subject, &model)?;
         if !S::READS_ALL {
             same("read_next without begin_read", &subject.read_next(), &model.read_next())?;
         }
@@ -486,8 +486,8 @@ impl<S: Subject> Run<S> {
         self.scope.compare(&mut self.subject, &mut self.model)
     }
 
-    fn compare_image(&self) -> Result<(), String> {
-        self.scope.compare_image(&self.subject, &self.model)
+    fn compare_image(&mut self) -> Result<(), String> {
+        self.scope.compare_image(&mut self.subject, &self.model)
     }
 
     fn note(&mut self, call: std::fmt::Arguments<'_>) {

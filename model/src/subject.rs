@@ -54,7 +54,7 @@ pub trait Subject: Sized {
         0
     }
     /// The bytes of the buffer; none where they are not laid out as one ring.
-    fn ring(&self) -> Option<&[u8]> {
+    fn ring(&mut self) -> Option<&[u8]> {
         None
     }
     /// A whole pass. A buffer that lends packets holds all of them until the pass ends.
@@ -72,7 +72,7 @@ pub trait Subject: Sized {
     /// # Errors
     ///
     /// What is not.
-    fn check(&self) -> Result<(), String> {
+    fn check(&mut self) -> Result<(), String> {
         Ok(())
     }
 }
@@ -165,7 +165,7 @@ impl Subject for Model {
         Self::write_offset(self)
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&mut self) -> Result<(), String> {
         Self::check(self);
         Ok(())
     }

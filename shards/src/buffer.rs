@@ -199,7 +199,7 @@ impl ShardedBuffer {
         let mut evicted_bytes = 0;
         self.for_each(|owned| {
             if let Some(engine) = &owned.state.engine {
-                add_stats(&mut sum, engine.stats());
+                add_stats(&mut sum, &engine.stats());
                 evicted_bytes += engine.evicted_bytes();
             }
         });
@@ -215,7 +215,7 @@ impl ShardedBuffer {
         let mut list = vec![Default::default(); self.inner.places.len()];
         self.for_each(|owned| {
             if let Some(engine) = &owned.state.engine {
-                list[owned.shard] = (*engine.stats(), engine.ledger());
+                list[owned.shard] = (engine.stats(), engine.ledger());
             }
         });
         list
@@ -294,7 +294,7 @@ impl ShardedBuffer {
     pub fn check(&self) -> Result<(), String> {
         let mut result = Ok(());
         self.for_each(|owned| {
-            if let (Ok(()), Some(engine)) = (&result, &owned.state.engine) {
+            if let (Ok(()), Some(engine)) = (&result, &mut owned.state.engine) {
                 result = engine.check().map_err(|wrong| format!("shard {}: {wrong}", owned.shard));
             }
         });

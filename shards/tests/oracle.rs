@@ -108,7 +108,7 @@ impl Twins {
 
     /// Statistics are the same but for wraps and padding.
     fn compare_stats(&self) {
-        let mut expected = *self.ring.stats();
+        let mut expected = self.ring.stats();
         (expected.padding_bytes_written, expected.padding_bytes_cleared, expected.write_wrap_count) =
             (0, 0, 0);
         for (buffer, _) in &self.sharded {

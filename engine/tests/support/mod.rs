@@ -200,7 +200,7 @@ impl Buffer {
     }
 
     pub fn copy(&self) -> Buffer {
-        let copy = self.0.clone_read_only().unwrap();
+        let mut copy = self.0.clone_read_only().unwrap();
         copy.check().unwrap();
         Buffer(copy)
     }

@@ -227,8 +227,8 @@ mod tests {
             [Writing::one_writer, Writing::thousand_writers, Writing::fragmented, Writing::out_of_order]
         {
             let ready = set_up();
-            let before = *ready.buffer.stats();
-            let after = *ready.run().buffer.stats();
+            let before = ready.buffer.stats();
+            let after = ready.run().buffer.stats();
             assert_eq!(after.chunks_written - before.chunks_written, COMMITS);
             assert!(
                 after.chunks_overwritten - before.chunks_overwritten >= COMMITS * 9 / 10,
@@ -252,7 +252,7 @@ mod tests {
             }
         }
         for (age, succeeded) in [(0, PATCHES), (9, PATCHES), (-1_000_000, 0)] {
-            let stats = *Patching::new(age).run().buffer.stats();
+            let stats = Patching::new(age).run().buffer.stats();
             assert_eq!((stats.patches_succeeded, stats.patches_failed), (succeeded, PATCHES - succeeded));
         }
         let cloning = Cloning::full().run();
