@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
@@ -67,9 +67,12 @@ pub fn check_in<S: Subject>(scope: Scope, steps: u64, mut seed: u64) -> (u64, u6
 /// How long a history may take: thousands of times what one does.
 const LONGEST: Duration = Duration::from_secs(60);
 
+/// How often is looked whether one takes longer. Looks are counted, not time: the whole process may be stopped for minutes.
+const LOOK: Duration = Duration::from_millis(500);
+
 /// A history that is run.
 struct Watched {
-    begun: Instant,
+    looks: u32,
     seed: u64,
     steps: u64,
     history: History,
@@ -80,29 +83,35 @@ struct Watch(Arc<Mutex<Option<Watched>>>);
 
 impl Watch {
     fn begin() -> Self {
-        let shared = Arc::new(Mutex::new(None));
+        let shared = Arc::new(Mutex::new(None::<Watched>));
         let weak = Arc::downgrade(&shared);
         std::thread::spawn(move || {
             while let Some(shared) = weak.upgrade() {
-                if let Some(Watched { begun, seed, steps, history }) =
-                    &*shared.lock().unwrap_or_else(PoisonError::into_inner)
-                    && begun.elapsed() > LONGEST
-                {
-                    // Past the test harness, which keeps what `eprintln` says until the test ends.
-                    let told =
-                        format!("seed {seed}, after {steps} steps: no end after {LONGEST:?}:\n{history:?}\n");
-                    let _ = std::io::stderr().write_all(told.as_bytes());
-                    std::process::exit(101);
+                if let Some(watched) = &mut *shared.lock().unwrap_or_else(PoisonError::into_inner) {
+                    watched.look();
                 }
                 drop(shared);
-                std::thread::sleep(Duration::from_millis(500));
+                std::thread::sleep(LOOK);
             }
         });
         Self(shared)
     }
 
     fn look_at(&self, history: History, seed: u64, steps: u64) {
-        let watched = Watched { begun: Instant::now(), seed, steps, history };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(watched);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Watched { looks: 0, seed, steps, history });
+    }
+}
+
+impl Watched {
+    fn look(&mut self) {
+        self.looks += 1;
+        if LOOK * self.looks > LONGEST {
+            let Self { seed, steps, history, .. } = self;
+            // Past the test harness, which keeps what `eprintln` says until the test ends.
+            let told = format!("seed {seed}, after {steps} steps: no end after {LONGEST:?}:\n{history:?}\n");
+            let _ = std::io::stderr().write_all(told.as_bytes());
+            std::process::exit(101);
+        }
     }
 }

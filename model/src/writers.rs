@@ -148,6 +148,8 @@ impl<S: Subject> Writers<S> {
             0 => 4,
             1..5 => 4 + self.dice.below(40),
             5 | 6 => 4 + self.dice.below(self.chunk_bytes),
+            // Seldom over dozens of chunks.
+            _ if self.dice.one_in(12) => 4 + self.dice.below(50 * self.chunk_bytes),
             _ => 4 + self.dice.below(3 * self.chunk_bytes),
         };
         let needs_patches = self.dice.one_in(3);
