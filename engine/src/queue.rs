@@ -3,7 +3,7 @@
 /// A double-ended queue of record slots with room for two before it asks for memory.
 ///
 /// Most sequences of a trace with many threads hold few records, and one sequence may hold millions of 16 bytes each: so the
-/// first two lie inside, and growth beyond 8192 goes by 1/16, which keeps the list near 4 bytes for a record.
+/// first two lie inside, and growth beyond 8192 goes by 1/16, beyond 65536 by 1/64, which keeps the list near 4 bytes for a record.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SlotQueue {
     inline: [u32; 2],
@@ -193,11 +193,16 @@ impl SlotQueue {
     #[cold]
     fn grow(&mut self) {
         let old = self.places().len();
-        let new = if old < 8192 { old * 2 } else { old + old / 16 };
+        let new = match old {
+            0..8192 => old * 2,
+            8192..65536 => old + old / 16,
+            _ => old + old / 64,
+        };
         let mut heap = vec![0; new].into_boxed_slice();
-        for (place, index) in heap.iter_mut().zip(0..self.len()) {
-            *place = self.get(index);
-        }
+        // It is full: from the oldest to the end of the memory, then from its beginning.
+        let (newer, older) = self.places().split_at(self.head as usize);
+        heap[..older.len()].copy_from_slice(older);
+        heap[older.len()..old].copy_from_slice(newer);
         self.heap = heap;
         self.head = 0;
     }
