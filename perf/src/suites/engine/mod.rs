@@ -24,13 +24,13 @@ pub fn suite() -> Suite {
 fn workloads() -> Vec<Workload> {
     vec![
         Workload::new("clone_64mb", |options| create::clone("clone_64mb", options)).on_all_processors(),
+        Workload::new("first_lap", write::first_lap).on_all_processors(),
         Workload::new("write_one_writer", write::one_writer),
         Workload::new("write_one_writer_slices", write::one_writer_slices),
         Workload::new("write_thousand_writers", write::thousand_writers),
         Workload::new("write_one_writer_cold_source", write::cold_source),
         Workload::new("write_fragmented", write::fragmented),
         Workload::new("write_out_of_order", write::out_of_order),
-        Workload::new("first_lap", write::first_lap).on_all_processors(),
         Workload::new("read_plain", read::plain),
         Workload::new("read_fragmented", read::fragmented),
         Workload::new("read_to_blocks", read::to_blocks),
