@@ -94,6 +94,15 @@ impl Run {
         Some(body)
     }
 
+    /// Whether [`take`](Self::take) would give something.
+    #[inline]
+    pub(crate) fn has_next(&self) -> bool {
+        // SAFETY: as in `take`.
+        let size = usize::from(unsafe { self.size.read() });
+        let (header, total) = (size >> 12, size & 0xfff);
+        total <= self.left_bytes && total > header
+    }
+
     /// Begins a run at a place. False, and nothing done, if what comes next is no packet of a run.
     #[inline(always)]
     pub(crate) fn start(&mut self, at: &At, records: &Records, headers: &Headers<'_>) -> bool {

@@ -44,8 +44,11 @@ impl TraceBuffer {
                 let TraceBuffer { records, ring, reader, .. } = self;
                 reader.run.begin(&reader.at, records, &ring.headers());
                 if self.stand_on_next(cut) {
-                    self.reader.take_loss(self.sequences.get_mut(self.reader.sequence));
-                    return Some(packet::A_RUN);
+                    if let Some(pieces) = self.take_first_of_run() {
+                        return Some(pieces);
+                    }
+                    self.settle();
+                    continue;
                 }
                 self.settle();
             }
@@ -54,6 +57,20 @@ impl TraceBuffer {
             }
         }
         self.take_at_hand()
+    }
+
+    /// The first packet of a run that has just come to a record, or the run itself if that has it. None if it is not ordinary: then what was lost
+    /// before it is still to be told.
+    #[inline]
+    fn take_first_of_run(&mut self) -> Option<Pieces> {
+        let pieces = if self.reader.run.has_next() {
+            packet::A_RUN
+        } else {
+            let first = self.reader.run.kept()?;
+            self.take_in_stretch(first)?
+        };
+        self.reader.take_loss(self.sequences.get_mut(self.reader.sequence));
+        Some(pieces)
     }
 
     /// Takes the packet at hand, or begins a run with it. None if it is not ordinary.

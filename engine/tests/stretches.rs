@@ -272,3 +272,38 @@ fn a_commit_ends_a_pass_that_stands_in_a_stretch() {
         assert_eq!(buffer.read(100).len(), 10 - read);
     }
 }
+
+#[test]
+fn loss_that_is_given_back_within_a_stretch_comes_with_the_next_packet() {
+    let lost = LossReasons::PRESENT | LossReasons::OVERWRITE;
+    // Stretches of `length` chunks of a writer between chunks of another, and packets over the end of one chunk and the beginning of the next.
+    for (length, whole) in (1..=4).flat_map(|length| [(length, 0), (length, 1)]) {
+        let chunk_of = |id: u32| {
+            let start = if id == 0 { chunk(1, 0) } else { chunk(1, id).goes_on(&long("b")) };
+            let filled = (0..whole).fold(start, |chunk, _| chunk.whole(&long("c")));
+            if id == 11 { filled } else { filled.begin(&long("a")) }
+        };
+        for read in 0..11 {
+            let mut buffer = Buffer::ring(65536);
+            for id in 0..12 {
+                buffer.commit(chunk_of(id));
+                if id % length == length - 1 {
+                    buffer.commit(chunk(2, id / length).whole(&long("other")));
+                }
+            }
+            let mut next = |buffer: &mut Buffer| {
+                std::iter::from_fn(|| buffer.0.read_next().map(|packet| (packet.writer_id, packet.loss)))
+                    .find(|(writer, _)| *writer == WriterId(1))
+                    .map(|(_, loss)| loss)
+            };
+            for read in [read / 2, read - read / 2] {
+                buffer.0.begin_read();
+                (0..read).for_each(|_| _ = next(&mut buffer).unwrap());
+            }
+            buffer.0.return_loss(ProducerId(1), WriterId(1), lost);
+            let said = format!("after {read} packets, {length} in a row");
+            assert_eq!(next(&mut buffer), Some(lost), "{said}");
+            assert!(std::iter::from_fn(|| next(&mut buffer)).all(LossReasons::is_empty), "{said}");
+        }
+    }
+}
