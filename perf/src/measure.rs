@@ -99,7 +99,7 @@ impl Series {
         let reach = 0.98 * (laps as f64).sqrt();
         let low = ((laps as f64 / 2.0 - reach).floor().max(0.0)) as usize;
         let high = ((laps as f64 / 2.0 + reach).ceil() as usize).min(laps - 1);
-        (sorted[high] - sorted[low]) / 2.0 / self.median()
+        (sorted[high] - sorted[low]) / 2.0 / self.median().abs()
     }
 
     /// How many times this one's time `other` takes: the median of the rounds' ratios, so that a slow moment that
@@ -188,7 +188,9 @@ mod tests {
         assert_eq!(Series::new(vec![5.0; 20]).noise(), 0.0);
         assert_eq!(Series::new(vec![5.0; 5]).noise(), 1.0, "too few laps to know");
         let spread: Vec<f64> = (0..31).map(|lap| 100.0 + f64::from(lap)).collect();
+        let below_zero = Series::new(spread.iter().map(|value| -value).collect()).noise();
         let noise = Series::new(spread).noise();
+        assert_eq!(noise, below_zero, "of a median below zero too");
         assert!((0.04..0.06).contains(&noise), "{noise}");
     }
 }
