@@ -291,7 +291,7 @@ fn loss_that_is_given_back_within_a_stretch_comes_with_the_next_packet() {
                     buffer.commit(chunk(2, id / length).whole(&long("other")));
                 }
             }
-            let mut next = |buffer: &mut Buffer| {
+            let next = |buffer: &mut Buffer| {
                 std::iter::from_fn(|| buffer.0.read_next().map(|packet| (packet.writer_id, packet.loss)))
                     .find(|(writer, _)| *writer == WriterId(1))
                     .map(|(_, loss)| loss)
