@@ -131,6 +131,7 @@ fn counters_grow() {
     for cpu in 0..cpus {
         let times = || with(|stats| !stats.cpu_stat.is_empty()).map(move |stats| &stats.cpu_stat[cpu]);
         all_ns += growth("user", times().map(|times| times.user_ns()));
+        all_ns += growth("nice", times().map(|times| times.user_nice_ns()));
         all_ns += growth("system", times().map(|times| times.system_mode_ns()));
         all_ns += growth("idle", times().map(|times| times.idle_ns()));
     }
