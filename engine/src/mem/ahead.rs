@@ -117,30 +117,33 @@ mod tests {
         resident & 1 != 0
     }
 
-    /// Waits until the thread has ended or the page is ready; whether it is.
-    fn becomes_ready(region: &Region, ahead: &Ahead, offset: usize) -> bool {
+    /// Waits until the page at `offset` is ready.
+    fn wait_for(region: &Region, offset: usize) {
         let patience = Instant::now() + Duration::from_secs(20);
-        while !is_ready(region, offset) && Arc::strong_count(&ahead.goal) > 1 {
+        while !is_ready(region, offset) {
             assert!(Instant::now() < patience, "the thread did nothing");
             thread::sleep(Duration::from_millis(1));
         }
-        is_ready(region, offset)
     }
 
     #[test]
     fn pages_are_made_ready_up_to_the_goal_and_no_further() {
-        let region = Arc::new(Region::map(WORTH_IT_BYTES, HugePages::Advise).expect("memory"));
+        let [tried, region] =
+            [PAGE, WORTH_IT_BYTES].map(|size| Region::map(size, HugePages::Advise).expect("memory"));
+        // A kernel before 5.14 does not know the advice, an emulator may take it and do nothing.
+        if !tried.populate(0..PAGE) || !is_ready(&tried, PAGE / 2) {
+            return;
+        }
+        let region = Arc::new(region);
         // None with one processor: then there is nothing to see.
         let Some(ahead) = Ahead::start(&region) else { return };
         assert_eq!(ahead.ask(PAGE / 2, WORTH_IT_BYTES), PAGE + PAGE / 2);
-        if !becomes_ready(&region, &ahead, 2 * PAGE) {
-            return; // A kernel without the advice: the thread has ended.
-        }
+        wait_for(&region, 2 * PAGE);
         thread::sleep(Duration::from_millis(20));
         assert!(!is_ready(&region, 3 * PAGE), "further than the goal");
         assert!(!is_ready(&region, 0), "the page that is being written");
         assert_eq!(ahead.ask(WORTH_IT_BYTES - PAGE, WORTH_IT_BYTES), WORTH_IT_BYTES);
-        assert!(becomes_ready(&region, &ahead, WORTH_IT_BYTES - PAGE));
+        wait_for(&region, WORTH_IT_BYTES - PAGE);
     }
 
     #[test]
