@@ -26,6 +26,7 @@ pub mod bench;
 mod bytes;
 pub mod copy;
 pub mod decode;
+mod entries;
 pub mod fields;
 mod kernels;
 pub mod level;

@@ -14,26 +14,14 @@
 use std::arch::aarch64::*;
 
 use crate::bytes::{Bytes, Word};
-use crate::decode::{self, Field, FieldError, FieldLengths, VarintError, Varints};
-use crate::fields::{self, Rules, Scan, Violation};
+use crate::entries::entry_points;
 use crate::walk::pairs::NoPairs;
-use crate::walk::{self, Job, Span, Walk, one, small, sprint};
+use crate::walk::{self, Job, sprint};
 use crate::word::Portable;
 
-/// # Safety
-/// As [`crate::walk::walk_raw`].
-#[target_feature(enable = "neon")]
-pub(crate) unsafe fn walk(start: *const u8, len: usize, limit: usize, spans: *mut Span) -> Walk {
-    // SAFETY: the caller's promise.
-    unsafe { one::walk::<Portable, NoPairs>(start, len, limit, spans) }
-}
-
-/// # Safety
-/// The processor has the level.
-#[target_feature(enable = "neon")]
-pub(crate) unsafe fn walk_small(bytes: &[u8], entries: &mut [u16]) -> usize {
-    // SAFETY: every processor has what the portable walk needs.
-    unsafe { small::walk::<Portable>(bytes, entries) }
+entry_points! {
+    #[target_feature(enable = "neon")]
+    header: Portable, pairs: NoPairs, window: Window
 }
 
 /// # Safety
@@ -46,43 +34,6 @@ pub(crate) unsafe fn walk_many(jobs: &mut [Job<'_>]) {
             sprint::walk(jobs, walk);
         }
     }
-}
-
-/// # Safety
-/// The processor has the level.
-#[target_feature(enable = "neon")]
-pub(crate) unsafe fn varint(bytes: &[u8]) -> Result<(u64, usize), VarintError> {
-    decode::one::varint::<Window>(bytes)
-}
-
-/// # Safety
-/// The processor has the level.
-#[target_feature(enable = "neon")]
-pub(crate) unsafe fn varints(bytes: &[u8], values: &mut [u64]) -> Varints {
-    // SAFETY: the caller's promise.
-    unsafe { decode::many::varints::<Window>(bytes, values) }
-}
-
-/// # Safety
-/// The processor has the level.
-#[target_feature(enable = "neon")]
-pub(crate) unsafe fn field(bytes: &[u8]) -> Result<Field, FieldError> {
-    decode::one::field::<Window>(bytes)
-}
-
-/// # Safety
-/// The processor has the level.
-#[target_feature(enable = "neon")]
-pub(crate) unsafe fn field_lengths(bytes: &[u8], fields: &mut [Field]) -> FieldLengths {
-    decode::one::field_lengths::<Window>(bytes, fields)
-}
-
-/// # Safety
-/// The processor has the level.
-#[target_feature(enable = "neon")]
-pub(crate) unsafe fn scan(slices: &[&[u8]], rules: &Rules) -> Result<Scan, Violation> {
-    // SAFETY: the caller's promise.
-    unsafe { fields::scan::scan::<Window>(slices, rules) }
 }
 
 /// A window of 64 bytes in four registers.

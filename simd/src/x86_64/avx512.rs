@@ -12,28 +12,16 @@ use std::arch::x86_64::*;
 use super::Bmi2;
 use crate::bytes::Bytes;
 use crate::copy::copy_in_vectors;
-use crate::decode::{self, Field, FieldError, FieldLengths, VarintError, Varints};
-use crate::fields::{self, Rules, Scan, Violation};
+use crate::entries::entry_points;
 use crate::walk::blocks::{AnyHeaders, OneByteHeaders};
 use crate::walk::lanes::{HeaderLanes, Lanes};
 use crate::walk::one::Place;
 use crate::walk::pairs::{self, Pairs};
-use crate::walk::{self, Job, Span, Walk, many, one, small, sprint};
+use crate::walk::{self, Job, Span, many, sprint};
 
-/// # Safety
-/// As [`crate::walk::walk_raw`], and the processor has the level.
-#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx2,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vpopcntdq")]
-pub(crate) unsafe fn walk(start: *const u8, len: usize, limit: usize, spans: *mut Span) -> Walk {
-    // SAFETY: the caller's promise.
-    unsafe { one::walk::<Bmi2, Vbmi>(start, len, limit, spans) }
-}
-
-/// # Safety
-/// The processor has the level.
-#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx2,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vpopcntdq")]
-pub(crate) unsafe fn walk_small(bytes: &[u8], entries: &mut [u16]) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { small::walk::<Bmi2>(bytes, entries) }
+entry_points! {
+    #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx2,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vpopcntdq")]
+    header: Bmi2, pairs: Vbmi, window: Window
 }
 
 copy_in_vectors! {
@@ -64,43 +52,6 @@ pub(crate) unsafe fn walk_many(jobs: &mut [Job<'_>]) {
             sprint::walk(jobs, walk);
         }
     }
-}
-
-/// # Safety
-/// The processor has the level.
-#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx2,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vpopcntdq")]
-pub(crate) unsafe fn varint(bytes: &[u8]) -> Result<(u64, usize), VarintError> {
-    decode::one::varint::<Window>(bytes)
-}
-
-/// # Safety
-/// The processor has the level.
-#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx2,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vpopcntdq")]
-pub(crate) unsafe fn varints(bytes: &[u8], values: &mut [u64]) -> Varints {
-    // SAFETY: the caller's promise.
-    unsafe { decode::many::varints::<Window>(bytes, values) }
-}
-
-/// # Safety
-/// The processor has the level.
-#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx2,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vpopcntdq")]
-pub(crate) unsafe fn field(bytes: &[u8]) -> Result<Field, FieldError> {
-    decode::one::field::<Window>(bytes)
-}
-
-/// # Safety
-/// The processor has the level.
-#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx2,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vpopcntdq")]
-pub(crate) unsafe fn field_lengths(bytes: &[u8], fields: &mut [Field]) -> FieldLengths {
-    decode::one::field_lengths::<Window>(bytes, fields)
-}
-
-/// # Safety
-/// The processor has the level.
-#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx2,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vpopcntdq")]
-pub(crate) unsafe fn scan(slices: &[&[u8]], rules: &Rules) -> Result<Scan, Violation> {
-    // SAFETY: the caller's promise.
-    unsafe { fields::scan::scan::<Window>(slices, rules) }
 }
 
 /// A window of 64 bytes in one register.
