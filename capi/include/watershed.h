@@ -213,14 +213,6 @@ typedef struct {
 } ws_packet;
 
 /**
- * Is handed each whole packet that is about to be overwritten unread, in order. `packet` and its slices are valid until
- * it returns. It must not call into the buffer and must return normally (no exception, no longjmp).
- *
- * Returns true when it absorbed the packet: then no loss is reported for it.
- */
-typedef bool (*ws_overwrite_fn)(void *user, const ws_packet *packet);
-
-/**
  * Statistics of a buffer since it was created, with the names and meanings of Perfetto's BufferStats. Sizes count the
  * 16-byte record headers and the rounding up to 16.
  */
@@ -328,6 +320,14 @@ typedef struct {
      */
     uint64_t bucket_sum[11];
 } ws_writer_stats;
+
+/**
+ * Is handed each whole packet that is about to be overwritten unread, in order. `packet` and its slices are valid until
+ * it returns. It must not call into the buffer and must return normally (no exception, no longjmp).
+ *
+ * Returns true when it absorbed the packet: then no loss is reported for it.
+ */
+typedef bool (*ws_overwrite_fn)(void *user, const ws_packet *packet);
 
 #ifdef __cplusplus
 extern "C" {
@@ -442,14 +442,6 @@ ws_buffer *ws_buffer_clone_read_only(const ws_buffer *buffer);
 void ws_buffer_set_read_only(ws_buffer *buffer);
 
 /**
- * Sets the function that is handed packets which are about to be overwritten unread; NULL takes it away.
- *
- * The caller promises:
- * `sink` can be called with `user` until it is replaced or the buffer destroyed.
- */
-void ws_buffer_set_overwrite_sink(ws_buffer *buffer, ws_overwrite_fn sink, void *user);
-
-/**
  * Writes the statistics to `out`.
  *
  * The caller promises:
@@ -468,6 +460,14 @@ void ws_buffer_stats(const ws_buffer *buffer, ws_stats *out);
 size_t ws_buffer_writer_stats(const ws_buffer *buffer,
                               ws_writer_stats *out,
                               size_t capacity);
+
+/**
+ * Sets the function that is handed packets which are about to be overwritten unread; NULL takes it away.
+ *
+ * The caller promises:
+ * `sink` can be called with `user` until it is replaced or the buffer destroyed.
+ */
+void ws_buffer_set_overwrite_sink(ws_buffer *buffer, ws_overwrite_fn sink, void *user);
 
 /**
  * The buffer's size in bytes.

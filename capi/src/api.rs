@@ -1,15 +1,16 @@
-//! The functions of `watershed.h`.
+//! The functions of `watershed.h` that make a buffer, write, read and give account. Those that ask it about itself are in [`crate::queries`], the
+//! overwrite function in [`crate::sink`].
 //!
 //! Every pointer to a buffer is null or came from [`ws_buffer_create`] or [`ws_buffer_clone_read_only`], was not
 //! destroyed, and is used by one thread at a time: that is what each `# Safety` section asks for first.
 
 use crate::guard::{self, Inner, enter, shielded, ws_buffer};
+use crate::sink::{to_packet, to_slice};
 use crate::source::UntrustedBytes;
 use crate::types::*;
-use std::ffi::{c_char, c_void};
 use watershed_engine::{
-    BufferConfig, ChunkFlags, ChunkId, ChunkInfo, ClientIdentity, FillPolicy, OverwriteSink, Packet, Patch,
-    ProducerId, TraceBuffer, WriterId,
+    BufferConfig, ChunkFlags, ChunkId, ChunkInfo, ClientIdentity, FillPolicy, Patch, ProducerId, TraceBuffer,
+    WriterId,
 };
 
 /// The largest chunk that a buffer takes.
@@ -239,25 +240,6 @@ pub unsafe extern "C" fn ws_buffer_set_read_only(buffer: *mut ws_buffer) {
     unsafe { enter(buffer, (), |inner| inner.engine.set_read_only()) }
 }
 
-/// Sets the function that is handed packets which are about to be overwritten unread; NULL takes it away.
-///
-/// # Safety
-/// `sink` can be called with `user` until it is replaced or the buffer destroyed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ws_buffer_set_overwrite_sink(
-    buffer: *mut ws_buffer,
-    sink: ws_overwrite_fn,
-    user: *mut c_void,
-) {
-    let sink = sink.map(|function| Sink { function, user });
-    // SAFETY: the caller's promise about `buffer`.
-    unsafe {
-        enter(buffer, (), |inner| {
-            inner.engine.set_overwrite_sink(sink.map(|sink| Box::new(sink) as Box<dyn OverwriteSink>));
-        })
-    }
-}
-
 /// Writes the statistics to `out`.
 ///
 /// # Safety
@@ -299,87 +281,6 @@ pub unsafe extern "C" fn ws_buffer_writer_stats(
     }
 }
 
-/// The buffer's size in bytes.
-///
-/// # Safety
-/// See the module.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ws_buffer_size(buffer: *const ws_buffer) -> usize {
-    // SAFETY: the caller's promise about `buffer`.
-    unsafe { enter(buffer, 0, |inner| inner.engine.size_bytes()) }
-}
-
-/// How many bytes from the start were ever written; the rest is zero. Never becomes less.
-///
-/// # Safety
-/// See the module.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ws_buffer_used_size(buffer: *const ws_buffer) -> usize {
-    // SAFETY: the caller's promise about `buffer`.
-    unsafe { enter(buffer, 0, |inner| inner.engine.used_size_bytes()) }
-}
-
-/// Where the next record goes, in bytes from the start.
-///
-/// # Safety
-/// See the module.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ws_buffer_write_offset(buffer: *const ws_buffer) -> usize {
-    // SAFETY: the caller's promise about `buffer`.
-    unsafe { enter(buffer, 0, |inner| inner.engine.write_offset()) }
-}
-
-/// Bytes of memory that the buffer takes: its ring and what is kept beside it.
-///
-/// # Safety
-/// See the module.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ws_buffer_memory_usage(buffer: *const ws_buffer) -> usize {
-    // SAFETY: the caller's promise about `buffer`.
-    unsafe { enter(buffer, 0, |inner| inner.engine.memory_usage_bytes()) }
-}
-
-/// The ring's bytes, for those who check its layout: ws_buffer_size of them, until the next write.
-///
-/// # Safety
-/// See the module.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ws_buffer_ring(buffer: *const ws_buffer) -> *const u8 {
-    // SAFETY: the caller's promise about `buffer`.
-    unsafe { enter(buffer, std::ptr::null(), |inner| inner.engine.ring().as_ptr()) }
-}
-
-/// What happens when the buffer is full. WS_RING for NULL.
-///
-/// # Safety
-/// See the module.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ws_buffer_policy(buffer: *const ws_buffer) -> ws_policy {
-    // SAFETY: the caller's promise about `buffer`.
-    unsafe {
-        enter(buffer, ws_policy::WS_RING, |inner| match inner.engine.policy() {
-            FillPolicy::RingBuffer => ws_policy::WS_RING,
-            FillPolicy::Discard => ws_policy::WS_DISCARD,
-        })
-    }
-}
-
-/// Whether anything was ever written.
-///
-/// # Safety
-/// See the module.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ws_buffer_has_data(buffer: *const ws_buffer) -> bool {
-    // SAFETY: the caller's promise about `buffer`.
-    unsafe { enter(buffer, false, |inner| inner.engine.has_data()) }
-}
-
-/// The library's version, such as "0.1.0".
-#[unsafe(no_mangle)]
-pub extern "C" fn ws_version() -> *const c_char {
-    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
-}
-
 const EMPTY_PACKET: ws_packet = ws_packet {
     slices: std::ptr::null(),
     num_slices: 0,
@@ -393,50 +294,11 @@ fn to_patch(patch: ws_patch) -> Patch {
     Patch { offset_untrusted: patch.offset, data: patch.data }
 }
 
-fn to_slice(bytes: &[u8]) -> ws_slice {
-    ws_slice { data: bytes.as_ptr(), size_bytes: bytes.len() }
-}
-
-fn to_packet(packet: &Packet<'_>, slices: &[ws_slice]) -> ws_packet {
-    ws_packet {
-        slices: slices.as_ptr(),
-        num_slices: slices.len(),
-        producer_id: packet.producer_id.0,
-        writer_id: packet.writer_id.0,
-        identity: ws_identity {
-            uid: packet.identity.uid,
-            pid: packet.identity.pid,
-            machine_id: packet.identity.machine_id,
-        },
-        loss_reasons: packet.loss.0,
-    }
-}
-
 /// # Safety
 /// `out` is null or can be written.
 unsafe fn write_out<T>(out: *mut T, value: T) {
     if !out.is_null() {
         // SAFETY: not null, so it can be written. It may be uninitialised: `write` drops nothing.
         unsafe { out.write(value) };
-    }
-}
-
-/// A C program's overwrite function.
-#[derive(Clone, Copy)]
-struct Sink {
-    function: unsafe extern "C" fn(*mut c_void, *const ws_packet) -> bool,
-    user: *mut c_void,
-}
-
-// SAFETY: the function is only called inside calls of the buffer, which are made by one thread at a time; what `user`
-// points to is the caller's, who moves a buffer between threads only when that may move too (see `crate`).
-unsafe impl Send for Sink {}
-
-impl OverwriteSink for Sink {
-    fn handle_overwritten(&mut self, packet: &Packet<'_>) -> bool {
-        let slices: Vec<ws_slice> = packet.slices().iter().map(|slice| to_slice(slice)).collect();
-        let packet = to_packet(packet, &slices);
-        // SAFETY: the promise that came with `ws_buffer_set_overwrite_sink`.
-        unsafe { (self.function)(self.user, &packet) }
     }
 }

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The header is generated from this crate by cbindgen (`cbindgen.toml`), and what it says is in the documentation of
-//! [`api`] and [`types`]. What holds for every function:
+//! [`api`], [`sink`], [`queries`] and [`types`]. What holds for every function:
 //!
 //! - A `NULL` buffer, or a `NULL` where a result should go, is answered with the neutral value: false, 0, `NULL`.
 //! - A panic never leaves the library. It would be a bug of ours; the buffer that it happened in answers every later
@@ -16,6 +16,8 @@
 pub mod api;
 mod convert;
 mod guard;
+pub mod queries;
+pub mod sink;
 mod source;
 pub mod types;
 

@@ -3,6 +3,8 @@
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use watershed::api::*;
+use watershed::queries::*;
+use watershed::sink::ws_buffer_set_overwrite_sink;
 use watershed::types::*;
 use watershed::ws_buffer;
 

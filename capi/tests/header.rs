@@ -8,7 +8,8 @@ fn folder() -> &'static Path {
 
 fn generated() -> String {
     let config = cbindgen::Config::from_file(folder().join("cbindgen.toml")).expect("cbindgen.toml");
-    let sources = ["types.rs", "guard.rs", "api.rs"].map(|file| folder().join("src").join(file));
+    let sources = ["types.rs", "guard.rs", "api.rs", "sink.rs", "queries.rs"]
+        .map(|file| folder().join("src").join(file));
     let builder = sources
         .iter()
         .fold(cbindgen::Builder::new().with_config(config), |builder, file| builder.with_src(file));
