@@ -1,7 +1,8 @@
 //! Commits, patches, ends of writers (spec, trace-buffer 2.5, 2.6).
 
 use crate::fragments::{Cut, touches_header, valid_prefix};
-use crate::model::{Data, Ended, Model, Record, Sequence, flags_after_cut, outer_bytes};
+use crate::model::Model;
+use crate::record::{Data, Ended, Record, Sequence, flags_after_cut, outer_bytes};
 use crate::types::{Chunk, Patch, Policy, flag, is_newer, key_of, loss};
 
 /// A commit after its untrusted bytes were looked at.

@@ -55,6 +55,7 @@ pub mod history;
 mod model;
 #[cfg(feature = "property")]
 pub mod property;
+mod record;
 mod stats;
 #[cfg(feature = "property")]
 pub mod strategy;

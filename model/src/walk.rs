@@ -2,7 +2,8 @@
 //! trace-buffer 3 and 4).
 
 use crate::fragments::{Token, token};
-use crate::model::{Consumption, Model, Pass, Record, Walker};
+use crate::model::{Model, Pass, Walker};
+use crate::record::{Consumption, Record};
 use crate::types::{Packet, flag, loss};
 
 /// What a fragment is to its packet (spec, trace-buffer 1.4).
