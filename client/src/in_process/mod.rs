@@ -34,6 +34,7 @@
 //! ```
 
 mod endpoint;
+mod live;
 mod machine;
 mod pipeline;
 mod session;

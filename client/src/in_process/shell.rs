@@ -2,20 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use watershed_service::{
-    ClockReadings, ConnectError, ConsumerEvent, ConsumerId, EnableError, FileAction, FlushFlags, FlushId,
-    InstanceId, ObservedEvents, Output, OutputFile, ProducerCommand, ProducerHello, ProducerId, ReadProgress,
-    Service, SessionId,
+    ClockReadings, ConnectError, ConsumerEvent, ConsumerId, EnableError, FileAction, FlushFlags, InstanceId,
+    ObservedEvents, Output, OutputFile, ProducerCommand, ProducerHello, ProducerId, ReadProgress, Service,
 };
 use watershed_smb::Smb;
 use watershed_wire::protos::TraceStats;
 
 use super::Event;
 use super::endpoint::Call;
+use super::live::{AfterFlush, Live};
 use super::machine::{identity, read_clocks};
 use super::pipeline;
 use super::session::{Notices, SessionEnd};
@@ -47,60 +46,6 @@ pub(super) enum Request {
 }
 
 pub(super) type Enabled = Result<ConsumerId, EnableError>;
-
-/// What to do when a flush is over.
-enum AfterFlush {
-    Stop,
-    Tell(Sender<bool>),
-}
-
-/// A session of this process.
-struct Live {
-    session_id: SessionId,
-    notices: Arc<Notices>,
-    output: Option<sink::Output>,
-    /// The service says when to write; else everything is written at the end.
-    writes_into_file: bool,
-    flushes: BTreeMap<FlushId, AfterFlush>,
-    bytes_written: u64,
-    write_error: Option<io::Error>,
-}
-
-impl Live {
-    /// Writes a block, unless writing failed before.
-    fn write(&mut self, block: &[u8]) -> Result<(), String> {
-        let Some(output) = self.output.as_mut().filter(|_| self.write_error.is_none()) else { return Ok(()) };
-        let (bytes, result) = output.write(block);
-        self.bytes_written += bytes;
-        self.note(result)
-    }
-
-    fn sync(&mut self) -> Result<(), String> {
-        let result = self.output.as_mut().map_or(Ok(()), sink::Output::sync);
-        self.note(result)
-    }
-
-    fn note(&mut self, result: io::Result<()>) -> Result<(), String> {
-        result.map_err(|error| {
-            let reason = error.to_string();
-            self.write_error.get_or_insert(error);
-            reason
-        })
-    }
-}
-
-impl Drop for Live {
-    fn drop(&mut self) {
-        // Does nothing when the session has ended in order: the first end counts.
-        let error = Some("the tracing service has ended".to_owned());
-        self.notices.end(SessionEnd {
-            error,
-            write_error: self.write_error.take(),
-            bytes_written: self.bytes_written,
-            stats: None,
-        });
-    }
-}
 
 pub(super) struct Shell {
     service: Service,

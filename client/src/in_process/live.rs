@@ -1,0 +1,65 @@
+//! A session of this process, as the service's thread keeps it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::mpsc::Sender;
+
+use watershed_service::{FlushId, SessionId};
+
+use super::session::{Notices, SessionEnd};
+use super::sink;
+use crate::sync::Arc;
+
+/// What to do when a flush is over.
+pub(super) enum AfterFlush {
+    Stop,
+    Tell(Sender<bool>),
+}
+
+/// A session of this process.
+pub(super) struct Live {
+    pub(super) session_id: SessionId,
+    pub(super) notices: Arc<Notices>,
+    pub(super) output: Option<sink::Output>,
+    /// The service says when to write; else everything is written at the end.
+    pub(super) writes_into_file: bool,
+    pub(super) flushes: BTreeMap<FlushId, AfterFlush>,
+    pub(super) bytes_written: u64,
+    pub(super) write_error: Option<io::Error>,
+}
+
+impl Live {
+    /// Writes a block, unless writing failed before.
+    pub(super) fn write(&mut self, block: &[u8]) -> Result<(), String> {
+        let Some(output) = self.output.as_mut().filter(|_| self.write_error.is_none()) else { return Ok(()) };
+        let (bytes, result) = output.write(block);
+        self.bytes_written += bytes;
+        self.note(result)
+    }
+
+    pub(super) fn sync(&mut self) -> Result<(), String> {
+        let result = self.output.as_mut().map_or(Ok(()), sink::Output::sync);
+        self.note(result)
+    }
+
+    fn note(&mut self, result: io::Result<()>) -> Result<(), String> {
+        result.map_err(|error| {
+            let reason = error.to_string();
+            self.write_error.get_or_insert(error);
+            reason
+        })
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        // Does nothing when the session has ended in order: the first end counts.
+        let error = Some("the tracing service has ended".to_owned());
+        self.notices.end(SessionEnd {
+            error,
+            write_error: self.write_error.take(),
+            bytes_written: self.bytes_written,
+            stats: None,
+        });
+    }
+}
