@@ -1,6 +1,6 @@
 //! A caller's bytes, which may change while we copy them.
 
-use watershed_engine::ByteSource;
+use watershed_engine::{ByteSource, SharedBytes};
 
 /// Memory of the caller: never a slice, since somebody else may be writing it.
 pub(crate) struct UntrustedBytes {
@@ -27,5 +27,10 @@ impl ByteSource for UntrustedBytes {
         // SAFETY: the range was just checked to lie in memory that is readable by `new`'s contract; `dst` is a Rust
         // slice, so it overlaps nothing that a C program owns.
         unsafe { watershed_smb::copy_untrusted(self.start.add(offset_bytes), dst.as_mut_ptr(), dst.len()) }
+    }
+
+    fn shared_bytes(&self) -> Option<SharedBytes<'_>> {
+        // SAFETY: readable by `new`'s contract, and no Rust reference to a C program's memory exists.
+        Some(unsafe { SharedBytes::new(self.start, self.size_bytes) })
     }
 }

@@ -31,6 +31,11 @@ impl ByteSource for Source<'_> {
     fn copy_range(&self, offset_bytes: usize, dst: &mut [u8]) {
         self.0.copy_range(offset_bytes, dst);
     }
+
+    #[inline]
+    fn shared_bytes(&self) -> Option<watershed_engine::SharedBytes<'_>> {
+        self.0.shared_bytes()
+    }
 }
 
 fn info(header: ChunkHeader, complete: bool) -> ChunkInfo {

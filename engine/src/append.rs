@@ -122,7 +122,7 @@ impl TraceBuffer {
             flags: chunk.flags | if chunk.info.complete { 0 } else { tbchunk::INCOMPLETE },
             checksum: 0,
         };
-        self.ring.write_record(offset, outer, header, chunk.visible);
+        self.ring.write_record(offset, outer, header, &chunk.visible);
         self.note_written(slot, offset, outer);
         let listed = self.sequences.get_mut(sequence);
         if listed.insert(slot, id, behind) {

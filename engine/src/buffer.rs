@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use watershed_simd::Span;
+use watershed_simd::shared::Headers;
 
 use crate::config::{BufferConfig, ChunkInfo, CreateError, FillPolicy, HugePages};
 use crate::histogram::{Histograms, WriterStats};
@@ -31,6 +32,8 @@ pub(crate) struct CommitScratch {
     pub(crate) spans: [Span; SPANS],
     /// The same of an ordinary chunk.
     pub(crate) entries: [u16; SMALL_ENTRIES],
+    /// Its headers, if it is taken from where others may write.
+    pub(crate) headers: Headers,
 }
 
 impl CommitScratch {
@@ -39,6 +42,7 @@ impl CommitScratch {
             staging: [0; ChunkInfo::MAX_SIZE_BYTES + 1],
             spans: [Span::default(); SPANS],
             entries: [0; SMALL_ENTRIES],
+            headers: Headers::default(),
         })
     }
 }

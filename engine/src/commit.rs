@@ -6,9 +6,10 @@
 //!                                                               \-> make room -> copy -> insert
 //! ```
 //!
-//! The bytes are looked at once, in a slice that nobody else can change: the caller's own, or a private copy. Everything that is kept
-//! about the fragments comes from that look, and exactly these bytes go into the ring. The lookup comes before the eviction: an
-//! eviction may destroy the record that the chunk is a second copy of.
+//! What is judged is looked at once, and goes into the ring as it was judged. Either all bytes lie where nobody else can change them: they are the
+//! caller's, or a private copy. Or it is an ordinary chunk, of which only the headers of fragments decide anything: these are fetched from
+//! where others may write, and put over the copy that is then made right into the ring ([`watershed_simd::shared`]). The lookup comes before
+//! the eviction: an eviction may destroy the record that the chunk is a second copy of.
 
 use crate::buffer::{CommitScratch, SPANS, TraceBuffer};
 use crate::config::{ChunkInfo, Refused};
@@ -17,7 +18,30 @@ use crate::records::{NONE, bit};
 use crate::sequence::{Ended, Sequence};
 use crate::sized::{Cut, SizedChunk, size_fragments};
 use crate::source::ByteSource;
-use watershed_simd::Span;
+use watershed_simd::{SharedBytes, Span};
+
+/// A chunk of which only the header has been looked at.
+pub(crate) struct Opened<'a> {
+    pub(crate) info: &'a ChunkInfo,
+    pub(crate) key: u32,
+    /// Its sequence, if that is known.
+    opened: Option<u32>,
+    place: Option<Place>,
+}
+
+impl Opened<'_> {
+    pub(crate) fn num_fragments(&self) -> usize {
+        self.info.num_fragments.into()
+    }
+}
+
+/// Where a record is listed.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) sequence: u32,
+    /// Records of the sequence that come after it.
+    pub(crate) behind: usize,
+}
 
 impl TraceBuffer {
     /// Commits a chunk: copies its complete fragments into the ring. Whatever is wrong with its bytes is counted, never an error.
@@ -57,36 +81,81 @@ impl TraceBuffer {
         }
         self.end_read_pass();
         let mut scratch = self.commit_scratch.take().unwrap_or_else(CommitScratch::new);
-        let CommitScratch { staging, spans, entries } = &mut *scratch;
-        let bytes = match source.stable_bytes() {
-            Some(bytes) => bytes,
-            None => {
-                let staging = &mut staging[..size_bytes];
-                source.copy_range(0, staging);
-                staging
-            }
-        };
         let opened = self.sequences.open(key);
-        let is_done = match opened {
-            Some(index) if !self.is_sealed => match self.records_behind(index, info.chunk_id) {
-                Some(behind) => self.commit_ordinary(info, key, bytes, entries, index, behind),
-                None => false,
-            },
-            _ => false,
+        let place = match opened {
+            Some(index) if !self.is_sealed => self.place_of(index, info.chunk_id),
+            _ => None,
         };
-        if !is_done {
-            self.commit_any(info, key, bytes, spans, opened);
+        let chunk = Opened { info, key, opened, place };
+        match source.shared_bytes() {
+            Some(bytes) if self.commit_in_place(&chunk, bytes, &mut scratch) => {}
+            Some(_) => self.commit_elsewhere(&chunk, source, &mut scratch),
+            None => self.commit_private(&chunk, source, &mut scratch),
         }
         self.commit_scratch = Some(scratch);
         Ok(())
     }
 
-    /// How many records of a sequence come after a chunk that is not listed. None if that takes more than a look at the last ones, if it comes
-    /// too late, or if anything is the matter with the sequence.
+    /// Commits an ordinary chunk right from memory in which others may write. False, and nothing done, if it is none.
     #[inline(always)]
-    fn records_behind(&self, sequence: u32, id: ChunkId) -> Option<usize> {
+    fn commit_in_place(
+        &mut self,
+        chunk: &Opened<'_>,
+        bytes: SharedBytes<'_>,
+        scratch: &mut CommitScratch,
+    ) -> bool {
+        let CommitScratch { headers, entries, .. } = scratch;
+        let (Some(place), Some(wanted)) = (chunk.place, entries.get_mut(..chunk.num_fragments())) else {
+            return false;
+        };
+        let Some(fetched) = headers.fetch(self.ring.kernels, bytes, wanted) else { return false };
+        self.commit_ordinary(chunk, &fetched, entries, place)
+    }
+
+    /// As [`commit_private`](Self::commit_private), of what is not ordinary.
+    #[inline(never)]
+    fn commit_elsewhere<S: ByteSource + ?Sized>(
+        &mut self,
+        chunk: &Opened<'_>,
+        source: &S,
+        scratch: &mut CommitScratch,
+    ) {
+        self.commit_private(chunk, source, scratch);
+    }
+
+    /// Commits a chunk from bytes that nobody else can change: the source's, or a copy.
+    #[inline(always)]
+    fn commit_private<S: ByteSource + ?Sized>(
+        &mut self,
+        chunk: &Opened<'_>,
+        source: &S,
+        scratch: &mut CommitScratch,
+    ) {
+        let CommitScratch { staging, spans, entries, .. } = scratch;
+        let bytes = match source.stable_bytes() {
+            Some(bytes) => bytes,
+            None => {
+                let staging = &mut staging[..source.size_bytes()];
+                source.copy_range(0, staging);
+                staging
+            }
+        };
+        if let (Some(place), Some(wanted)) = (chunk.place, entries.get_mut(..chunk.num_fragments())) {
+            let visible_bytes = self.ring.kernels.walk_small(bytes, wanted);
+            if self.commit_ordinary(chunk, &&bytes[..visible_bytes], entries, place) {
+                return;
+            }
+        }
+        self.commit_any(chunk.info, chunk.key, bytes, spans, chunk.opened);
+    }
+
+    /// Where a chunk belongs that is not listed. None if that takes more than a look at the last records, if it comes too late, or if
+    /// anything is the matter with the sequence.
+    #[inline(always)]
+    fn place_of(&self, sequence: u32, id: ChunkId) -> Option<Place> {
         let listed = self.sequences.get(sequence);
-        if listed.is_next(id) { Some(0) } else { listed.late_by(&self.records, id) }
+        let behind = if listed.is_next(id) { 0 } else { listed.late_by(&self.records, id)? };
+        Some(Place { sequence, behind })
     }
 
     /// Commits any chunk.

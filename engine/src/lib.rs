@@ -88,3 +88,4 @@ pub use shard::Shard;
 pub use sink::OverwriteSink;
 pub use source::ByteSource;
 pub use stats::{Amount, BufferStats, Ledger};
+pub use watershed_simd::SharedBytes;

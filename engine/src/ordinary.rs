@@ -3,32 +3,29 @@
 //! [`TraceBuffer::append`] would, with what is known beforehand left out.
 
 use crate::buffer::TraceBuffer;
-use crate::config::ChunkInfo;
+use crate::commit::{Opened, Place};
 use crate::ids::ChunkFlags;
 use crate::records::{NO_SIZES, NONE, Record, bit};
 use crate::sized::summary;
 use crate::sizes::{self, SMALL_ENTRIES};
 use crate::stats::Account;
-use crate::tbchunk::{TbChunk, outer_bytes};
+use crate::tbchunk::{Payload, TbChunk, outer_bytes};
 
 impl TraceBuffer {
-    /// Commits a chunk after which `behind` records of its sequence come. False, and nothing done, if it is not an ordinary one.
+    /// Commits a chunk whose fragments have these sizes. False, and nothing done, if it is not an ordinary one: then it has no payload, or
+    /// something else is the matter.
     #[inline(always)]
     pub(crate) fn commit_ordinary(
         &mut self,
-        info: &ChunkInfo,
-        key: u32,
-        bytes: &[u8],
-        entries: &mut [u16; SMALL_ENTRIES],
-        sequence: u32,
-        behind: usize,
+        chunk: &Opened<'_>,
+        payload: &impl Payload,
+        entries: &[u16; SMALL_ENTRIES],
+        Place { sequence, behind }: Place,
     ) -> bool {
-        let fragments = usize::from(info.num_fragments);
-        let Some(wanted) = entries.get_mut(..fragments).filter(|_| info.complete) else { return false };
-        let visible_bytes = self.ring.kernels.walk_small(bytes, wanted);
+        let (info, fragments, visible_bytes) = (chunk.info, chunk.num_fragments(), payload.len());
         let outer = outer_bytes(visible_bytes);
         // None are visible of what is not ordinary. Sizes that are only just worth keeping go the long way, as no fragments at all do.
-        if visible_bytes <= fragments * sizes::LEAST_MEAN_BYTES || !self.space.fits(outer) {
+        if !info.complete || visible_bytes <= fragments * sizes::LEAST_MEAN_BYTES || !self.space.fits(outer) {
             return false;
         }
         // In extents there is nothing behind the cursor.
@@ -55,14 +52,14 @@ impl TraceBuffer {
         let slot = self.records.push_with_sizes(record, entries, fragments);
         let header = TbChunk {
             chunk_id: info.chunk_id.0,
-            key,
+            key: chunk.key,
             reserved_bytes: visible_bytes as u16,
             visible_bytes: visible_bytes as u16,
             unread_bytes: visible_bytes as u16,
             flags,
             checksum: 0,
         };
-        self.ring.write_record(offset, outer, header, &bytes[..visible_bytes]);
+        self.ring.write_record(offset, outer, header, payload);
         self.note_written(slot, offset, outer);
         let listed = self.sequences.get_mut(sequence);
         if behind == 0 {

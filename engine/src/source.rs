@@ -1,7 +1,9 @@
 //! Where the bytes of a chunk come from.
 
-/// The payload of a chunk that is to be committed. Its bytes may be changed by somebody else at any time: they are copied
-/// once and only the copy is looked at.
+use watershed_simd::SharedBytes;
+
+/// The payload of a chunk that is to be committed. Its bytes may be changed by somebody else at any time: every byte on which anything
+/// depends is fetched once, and what was fetched is what the buffer keeps.
 pub trait ByteSource {
     /// Payload bytes, the same at each call.
     fn size_bytes(&self) -> usize;
@@ -11,7 +13,17 @@ pub trait ByteSource {
     fn copy_range(&self, offset_bytes: usize, dst: &mut [u8]);
 
     /// The bytes themselves, if nobody can change them during the call: then one copy less is made.
+    #[inline]
     fn stable_bytes(&self) -> Option<&[u8]> {
+        None
+    }
+
+    /// Where the bytes are, if they are in memory of this process, all of them and as many as [`size_bytes`](Self::size_bytes) says: then one copy
+    /// less is made of ordinary chunks. The headers of fragments are fetched first, each once; the bytes are copied right into the buffer and
+    /// what was fetched is put over the copies of the headers. What is no ordinary chunk is copied by [`copy_range`](Self::copy_range)
+    /// after that, and nothing of the first look is kept.
+    #[inline]
+    fn shared_bytes(&self) -> Option<SharedBytes<'_>> {
         None
     }
 }
@@ -45,5 +57,10 @@ impl<T: ByteSource + ?Sized> ByteSource for &T {
     #[inline]
     fn stable_bytes(&self) -> Option<&[u8]> {
         T::stable_bytes(self)
+    }
+
+    #[inline]
+    fn shared_bytes(&self) -> Option<SharedBytes<'_>> {
+        T::shared_bytes(self)
     }
 }

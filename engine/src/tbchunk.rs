@@ -19,6 +19,7 @@ use crate::mem::Region;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use watershed_simd::Kernels;
+use watershed_simd::shared::Fetched;
 
 /// Bytes of a record header, and the grain of places and sizes.
 pub(crate) const HEADER_BYTES: usize = 16;
@@ -83,6 +84,44 @@ impl TbChunk {
             flags: (sizes >> 48) as u8,
             checksum: (sizes >> 56) as u8,
         }
+    }
+}
+
+/// What a new record holds.
+pub(crate) trait Payload {
+    /// Its bytes.
+    fn len(&self) -> usize;
+
+    /// Copies them.
+    ///
+    /// # Safety
+    /// `to` is writable for as many bytes, and does not overlap them.
+    unsafe fn put(&self, kernels: Kernels, to: *mut u8);
+}
+
+impl Payload for &[u8] {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        <[u8]>::len(self)
+    }
+
+    #[inline(always)]
+    unsafe fn put(&self, kernels: Kernels, to: *mut u8) {
+        // SAFETY: a slice, and the caller's promise.
+        unsafe { kernels.copy_raw(self.as_ptr(), to, self.len()) }
+    }
+}
+
+impl Payload for Fetched<'_> {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.visible_bytes()
+    }
+
+    #[inline(always)]
+    unsafe fn put(&self, _kernels: Kernels, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_to(to) }
     }
 }
 
@@ -165,7 +204,13 @@ impl RingMemory {
     /// Writes a record of `outer` bytes: a header with its checksum, and the payload. Asks for the lines of the next record, which will
     /// be as long or so: they arrive while its chunk is sized. Without it a commit into a ring that no cache holds takes half as long again.
     #[inline(always)]
-    pub(crate) fn write_record(&mut self, offset: usize, outer: usize, header: TbChunk, payload: &[u8]) {
+    pub(crate) fn write_record(
+        &mut self,
+        offset: usize,
+        outer: usize,
+        header: TbChunk,
+        payload: &impl Payload,
+    ) {
         const LINE: usize = 64;
         const LINES: usize = 8;
         let size = self.size_bytes();
@@ -176,7 +221,7 @@ impl RingMemory {
         // read pass handed out, which no new record overlaps; nor can `payload`, which is borrowed.
         unsafe {
             start.cast::<[u64; 2]>().write_unaligned(words);
-            self.kernels.copy_raw(payload.as_ptr(), start.add(HEADER_BYTES), payload.len());
+            payload.put(self.kernels, start.add(HEADER_BYTES));
         }
         // Up to eight lines too many: they are the record's after the next.
         let mut line = start.wrapping_add(outer);

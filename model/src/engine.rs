@@ -18,9 +18,11 @@ pub struct Engine {
     looks: u64,
 }
 
-/// A payload that another process might change: it is fetched, and no byte of it twice.
+/// A payload that another process might change: it is fetched, and no byte of it twice but for those that the engine says it looks at in
+/// their place.
 struct Fetched<'a> {
     bytes: &'a [u8],
+    is_shared: bool,
     was_fetched: RefCell<Vec<bool>>,
 }
 
@@ -36,6 +38,10 @@ impl engine::ByteSource for Fetched<'_> {
             *was_fetched = true;
         }
         dst.copy_from_slice(&self.bytes[range]);
+    }
+
+    fn shared_bytes(&self) -> Option<engine::SharedBytes<'_>> {
+        self.is_shared.then(|| self.bytes.into())
     }
 }
 
@@ -192,11 +198,13 @@ impl Subject for Engine {
     fn commit(&mut self, chunk: &Chunk<'_>) -> bool {
         let info = info_of(chunk);
         self.commits += 1;
-        let result = if self.commits.is_multiple_of(2) {
+        // The three ways in which a chunk may be taken, in turns.
+        let result = if self.commits.is_multiple_of(3) {
             self.buffer.copy_chunk_untrusted(&info, chunk.bytes)
         } else {
             let was_fetched = RefCell::new(vec![false; chunk.bytes.len()]);
-            self.buffer.copy_chunk_untrusted(&info, &Fetched { bytes: chunk.bytes, was_fetched })
+            let is_shared = self.commits % 3 == 1;
+            self.buffer.copy_chunk_untrusted(&info, &Fetched { bytes: chunk.bytes, is_shared, was_fetched })
         };
         result.is_ok()
     }

@@ -40,7 +40,11 @@ pub unsafe fn try_copy_shared(from: *const u8, to: *mut u8, len: usize) -> bool 
 /// The lengths that are copied here: at least a vector of any level. Longer copies go to the C library, which knows from what length on
 /// a processor's own copying wins.
 #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
-pub(crate) const LENGTHS: std::ops::RangeInclusive<usize> = 64..=8192;
+pub(crate) const LENGTHS: std::ops::RangeInclusive<usize> = LEAST_BYTES..=8192;
+
+/// The least of them.
+#[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
+pub(crate) const LEAST_BYTES: usize = 64;
 
 /// From this length on vectors of 64 bytes are taken where there are any: the ragged ends of shorter ones are too much of the whole.
 #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]

@@ -3,6 +3,7 @@
 use crate::decode::{Field, FieldError, FieldLengths, VarintError, Varints};
 use crate::fields::{Rules, Scan, Violation};
 use crate::level::{self, Level};
+use crate::shared::Headers;
 use crate::walk::{self, Job, Span, Walk};
 
 /// The kernels of one level. Having one is the proof that this processor can run it.
@@ -70,6 +71,27 @@ impl Kernels {
     #[inline(always)]
     pub fn walk_small(self, bytes: &[u8], entries: &mut [u16]) -> usize {
         at_level!(self.0, walk_small(bytes, entries))
+    }
+
+    /// As [`Headers::fetch`](crate::shared::Headers::fetch); 0 where that has none.
+    ///
+    /// # Safety
+    /// `start` is readable for `len` bytes, which may change meanwhile, and there are not more entries than headers.
+    #[inline(always)]
+    pub(crate) unsafe fn fetch_headers(
+        self,
+        start: *const u8,
+        len: usize,
+        entries: &mut [u16],
+        headers: &mut Headers,
+    ) -> usize {
+        #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
+        if matches!(self.0, Level::Avx2 | Level::Avx512) {
+            // SAFETY: a `Kernels` of these levels exists only where the processor has BMI2; the rest is the caller's promise.
+            return unsafe { crate::x86_64::fetch_headers(start, len, entries, headers) };
+        }
+        let _ = (start, len, entries, headers);
+        0
     }
 
     /// As [`copy::copy_raw`](crate::copy::copy_raw).

@@ -8,6 +8,7 @@
 //! | [`walk`](mod@walk) | where does each `[varint size][body]` fragment of a chunk begin, and why does the row of them end? |
 //! | [`decode`] | what are the values of these varints, how long are these protobuf fields? |
 //! | [`copy`] | none: it copies the bytes of a chunk |
+//! | [`shared`] | the same as [`walk`](mod@walk), of a chunk that is copied while others may change it |
 //! | [`fields`] | is this packet, cut into slices, well-formed, and does it hold reserved fields? |
 //!
 //! Each function has a naive twin, which is the oracle of the tests and the plain loop of the measurements, a
@@ -32,9 +33,11 @@ mod kernels;
 pub mod level;
 pub mod prefetch;
 mod scalar;
+pub mod shared;
 pub mod walk;
 mod word;
 
 pub use kernels::Kernels;
 pub use level::Level;
+pub use shared::SharedBytes;
 pub use walk::{Job, Span, Stop, Walk, walk, walk_many};

@@ -38,3 +38,16 @@ pub fn for_write(at: *const u8) {
     #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
     let _ = at;
 }
+
+/// All lines of a range will be read soon, and up to seven behind it.
+#[inline(always)]
+pub(crate) fn all_for_read(start: *const u8, end: *const u8) {
+    const LINES: usize = 8;
+    let mut at = start;
+    while at < end {
+        for line in 0..LINES {
+            for_read(at.wrapping_add(line * LINE_BYTES));
+        }
+        at = at.wrapping_add(LINES * LINE_BYTES);
+    }
+}

@@ -37,13 +37,14 @@
 //! scrapes, and the peer may be hostile and write at any time. So everything here is built on three rules:
 //!
 //! 1. No reference to the bytes of the region exists, ever. Bitmap words and chunk headers are atomics, payload moves
-//!    through one routine, [`copy_untrusted`], that the compiler cannot look into.
+//!    through one routine, [`copy_untrusted`], that the compiler cannot look into, or through kernels of `watershed-simd` that are
+//!    told that the bytes may change ([`Payload::shared_bytes`]) and are as opaque.
 //! 2. A value that decides something is loaded once and the decision uses the loaded value. Places inside a page are
 //!    computed from the one bitmap value that granted the chunk, never from a later load.
 //! 3. A transition that the ABI does not know is refused with a [`TransitionError`]; nothing panics and nothing spins
 //!    without bound, whatever the peer writes.
 //!
-//! Of the project the crate uses the copy of `watershed-simd` alone. [`Smb`] is the entry: the producer's side is
+//! Of the project the crate uses the copy of `watershed-simd` and its type for such bytes alone. [`Smb`] is the entry: the producer's side is
 //! [`Smb::try_acquire`] and [`WriteChunk`], the service's side [`Smb::try_begin_read`], [`ReadChunk`] and
 //! [`Smb::scrape`]. [`SharedMemory`] is the mapping below it. Source of the format: Perfetto's shared memory ABI, v1.
 

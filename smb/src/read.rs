@@ -4,6 +4,7 @@ use crate::header::ChunkHeader;
 use crate::layout::{CHUNK_HEADER_BYTES, ChunkState};
 use crate::smb::{Place, Smb, TransitionError};
 use crate::sync::Ordering;
+use watershed_simd::SharedBytes;
 
 /// The payload of a chunk: memory that the producer may be writing at any moment, so every copy may differ from the
 /// last. Fetch each byte on which a decision depends once, and decide on what was fetched.
@@ -35,6 +36,14 @@ impl Payload<'_> {
             self.size_bytes
         );
         self.smb.region.copy_out(self.offset_bytes + offset_bytes, dst);
+    }
+
+    /// The payload as bytes that others may change, for kernels that look at such: they fetch what they decide on once, too. None in a
+    /// model of the memory.
+    #[must_use]
+    #[inline]
+    pub fn shared_bytes(&self) -> Option<SharedBytes<'_>> {
+        self.smb.region.shared_bytes(self.offset_bytes, self.size_bytes)
     }
 }
 

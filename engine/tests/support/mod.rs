@@ -9,7 +9,7 @@
 
 use watershed_engine::{
     BufferConfig, ByteSource, ChunkFlags, ChunkId, ChunkInfo, ClientIdentity, LossReasons, Patch, ProducerId,
-    TraceBuffer, WriterId,
+    SharedBytes, TraceBuffer, WriterId,
 };
 
 /// The marker of a packet that its writer gave up.
@@ -127,6 +127,10 @@ impl ByteSource for Shared<'_> {
 
     fn copy_range(&self, offset_bytes: usize, dst: &mut [u8]) {
         dst.copy_from_slice(&self.0[offset_bytes..][..dst.len()]);
+    }
+
+    fn shared_bytes(&self) -> Option<SharedBytes<'_>> {
+        Some(self.0.into())
     }
 }
 

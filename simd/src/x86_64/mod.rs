@@ -3,10 +3,14 @@
 pub(crate) mod avx2;
 pub(crate) mod avx512;
 
+use std::arch::x86_64::_pext_u64;
 use std::sync::OnceLock;
 
-use crate::walk::long;
+use crate::copy::LEAST_BYTES;
+use crate::prefetch::{self, LINE_BYTES};
+use crate::shared::{self, Headers};
 use crate::walk::one::Place;
+use crate::walk::{MAX_SMALL_BYTES, SMALL_HEADER_SHIFT, long};
 use crate::word::{self, Header};
 
 /// AVX2 and the bit instructions that came with it, fast ones: AMD before Zen 3 (family 19h) has `pext` in
@@ -98,4 +102,91 @@ impl Header for Bmi2 {
         // SAFETY: every x86-64 has the instruction, and it never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
     }
+}
+
+/// Reads eight bytes that others may change, lowest first, in a way that the compiler cannot look into: it reads them once.
+///
+/// # Safety
+/// The eight bytes that begin `at` behind `origin` are readable.
+#[inline(always)]
+unsafe fn load_shared(origin: *const u8, at: usize) -> u64 {
+    let word: u64;
+    // SAFETY: the caller's promise; no alignment is needed.
+    unsafe {
+        std::arch::asm!(
+            "mov {word}, [{origin} + {at}]",
+            word = out(reg) word,
+            origin = in(reg) origin,
+            at = in(reg) at,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    word
+}
+
+/// As [`crate::walk::small`]'s walk, of bytes that may change: of each header the whole word is read once and kept.
+///
+/// # Safety
+/// As [`Kernels::fetch_headers`](crate::Kernels::fetch_headers), and the processor has [`Bmi2`]'s instructions.
+#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+pub(crate) unsafe fn fetch_headers(
+    start: *const u8,
+    len: usize,
+    entries: &mut [u16],
+    headers: &mut Headers,
+) -> usize {
+    let count = entries.len();
+    let (Some(words), Some(places)) = (headers.words.get_mut(..count), headers.places.get_mut(..count))
+    else {
+        return 0;
+    };
+    if !(LEAST_BYTES..=MAX_SMALL_BYTES).contains(&len) || count == 0 {
+        return 0;
+    }
+    // The walk waits for each header, and would wait for memory as often where the chunk lies in no cache.
+    prefetch::all_for_read(start.wrapping_add(LINE_BYTES), start.wrapping_add(len));
+    let first = shared::first_place(len);
+    let origin = start.wrapping_sub(first);
+    let mut at = first;
+    let before_last =
+        words[..count - 1].iter_mut().zip(&mut places[..count - 1]).zip(&mut entries[..count - 1]);
+    for ((word, place), entry) in before_last {
+        // SAFETY: `at` did not overflow, so a word is there.
+        let header = unsafe { fetch(origin, at) };
+        (*word, *place, *entry) = (header.word, at, header.entry);
+        match at.checked_add(header.total) {
+            Some(next) => at = next,
+            None => return 0,
+        }
+    }
+    // SAFETY: as above.
+    let header = unsafe { fetch(origin, at) };
+    (words[count - 1], places[count - 1], entries[count - 1]) = (header.word, at, header.entry);
+    let end = (at - first).wrapping_add(header.total);
+    // The word at the last header must not end behind the fragments, which must be enough for a copy.
+    if header.total < size_of::<u64>() || end > len || end < LEAST_BYTES { 0 } else { end }
+}
+
+/// A header and what it says.
+struct Fetched {
+    word: u64,
+    entry: u16,
+    total: usize,
+}
+
+/// Fetches the header at a place.
+///
+/// # Safety
+/// As [`load_shared`], and the processor has [`Bmi2`]'s instructions.
+#[inline]
+#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+unsafe fn fetch(origin: *const u8, at: usize) -> Fetched {
+    // SAFETY: the caller's promise.
+    let word = unsafe { load_shared(origin, at) };
+    let stops = !word & word::HIGH;
+    // As `Bmi2::header`: where there is no stop, the highest bit makes it too large.
+    let body = _pext_u64(word, stops.wrapping_sub(1) & (word::LOW | 1 << 63));
+    let more = stops.trailing_zeros() as usize >> 3;
+    let total = body as usize + more + 1;
+    Fetched { word, entry: (((more + 1) << SMALL_HEADER_SHIFT) + total) as u16, total }
 }

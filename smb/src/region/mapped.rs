@@ -8,6 +8,7 @@ use crate::header::{FRAGMENTS_OFFSET_BYTES, WRITER_ID_OFFSET_BYTES};
 use crate::layout::CHUNK_HEADER_BYTES;
 use crate::memory::SharedMemory;
 use crate::sync::{AtomicU16, AtomicU32};
+use watershed_simd::SharedBytes;
 
 /// A counted reference to a mapping.
 #[derive(Clone, Debug)]
@@ -71,6 +72,12 @@ impl Region {
         // SAFETY: `at` has checked the range in the mapping; `dst` is a private exclusive slice, so it cannot overlap
         // the mapping, to which no reference exists.
         unsafe { copy_untrusted(src, dst.as_mut_ptr(), dst.len()) };
+    }
+
+    /// `len` bytes at `offset`, for a kernel that looks at them as `copy_untrusted` does.
+    pub(crate) fn shared_bytes(&self, offset: usize, len: usize) -> Option<SharedBytes<'_>> {
+        // SAFETY: `at` has checked the range in the mapping, which lives as long as `self`, and to which no reference exists.
+        Some(unsafe { SharedBytes::new(self.at(offset, len), len) })
     }
 
     /// Copies `src` to `offset`.

@@ -83,6 +83,10 @@ impl Region {
         }
     }
 
+    pub(crate) fn shared_bytes(&self, _offset: usize, _len: usize) -> Option<SharedBytes<'_>> {
+        None
+    }
+
     pub(crate) fn copy_in(&self, offset: usize, src: &[u8]) {
         let (chunk, bytes) = self.payload(offset, src.len());
         chunk.owner.with_mut(|_| ());

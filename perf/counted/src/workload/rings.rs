@@ -54,6 +54,11 @@ impl ByteSource for SharedBytes<'_> {
     fn copy_range(&self, offset_bytes: usize, dst: &mut [u8]) {
         watershed_smb::copy_as_untrusted(&self.0[offset_bytes..][..dst.len()], dst);
     }
+
+    #[inline]
+    fn shared_bytes(&self) -> Option<watershed_engine::SharedBytes<'_>> {
+        Some(self.0.into())
+    }
 }
 
 /// Commits `count` chunks of the feed, as from shared memory.

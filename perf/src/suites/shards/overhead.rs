@@ -185,6 +185,11 @@ impl ByteSource for InPage<'_> {
     fn copy_range(&self, offset_bytes: usize, dst: &mut [u8]) {
         self.0.copy_range(offset_bytes, dst);
     }
+
+    #[inline]
+    fn shared_bytes(&self) -> Option<watershed_engine::SharedBytes<'_>> {
+        self.0.shared_bytes()
+    }
 }
 
 /// Runs `work` on a thread that is pinned to the last core.

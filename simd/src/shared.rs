@@ -1,0 +1,230 @@
+//! Chunks that are taken straight from memory in which somebody else may be writing.
+//!
+//! ```text
+//!   there    |h|body    |h|body     |h|body |      1. each header is read once, and kept
+//!   target   |h|body    |h|body     |h|body |      2. all bytes are copied
+//!             ^           ^           ^            3. what was kept goes over the copies of the headers
+//! ```
+//!
+//! So the copy has the headers that were judged, whatever they have become meanwhile, and no other copy is needed to look at. All
+//! accesses are `asm!`, for the reason that [`crate::copy`] has.
+
+use crate::Kernels;
+use std::marker::PhantomData;
+
+/// Bytes that others may change at any time: not a slice, of which the compiler may take it that it stays as it is.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedBytes<'a> {
+    start: *const u8,
+    len: usize,
+    lent: PhantomData<&'a [u8]>,
+}
+
+impl<'a> SharedBytes<'a> {
+    /// Memory that this program shares, with its own threads or with others.
+    ///
+    /// # Safety
+    /// `start` is readable for `len` bytes as long as `'a` lasts. There is no exclusive Rust reference to any of them meanwhile.
+    #[inline]
+    pub unsafe fn new(start: *const u8, len: usize) -> SharedBytes<'a> {
+        SharedBytes { start, len, lent: PhantomData }
+    }
+}
+
+impl<'a> From<&'a [u8]> for SharedBytes<'a> {
+    #[inline]
+    fn from(bytes: &'a [u8]) -> SharedBytes<'a> {
+        SharedBytes { start: bytes.as_ptr(), len: bytes.len(), lent: PhantomData }
+    }
+}
+
+/// The most headers that are [fetched](Headers::fetch).
+pub const MAX_HEADERS: usize = 128;
+
+/// What is the place of a chunk's first byte. Places are counted so that a sum overflows behind the last at which a word may be read: the carry
+/// is the test.
+#[inline(always)]
+pub(crate) fn first_place(len: usize) -> usize {
+    (len - size_of::<u64>()).wrapping_neg() - 1
+}
+
+/// Memory for the headers of a chunk.
+#[derive(Clone, Debug)]
+pub struct Headers {
+    /// Eight bytes from each header on.
+    pub(crate) words: [u64; MAX_HEADERS],
+    /// Where it begins, as [`first_place`] counts.
+    pub(crate) places: [usize; MAX_HEADERS],
+}
+
+impl Default for Headers {
+    fn default() -> Headers {
+        Headers { words: [0; MAX_HEADERS], places: [0; MAX_HEADERS] }
+    }
+}
+
+impl Headers {
+    /// Reads the headers of exactly as many fragments as there are `entries`, each once, and writes their extents there as
+    /// [`Kernels::walk_small`] does. None, and then the entries mean nothing, if the chunk is none for this: for the reasons that
+    /// `walk_small` has, since the last fragment has less than eight bytes or all have less than 64, or since the level has no copy of shared
+    /// bytes.
+    ///
+    /// Any bytes are fine, whatever they become meanwhile, and nothing outside of them is read.
+    #[inline(always)]
+    pub fn fetch<'h>(
+        &'h mut self,
+        kernels: Kernels,
+        bytes: SharedBytes<'h>,
+        entries: &mut [u16],
+    ) -> Option<Fetched<'h>> {
+        let count = entries.len();
+        // SAFETY: the bytes are readable, as who made them said, and there is room for as many headers as entries.
+        let visible_bytes = unsafe { kernels.fetch_headers(bytes.start, bytes.len, entries, self) };
+        (visible_bytes != 0).then_some(Fetched { kernels, bytes, visible_bytes, headers: self, count })
+    }
+}
+
+/// A chunk whose headers have been fetched.
+#[derive(Clone, Copy, Debug)]
+pub struct Fetched<'h> {
+    kernels: Kernels,
+    bytes: SharedBytes<'h>,
+    visible_bytes: usize,
+    headers: &'h Headers,
+    count: usize,
+}
+
+impl Fetched<'_> {
+    /// Bytes of all fragments together.
+    #[inline(always)]
+    pub fn visible_bytes(&self) -> usize {
+        self.visible_bytes
+    }
+
+    /// Copies the fragments, with the headers that were fetched.
+    ///
+    /// # Safety
+    /// `to` is writable for as many bytes as are visible, and does not overlap the chunk's.
+    #[inline(always)]
+    pub unsafe fn copy_to(&self, to: *mut u8) {
+        // SAFETY: the fragments end inside of the bytes, and the target is the caller's promise. The length is one for this, or nothing
+        // would have been fetched.
+        let is_done = unsafe { self.kernels.try_copy_shared(self.bytes.start, to, self.visible_bytes) };
+        debug_assert!(is_done);
+        let Headers { words, places } = self.headers;
+        let origin = to.wrapping_sub(first_place(self.bytes.len));
+        for (word, place) in words[..self.count].iter().zip(&places[..self.count]) {
+            // In this order: what a word has behind its header, of which the next header may be, is written over by the next.
+            // SAFETY: the last word ends inside of the fragments.
+            unsafe { origin.wrapping_add(*place).cast::<u64>().write_unaligned(*word) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Level;
+
+    /// Fragments of these bodies, with headers of two bytes, and some bytes behind them.
+    fn chunk(bodies: &[usize], behind: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for body in bodies {
+            bytes.extend([*body as u8 & 0x7f | 0x80, (*body >> 7) as u8]);
+            bytes.resize(bytes.len() + body, 0x33);
+        }
+        bytes.resize(bytes.len() + behind, 0x44);
+        bytes
+    }
+
+    fn has_any(level: Level) -> bool {
+        matches!(level, Level::Avx2 | Level::Avx512)
+    }
+
+    #[test]
+    fn it_takes_what_the_small_walk_takes() {
+        let mut random = 7u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % below
+        };
+        for level in Level::available() {
+            let kernels = Kernels::at(level).expect("it is available");
+            let (mut headers, mut taken) = (Headers::default(), 0);
+            for round in 0..3000 {
+                let bodies: Vec<usize> = (0..1 + next(30)).map(|_| next(200) as usize).collect();
+                let mut bytes = chunk(&bodies, next(20) as usize);
+                if round % 3 == 0 {
+                    let at = next(bytes.len() as u64) as usize;
+                    bytes[at] = next(256) as u8;
+                }
+                let (mut expected, mut entries) = (vec![0; bodies.len()], vec![0; bodies.len()]);
+                let visible_bytes = kernels.walk_small(&bytes, &mut expected);
+                let fetched = headers.fetch(kernels, bytes.as_slice().into(), &mut entries);
+                let Some(fetched) = fetched else {
+                    let last = expected.last().map_or(0, |entry| entry & 0xfff);
+                    assert!(!has_any(level) || visible_bytes < 64 || last < 8, "{level}, {round}");
+                    continue;
+                };
+                taken += 1;
+                assert!(has_any(level) && fetched.visible_bytes() == visible_bytes, "{level}, {round}");
+                assert_eq!(entries, expected, "{level}, {round}");
+                let mut copy = vec![0xee; visible_bytes + 64];
+                // SAFETY: there is room, and nobody else knows of it.
+                unsafe { fetched.copy_to(copy.as_mut_ptr()) };
+                assert!(copy[..visible_bytes] == bytes[..visible_bytes], "{level}, {round}");
+                assert!(
+                    copy[visible_bytes..].iter().all(|&byte| byte == 0xee),
+                    "{level}, {round}: behind it"
+                );
+            }
+            assert!(taken > 1500 || !has_any(level), "{level}: {taken} of 3000");
+        }
+    }
+
+    #[test]
+    fn headers_that_change_meanwhile_are_those_that_were_fetched() {
+        // The shortest fragments lie in the word of the header before.
+        for bodies in [&[100, 50, 60][..], &[0, 0, 1, 2, 0, 70], &[5, 4, 3, 2, 1, 0, 62]] {
+            let before = chunk(bodies, 9);
+            let visible_bytes = before.len() - 9;
+            for level in Level::available().filter(|level| has_any(*level)) {
+                let kernels = Kernels::at(level).expect("it is available");
+                let (mut headers, mut entries) = (Headers::default(), vec![0; bodies.len()]);
+                let mut there = before.clone();
+                let start = there.as_mut_ptr();
+                // SAFETY: the memory is used by this pointer alone until all is done.
+                let bytes = unsafe { SharedBytes::new(start, there.len()) };
+                let fetched = headers.fetch(kernels, bytes, &mut entries).expect("an ordinary chunk");
+                // SAFETY: as above.
+                unsafe { start.write_bytes(0xff, before.len()) };
+                let mut copy = vec![0; visible_bytes];
+                // SAFETY: there is room, and nobody else knows of it.
+                unsafe { fetched.copy_to(copy.as_mut_ptr()) };
+                let mut again = vec![0; bodies.len()];
+                assert_eq!(kernels.walk_small(&copy, &mut again), visible_bytes, "{level}");
+                assert_eq!(again, entries, "{level}");
+                assert_eq!(copy.last(), Some(&0xff), "{level}: bodies may be of any moment");
+            }
+        }
+    }
+
+    #[test]
+    fn chunks_that_are_none_for_it_are_left_to_others() {
+        for level in Level::available() {
+            let kernels = Kernels::at(level).expect("it is available");
+            let is_taken = |bytes: &[u8], count: usize| {
+                Headers::default().fetch(kernels, bytes.into(), &mut vec![0; count]).is_some()
+            };
+            let whole = chunk(&[100, 20], 0);
+            assert_eq!(is_taken(&whole, 2), has_any(level));
+            assert!(!is_taken(&whole, 3) && !is_taken(&whole, 0) && !is_taken(&whole[..60], 1), "{level}");
+            assert!(!is_taken(&whole[..whole.len() - 1], 2), "{level}: a body that ends behind the bytes");
+            assert!(!is_taken(&chunk(&[100, 5], 50), 2), "{level}: a last one of seven bytes");
+            assert!(!is_taken(&chunk(&[20, 20], 50), 2), "{level}: too few bytes to copy");
+            assert!(!is_taken(&chunk(&[0; 200], 50), 200), "{level}: too many fragments");
+            assert!(!is_taken(&[0x80; 100], 1), "{level}: a header without an end");
+            assert!(!is_taken(&chunk(&[3000], 2000), 1), "{level}: too large");
+        }
+    }
+}
