@@ -163,31 +163,31 @@ impl SlotQueue {
     }
 
     /// Puts `slot` at `index <= len`; what is behind moves by one.
+    #[inline(always)]
     pub(crate) fn insert(&mut self, index: usize, slot: u32) {
-        let behind = self.len() - index;
-        self.push_back(slot);
-        let places = self.places_mut_of_newest(behind + 1);
-        if let Some(places) = places {
-            let mut carried = slot;
-            for place in places {
-                std::mem::swap(place, &mut carried);
-            }
-            return;
+        let (len, capacity) = (self.len(), self.heap.len());
+        let mut end = self.head as usize + len;
+        if end >= capacity {
+            end = end.wrapping_sub(capacity);
         }
+        // Those that move, and the free place behind them, if all lie behind each other in memory. Without a heap, or if it is full: another way.
+        let places = end.checked_sub(len - index).and_then(|start| self.heap.get_mut(start..=end));
+        let Some(places) = places.filter(|_| len < capacity) else { return self.insert_slowly(index, slot) };
+        let mut carried = slot;
+        for place in places {
+            std::mem::swap(place, &mut carried);
+        }
+        self.len += 1;
+    }
+
+    #[inline(never)]
+    fn insert_slowly(&mut self, index: usize, slot: u32) {
+        self.push_back(slot);
         for i in (index + 1..self.len()).rev() {
             let before = self.get(i - 1);
             self.set(i, before);
         }
         self.set(index, slot);
-    }
-
-    /// The places of the newest `count` slots, if they lie behind each other in memory.
-    #[inline]
-    fn places_mut_of_newest(&mut self, count: usize) -> Option<&mut [u32]> {
-        let end = self.head as usize + self.len();
-        let places = self.places_mut();
-        let end = if end <= places.len() { end } else { end - places.len() };
-        places.get_mut(end.checked_sub(count)?..end)
     }
 
     #[cold]

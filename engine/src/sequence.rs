@@ -5,6 +5,8 @@
 //!      last: 6 ^       ^ newest_start
 //! ```
 
+mod lookup;
+
 use std::collections::VecDeque;
 
 use crate::ids::{ChunkId, LossReasons};
@@ -49,6 +51,8 @@ pub(crate) struct Sequence {
     newest_start: u32,
     /// Chunk id of the queue's back, when the queue is not empty.
     back_id: ChunkId,
+    /// Bit k: whether chunk `back_id - k` of the newest life is listed. Means nothing of ids that are not newer than what was erased.
+    recent: u32,
     /// What was erased last of the life that the queue's front belongs to.
     pub(crate) last: Option<Last>,
     pub(crate) pending_loss: u16,
@@ -71,6 +75,7 @@ impl Sequence {
             queue: SlotQueue::default(),
             newest_start: 0,
             back_id: ChunkId(0),
+            recent: 0,
             last: None,
             pending_loss: 0,
             ended: None,
@@ -91,6 +96,7 @@ impl Sequence {
         debug_assert!(self.queue.is_empty() && self.old_lives.is_none() && self.newest_start == 0);
         self.queue.clear();
         self.key = 0;
+        self.recent = 0;
         self.last = None;
         self.pending_loss = 0;
         self.ended = None;
@@ -186,69 +192,8 @@ impl Sequence {
             self.last = None;
         }
         self.identity = identity;
+        self.recent = 0;
         self.ended = None;
-    }
-
-    /// Where in the queue a chunk of the newest life is (`Ok`), or belongs (`Err`).
-    #[inline]
-    pub(crate) fn find(&self, records: &Records, id: ChunkId) -> Result<usize, usize> {
-        match self.newest_listed() {
-            None => Err(self.queue.len()),
-            Some(back) if id.is_newer_than(back) => Err(self.queue.len()),
-            Some(back) if id == back => Ok(self.queue.len() - 1),
-            Some(_) => self.find_between(records, id, self.newest_start as usize, self.queue.len()),
-        }
-    }
-
-    /// As [`find`](Self::find) among `start..end` of the queue, which belong to one life.
-    ///
-    /// Ids are nearly always without gaps, so the distance to the back says where to look. Otherwise by halves; where ids are more
-    /// than 2^31 apart, which only forged ones are, the order means nothing and the answer is one of the possible ones.
-    fn find_between(&self, records: &Records, id: ChunkId, start: usize, end: usize) -> Result<usize, usize> {
-        let id_at = |index: usize| ChunkId(records.get(self.queue.get(index)).chunk_id);
-        if start == end {
-            return Err(end);
-        }
-        let distance = id_at(end - 1).0.wrapping_sub(id.0) as usize;
-        if distance < end - start && id_at(end - 1 - distance) == id {
-            return Ok(end - 1 - distance);
-        }
-        // The last few one by one: chunks of a scrape come in any order, but together.
-        let near = end.saturating_sub(8).max(start);
-        for index in (near..end).rev() {
-            if id_at(index) == id {
-                return Ok(index);
-            }
-            if id.is_newer_than(id_at(index)) {
-                return Err(index + 1);
-            }
-        }
-        let (mut low, mut high) = (start, near);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let found = id_at(middle);
-            if found == id {
-                return Ok(middle);
-            }
-            if id.is_newer_than(found) { low = middle + 1 } else { high = middle }
-        }
-        Err(low)
-    }
-
-    /// Where a chunk is, from the newest life back. Lives further back than 64 are not looked at: a patch that comes so late fails.
-    pub(crate) fn find_in_any_life(&self, records: &Records, id: ChunkId) -> Option<usize> {
-        if let Ok(index) = self.find(records, id) {
-            return Some(index);
-        }
-        let mut end = self.newest_start as usize;
-        for life in self.old_lives.iter().flat_map(|lives| lives.iter().rev().take(64)) {
-            let start = end - life.records as usize;
-            if let Ok(index) = self.find_between(records, id, start, end) {
-                return Some(index);
-            }
-            end = start;
-        }
-        None
     }
 
     /// Whether a chunk is newer than all that is known of a sequence, of which no old life is listed and whose writer has not ended.
@@ -264,31 +209,10 @@ impl Sequence {
     #[inline]
     pub(crate) fn push_back(&mut self, slot: u32, id: ChunkId) {
         self.queue.push_back(slot);
+        // Where the id is not newer, the queue was empty: so far back nothing is listed.
+        let ahead = id.0.wrapping_sub(self.back_id.0);
+        self.recent = self.recent.checked_shl(ahead).unwrap_or(0) | 1;
         self.back_id = id;
-    }
-
-    /// How many records come after chunk `id` of a sequence of which no old life is listed and whose writer has not ended. None if it is listed, is
-    /// not newer than what was erased, or comes before more than a few.
-    #[inline(never)]
-    pub(crate) fn late_by(&self, records: &Records, id: ChunkId) -> Option<usize> {
-        const A_FEW: usize = 16;
-        if self.newest_start != 0
-            || self.ended.is_some()
-            || self.last.is_some_and(|last| !id.is_newer_than(last.chunk_id))
-        {
-            return None;
-        }
-        let newest = self.queue.back_run();
-        for (behind, &slot) in newest.iter().rev().take(A_FEW).enumerate() {
-            let listed = ChunkId(records.get(slot).chunk_id);
-            if listed == id {
-                return None;
-            }
-            if id.is_newer_than(listed) {
-                return Some(behind);
-            }
-        }
-        (self.queue.len() <= newest.len().min(A_FEW)).then_some(self.queue.len())
     }
 
     /// Puts a record of the newest life into the queue before the last `behind` records, of those that are still there. Whether there are any.
@@ -300,6 +224,8 @@ impl Sequence {
         let is_late = index != self.queue.len();
         if is_late {
             self.queue.insert(index, slot);
+            let distance = self.back_id.0.wrapping_sub(id.0);
+            self.recent |= 1u32.checked_shl(distance).unwrap_or(0);
         } else {
             self.push_back(slot, id);
         }

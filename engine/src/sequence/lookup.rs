@@ -1,0 +1,105 @@
+//! Where a chunk is in a sequence, or belongs.
+
+use super::Sequence;
+use crate::ids::ChunkId;
+use crate::records::Records;
+
+impl Sequence {
+    /// Where in the queue a chunk of the newest life is (`Ok`), or belongs (`Err`).
+    #[inline]
+    pub(crate) fn find(&self, records: &Records, id: ChunkId) -> Result<usize, usize> {
+        match self.newest_listed() {
+            None => Err(self.queue.len()),
+            Some(back) if id.is_newer_than(back) => Err(self.queue.len()),
+            Some(back) if id == back => Ok(self.queue.len() - 1),
+            Some(_) => self.find_between(records, id, self.newest_start as usize, self.queue.len()),
+        }
+    }
+
+    /// As [`find`](Self::find) among `start..end` of the queue, which belong to one life.
+    ///
+    /// Ids are nearly always without gaps, so the distance to the back says where to look. Otherwise by halves; where ids are more
+    /// than 2^31 apart, which only forged ones are, the order means nothing and the answer is one of the possible ones.
+    fn find_between(&self, records: &Records, id: ChunkId, start: usize, end: usize) -> Result<usize, usize> {
+        let id_at = |index: usize| ChunkId(records.get(self.queue.get(index)).chunk_id);
+        if start == end {
+            return Err(end);
+        }
+        let distance = id_at(end - 1).0.wrapping_sub(id.0) as usize;
+        if distance < end - start && id_at(end - 1 - distance) == id {
+            return Ok(end - 1 - distance);
+        }
+        // The last few one by one: chunks of a scrape come in any order, but together.
+        let near = end.saturating_sub(8).max(start);
+        for index in (near..end).rev() {
+            if id_at(index) == id {
+                return Ok(index);
+            }
+            if id.is_newer_than(id_at(index)) {
+                return Err(index + 1);
+            }
+        }
+        let (mut low, mut high) = (start, near);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let found = id_at(middle);
+            if found == id {
+                return Ok(middle);
+            }
+            if id.is_newer_than(found) { low = middle + 1 } else { high = middle }
+        }
+        Err(low)
+    }
+
+    /// Where a chunk is, from the newest life back. Lives further back than 64 are not looked at: a patch that comes so late fails.
+    pub(crate) fn find_in_any_life(&self, records: &Records, id: ChunkId) -> Option<usize> {
+        if let Ok(index) = self.find(records, id) {
+            return Some(index);
+        }
+        let mut end = self.newest_start as usize;
+        for life in self.old_lives.iter().flat_map(|lives| lives.iter().rev().take(64)) {
+            let start = end - life.records as usize;
+            if let Ok(index) = self.find_between(records, id, start, end) {
+                return Some(index);
+            }
+            end = start;
+        }
+        None
+    }
+
+    /// How many records come after chunk `id` of a sequence of which no old life is listed and whose writer has not ended. None if it is listed, is
+    /// not newer than what was erased, or comes before more than a few.
+    #[inline(always)]
+    pub(crate) fn late_by(&self, records: &Records, id: ChunkId) -> Option<usize> {
+        if self.newest_start != 0
+            || self.ended.is_some()
+            || self.last.is_some_and(|last| !id.is_newer_than(last.chunk_id))
+        {
+            return None;
+        }
+        // All ids behind this one are newer than what was erased, so that their bits are right.
+        let distance = self.back_id.0.wrapping_sub(id.0);
+        match 1u32.checked_shl(distance) {
+            None => self.late_by_far(records, id),
+            Some(bit) if self.recent & bit != 0 => None,
+            Some(bit) => Some((self.recent & (bit - 1)).count_ones() as usize),
+        }
+    }
+
+    /// As [`late_by`](Self::late_by), of a chunk whose id is further from the back's.
+    #[inline(never)]
+    fn late_by_far(&self, records: &Records, id: ChunkId) -> Option<usize> {
+        const A_FEW: usize = 16;
+        let newest = self.queue.back_run();
+        for (behind, &slot) in newest.iter().rev().take(A_FEW).enumerate() {
+            let listed = ChunkId(records.get(slot).chunk_id);
+            if listed == id {
+                return None;
+            }
+            if id.is_newer_than(listed) {
+                return Some(behind);
+            }
+        }
+        (self.queue.len() <= newest.len().min(A_FEW)).then_some(self.queue.len())
+    }
+}
