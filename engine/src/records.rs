@@ -15,111 +15,13 @@
 //! 20 bytes for a record and 4 for its entry in the sequence's list are all that writing and eviction look at. Fragment sizes
 //! ([`crate::sizes`]) hang on the block; evictions do not touch them.
 
-use crate::sizes::{self, SMALL_ENTRIES};
+mod lists;
+mod record;
 
-/// A record's place in the table: `block << 10 | index`.
-pub(crate) type Slot = u32;
-
-/// No slot, no sequence.
-pub(crate) const NONE: u32 = u32::MAX;
+pub(crate) use record::{NO_SIZES, NONE, Record, Slot, bit};
 
 const BLOCK_RECORDS: usize = 1 << BLOCK_BITS;
 const BLOCK_BITS: u32 = 10;
-
-/// Bits of [`Record::bits`].
-pub(crate) mod bit {
-    /// The chunk's flags, by their own values.
-    pub(crate) const FIRST_CONTINUES: u16 = 1;
-    pub(crate) const LAST_CONTINUES: u16 = 2;
-    pub(crate) const NEEDS_PATCHING: u16 = 4;
-    pub(crate) const KNOWN_FLAGS: u16 = 7;
-    /// Scraped and not committed in full yet.
-    pub(crate) const INCOMPLETE: u16 = 1 << 3;
-    /// Some fragment that is a packet by itself is not empty. Exact while nothing of the record was consumed, or just a first
-    /// fragment that continued a packet.
-    pub(crate) const DELIVERABLE: u16 = 1 << 4;
-    /// Ids missing before this record have been reported.
-    pub(crate) const GAP_ACCOUNTED: u16 = 1 << 5;
-    /// What followed the visible fragments was missing or malformed.
-    pub(crate) const CUT: u16 = 1 << 6;
-    /// What followed the visible fragments was given up by the writer.
-    pub(crate) const ABORTED: u16 = 1 << 7;
-    /// Counted in chunks_read.
-    pub(crate) const COUNTED_READ: u16 = 1 << 8;
-    /// An eviction took the last byte.
-    pub(crate) const DRAINED_BY_EVICTION: u16 = 1 << 9;
-    /// The first fragment continues a packet and has no body, of a record of which nothing was consumed.
-    pub(crate) const FIRST_EMPTY: u16 = 1 << 10;
-    /// Of a record of which something was consumed: just the first fragment, which continued a packet.
-    pub(crate) const FIRST_TAKEN: u16 = FIRST_EMPTY;
-    /// The last fragment goes on and has no body.
-    pub(crate) const LAST_EMPTY: u16 = 1 << 11;
-    /// The last record of a life of its writer that has ended.
-    pub(crate) const LIFE_END: u16 = 1 << 12;
-    /// Some bytes were consumed.
-    pub(crate) const STARTED: u16 = 1 << 13;
-    /// The record grew, and the consumed bytes do not end where a fragment does: its bytes must be tested as they are read.
-    pub(crate) const UNALIGNED: u16 = 1 << 14;
-    /// In a shard: it came after a record with a larger ticket.
-    pub(crate) const LATE: u16 = 1 << 15;
-}
-
-/// No fragment sizes are kept.
-pub(crate) const NO_SIZES: u16 = u16::MAX;
-
-/// What is kept of a record. Invariants: `unread <= visible` (which is in the ring's header); `first_bytes` is the size of the first
-/// fragment, header included, when the record has one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub(crate) struct Record {
-    /// Offset in the ring in units of 16 bytes.
-    pub(crate) place: u32,
-    /// Index of its sequence; [`NONE`] for padding.
-    pub(crate) sequence: u32,
-    pub(crate) chunk_id: u32,
-    pub(crate) unread_bytes: u16,
-    pub(crate) first_bytes: u16,
-    /// Where the sizes of its fragments begin in the block's list, in pairs; [`NO_SIZES`] if they are not kept.
-    pub(crate) sizes: u16,
-    pub(crate) bits: u16,
-}
-
-const _: () = assert!(size_of::<Record>() == 20);
-
-impl Record {
-    pub(crate) fn padding(offset: usize) -> Record {
-        Record {
-            place: place_of(offset),
-            sequence: NONE,
-            chunk_id: 0,
-            unread_bytes: 0,
-            first_bytes: 0,
-            sizes: NO_SIZES,
-            bits: 0,
-        }
-    }
-
-    /// Offset of the header in the ring.
-    #[inline]
-    pub(crate) fn offset(&self) -> usize {
-        self.place as usize * 16
-    }
-
-    #[inline]
-    pub(crate) fn is_padding(&self) -> bool {
-        self.sequence == NONE
-    }
-
-    #[inline]
-    pub(crate) fn has(&self, bits: u16) -> bool {
-        self.bits & bits != 0
-    }
-}
-
-#[inline]
-fn place_of(offset: usize) -> u32 {
-    (offset / 16) as u32
-}
 
 #[derive(Clone)]
 struct Block {
@@ -317,28 +219,6 @@ impl Records {
         slot
     }
 
-    /// Appends a record whose fragments have these sizes, as far as they can still be pointed to.
-    #[inline(always)]
-    pub(crate) fn push_with_sizes(
-        &mut self,
-        mut record: Record,
-        entries: &[u16; SMALL_ENTRIES],
-        count: usize,
-    ) -> Slot {
-        let slot = self.end;
-        let block = match self.blocks.get_mut((slot >> BLOCK_BITS) as usize) {
-            Some(block) => block,
-            None => self.make_first_block(),
-        };
-        if block.sizes.len() / 2 < usize::from(NO_SIZES) {
-            record.sizes = (block.sizes.len() / 2) as u16;
-            sizes::append_small(&mut block.sizes, entries, count);
-        }
-        block.records[slot as usize % BLOCK_RECORDS] = record;
-        self.advance_end(slot);
-        slot
-    }
-
     #[inline(always)]
     fn advance_end(&mut self, slot: Slot) {
         if (slot as usize + 1).is_multiple_of(BLOCK_RECORDS) {
@@ -367,29 +247,6 @@ impl Records {
         self.end = next << BLOCK_BITS;
     }
 
-    /// Notes the ticket under which a record came.
-    #[inline(always)]
-    pub(crate) fn set_ticket(&mut self, slot: Slot, ticket: u64) {
-        let tickets = &mut self.blocks[(slot >> BLOCK_BITS) as usize].tickets;
-        match tickets.get_mut(slot as usize % BLOCK_RECORDS) {
-            Some(place) => *place = ticket,
-            None => Self::set_first_ticket(tickets, slot, ticket),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn set_first_ticket(tickets: &mut Vec<u64>, slot: Slot, ticket: u64) {
-        tickets.resize(BLOCK_RECORDS, 0);
-        tickets[slot as usize % BLOCK_RECORDS] = ticket;
-    }
-
-    /// The ticket of a record that was given one.
-    #[inline]
-    pub(crate) fn ticket(&self, slot: Slot) -> u64 {
-        self.blocks[(slot >> BLOCK_BITS) as usize].tickets[slot as usize % BLOCK_RECORDS]
-    }
-
     /// Takes the oldest record away.
     #[inline(always)]
     pub(crate) fn pop_front(&mut self) {
@@ -409,43 +266,6 @@ impl Records {
         self.head = self.step(self.head);
         self.blocks[freed as usize].sizes.clear();
         self.free.push(freed);
-    }
-
-    /// The list of sizes of the block to which the next record will belong, if it can still be pointed to.
-    #[inline(always)]
-    pub(crate) fn sizes_for_next(&mut self) -> Option<(&mut Vec<u16>, u16)> {
-        if self.blocks.is_empty() {
-            self.make_first_block();
-        }
-        let sizes = &mut self.blocks[(self.end >> BLOCK_BITS) as usize].sizes;
-        debug_assert!(sizes.len().is_multiple_of(2));
-        let at = sizes.len() / 2;
-        (at < usize::from(NO_SIZES)).then_some((sizes, at as u16))
-    }
-
-    /// The sizes of a record's fragments, with those of later records behind them. Empty if none are kept.
-    #[inline]
-    pub(crate) fn sizes(&self, slot: Slot) -> &[u16] {
-        self.with_sizes(slot).1
-    }
-
-    /// A record, and [`sizes`](Self::sizes) of it.
-    #[inline]
-    pub(crate) fn with_sizes(&self, slot: Slot) -> (&Record, &[u16]) {
-        let block = &self.blocks[(slot >> BLOCK_BITS) as usize];
-        let record = &block.records[slot as usize % BLOCK_RECORDS];
-        let sizes = match record.sizes {
-            NO_SIZES => &[],
-            at => block.sizes.get(usize::from(at) * 2..).unwrap_or_default(),
-        };
-        (record, sizes)
-    }
-
-    /// The sizes of the block that a record is in, from a place on. Empty if the list ends before, or there is no such block.
-    #[inline]
-    pub(crate) fn block_sizes(&self, slot: Slot, at: usize) -> &[u16] {
-        let block = self.blocks.get((slot >> BLOCK_BITS) as usize);
-        block.and_then(|block| block.sizes.get(at..)).unwrap_or_default()
     }
 
     /// Offset of the record `distance` places after a listed one, if it is in the same block: a hint for prefetching.

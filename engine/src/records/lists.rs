@@ -1,0 +1,88 @@
+//! What hangs on a block beside its records: the sizes of their fragments, and, in a shard, their tickets.
+
+use super::{BLOCK_BITS, BLOCK_RECORDS, NO_SIZES, Record, Records, Slot};
+use crate::sizes::{self, SMALL_ENTRIES};
+
+impl Records {
+    /// Appends a record whose fragments have these sizes, as far as they can still be pointed to.
+    #[inline(always)]
+    pub(crate) fn push_with_sizes(
+        &mut self,
+        mut record: Record,
+        entries: &[u16; SMALL_ENTRIES],
+        count: usize,
+    ) -> Slot {
+        let slot = self.end;
+        let block = match self.blocks.get_mut((slot >> BLOCK_BITS) as usize) {
+            Some(block) => block,
+            None => self.make_first_block(),
+        };
+        if block.sizes.len() / 2 < usize::from(NO_SIZES) {
+            record.sizes = (block.sizes.len() / 2) as u16;
+            sizes::append_small(&mut block.sizes, entries, count);
+        }
+        block.records[slot as usize % BLOCK_RECORDS] = record;
+        self.advance_end(slot);
+        slot
+    }
+
+    /// Notes the ticket under which a record came.
+    #[inline(always)]
+    pub(crate) fn set_ticket(&mut self, slot: Slot, ticket: u64) {
+        let tickets = &mut self.blocks[(slot >> BLOCK_BITS) as usize].tickets;
+        match tickets.get_mut(slot as usize % BLOCK_RECORDS) {
+            Some(place) => *place = ticket,
+            None => Self::set_first_ticket(tickets, slot, ticket),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn set_first_ticket(tickets: &mut Vec<u64>, slot: Slot, ticket: u64) {
+        tickets.resize(BLOCK_RECORDS, 0);
+        tickets[slot as usize % BLOCK_RECORDS] = ticket;
+    }
+
+    /// The ticket of a record that was given one.
+    #[inline]
+    pub(crate) fn ticket(&self, slot: Slot) -> u64 {
+        self.blocks[(slot >> BLOCK_BITS) as usize].tickets[slot as usize % BLOCK_RECORDS]
+    }
+
+    /// The list of sizes of the block to which the next record will belong, if it can still be pointed to.
+    #[inline(always)]
+    pub(crate) fn sizes_for_next(&mut self) -> Option<(&mut Vec<u16>, u16)> {
+        if self.blocks.is_empty() {
+            self.make_first_block();
+        }
+        let sizes = &mut self.blocks[(self.end >> BLOCK_BITS) as usize].sizes;
+        debug_assert!(sizes.len().is_multiple_of(2));
+        let at = sizes.len() / 2;
+        (at < usize::from(NO_SIZES)).then_some((sizes, at as u16))
+    }
+
+    /// The sizes of a record's fragments, with those of later records behind them. Empty if none are kept.
+    #[inline]
+    pub(crate) fn sizes(&self, slot: Slot) -> &[u16] {
+        self.with_sizes(slot).1
+    }
+
+    /// A record, and [`sizes`](Self::sizes) of it.
+    #[inline]
+    pub(crate) fn with_sizes(&self, slot: Slot) -> (&Record, &[u16]) {
+        let block = &self.blocks[(slot >> BLOCK_BITS) as usize];
+        let record = &block.records[slot as usize % BLOCK_RECORDS];
+        let sizes = match record.sizes {
+            NO_SIZES => &[],
+            at => block.sizes.get(usize::from(at) * 2..).unwrap_or_default(),
+        };
+        (record, sizes)
+    }
+
+    /// The sizes of the block that a record is in, from a place on. Empty if the list ends before, or there is no such block.
+    #[inline]
+    pub(crate) fn block_sizes(&self, slot: Slot, at: usize) -> &[u16] {
+        let block = self.blocks.get((slot >> BLOCK_BITS) as usize);
+        block.and_then(|block| block.sizes.get(at..)).unwrap_or_default()
+    }
+}
