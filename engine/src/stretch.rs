@@ -33,8 +33,7 @@ const SPECIAL: u16 = bit::NEEDS_PATCHING
     | bit::ABORTED
     | bit::DRAINED_BY_EVICTION
     | bit::LIFE_END
-    | bit::UNALIGNED
-    | bit::LATE;
+    | bit::UNALIGNED;
 
 impl TraceBuffer {
     /// Sees how long the stretch is that begins with the record at hand. Whether there is more of it than this record.

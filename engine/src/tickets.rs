@@ -1,11 +1,11 @@
 //! Tickets: the order of records over all shards of a buffer.
 //!
 //! A shard lists its records in the order in which it got them. That is the order of their tickets but for those whose committer was
-//! overtaken between taking a ticket and queueing its chunks: they are marked LATE and kept in a list beside, as many as
+//! overtaken between taking a ticket and queueing its chunks: their tickets are marked, and they are kept in a list beside, as many as
 //! there were committers at once. A read takes the smaller of the next record that is not late and the earliest late one.
 
 use crate::buffer::TraceBuffer;
-use crate::records::{NONE, Record, Slot, bit};
+use crate::records::{NONE, Slot};
 
 /// What a shard knows of tickets.
 #[derive(Clone, Debug, Default)]
@@ -13,7 +13,7 @@ pub(crate) struct Tickets {
     /// Of the chunk that is being committed.
     pub(crate) now: u64,
     pub(crate) newest: u64,
-    /// Late records, the smallest ticket last. Entries of records that have gone are passed over.
+    /// Late records, the smallest ticket last: all that are listed. Entries of records that have gone are passed over.
     late: Vec<(u64, Slot)>,
 }
 
@@ -64,7 +64,7 @@ impl TraceBuffer {
         };
         let mut at = Some(from);
         while let Some(slot) = at
-            && (self.records.get(slot).has(bit::LATE) || !is_ready(slot))
+            && (!is_ready(slot) || self.records.is_late(slot))
         {
             at = self.records.next(slot);
         }
@@ -88,15 +88,15 @@ impl TraceBuffer {
 
     /// The ticket of a record whose turn it is when it is its turn in the ring, since no record is late.
     #[inline]
-    pub(crate) fn ticket_in_order(&self, slot: Slot, record: &Record) -> Option<u64> {
-        let is_in_order = self.tickets().late.is_empty() && !record.has(bit::LATE);
-        is_in_order.then(|| self.records.ticket(slot))
+    pub(crate) fn ticket_in_order(&self, slot: Slot) -> Option<u64> {
+        self.tickets().late.is_empty().then(|| self.records.ticket(slot))
     }
 
     /// Whether an entry of the list of late records still means a listed record.
     fn is_late(&self, ticket: u64, slot: Slot) -> bool {
-        let record = self.records.get(slot);
-        record.has(bit::LATE) && !record.is_padding() && self.records.ticket(slot) == ticket
+        !self.records.get(slot).is_padding()
+            && self.records.is_late(slot)
+            && self.records.ticket(slot) == ticket
     }
 
     /// Notes the ticket of the record that was just written.
@@ -115,7 +115,7 @@ impl TraceBuffer {
     #[cold]
     #[inline(never)]
     fn note_late(&mut self, slot: Slot, ticket: u64) {
-        self.records.get_mut(slot).bits |= bit::LATE;
+        self.records.set_late(slot);
         let Some(mut tickets) = self.tickets.take() else { return };
         tickets.late.retain(|&(ticket, slot)| self.is_late(ticket, slot));
         let at = tickets.late.partition_point(|&(other, _)| other > ticket);

@@ -144,7 +144,7 @@ impl TraceBuffer {
         }
         let mut target = self.reader.target;
         if let Some(cut) = cut {
-            match self.ticket_in_order(next_slot, next) {
+            match self.ticket_in_order(next_slot) {
                 Some(ticket) if ticket < cut && target.0 == slot => target = (next_slot, ticket),
                 _ => return false,
             }

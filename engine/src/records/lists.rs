@@ -3,6 +3,9 @@
 use super::{BLOCK_BITS, BLOCK_RECORDS, NO_SIZES, Record, Records, Slot};
 use crate::sizes::{self, SMALL_ENTRIES};
 
+/// Set in the tickets of records that came late. Tickets count commits: they do not get there.
+const LATE: u64 = 1 << 63;
+
 impl Records {
     /// Appends a record whose fragments have these sizes, as far as they can still be pointed to.
     #[inline(always)]
@@ -46,7 +49,18 @@ impl Records {
     /// The ticket of a record that was given one.
     #[inline]
     pub(crate) fn ticket(&self, slot: Slot) -> u64 {
-        self.blocks[(slot >> BLOCK_BITS) as usize].tickets[slot as usize % BLOCK_RECORDS]
+        self.blocks[(slot >> BLOCK_BITS) as usize].tickets[slot as usize % BLOCK_RECORDS] & !LATE
+    }
+
+    /// Marks a record that was given a ticket: it came after one with a larger ticket.
+    pub(crate) fn set_late(&mut self, slot: Slot) {
+        let tickets = &mut self.blocks[(slot >> BLOCK_BITS) as usize].tickets;
+        tickets[slot as usize % BLOCK_RECORDS] |= LATE;
+    }
+
+    /// Whether a record that is no padding was [marked](Self::set_late).
+    pub(crate) fn is_late(&self, slot: Slot) -> bool {
+        self.blocks[(slot >> BLOCK_BITS) as usize].tickets[slot as usize % BLOCK_RECORDS] & LATE != 0
     }
 
     /// The list of sizes of the block to which the next record will belong, if it can still be pointed to.

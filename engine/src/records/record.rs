@@ -40,8 +40,6 @@ pub(crate) mod bit {
     pub(crate) const STARTED: u16 = 1 << 13;
     /// The record grew, and the consumed bytes do not end where a fragment does: its bytes must be tested as they are read.
     pub(crate) const UNALIGNED: u16 = 1 << 14;
-    /// In a shard: it came after a record with a larger ticket.
-    pub(crate) const LATE: u16 = 1 << 15;
 }
 
 /// No fragment sizes are kept.
