@@ -3,7 +3,7 @@
 use crate::buffer::{SPANS, TraceBuffer};
 use crate::config::FillPolicy;
 use crate::mem::Ahead;
-use crate::records::{NO_SIZES, NONE, Record, bit};
+use crate::records::{NONE, Record, bit};
 use crate::sized::{Cut, SizedChunk, ends_a_fragment};
 use crate::sizes;
 use crate::tbchunk::{self, TbChunk};
@@ -87,31 +87,32 @@ impl TraceBuffer {
     ) {
         let (offset, outer) = (self.space.cursor(), chunk.outer_bytes());
         let (id, visible_bytes) = (chunk.info.chunk_id, chunk.visible.len());
-        let mut bits = chunk.bits();
+        let (mut bits, mut is_unaligned) = (chunk.bits(), false);
         if skip != 0 {
             bits = bits & !bit::FIRST_TAKEN | bit::STARTED;
-            if !ends_a_fragment(chunk, spans, skip) {
-                bits |= bit::UNALIGNED;
-            }
+            is_unaligned = !ends_a_fragment(chunk, spans, skip);
         }
-        let mut kept_at = NO_SIZES;
+        let mut sizes_or_first = chunk.first_bytes;
         if sizes::is_worth_keeping(chunk.fragments, visible_bytes)
             && chunk.fragments <= SPANS
-            && bits & bit::UNALIGNED == 0
+            && !is_unaligned
             && let Some((list, at)) = self.records.sizes_for_next()
         {
             sizes::append(list, spans, chunk.fragments, visible_bytes);
-            kept_at = at;
+            sizes_or_first = at;
+            bits |= bit::SIZED;
         }
-        let record = Record {
+        let mut record = Record {
             sequence,
             chunk_id: id.0,
             unread_bytes: (visible_bytes - skip) as u16,
-            first_bytes: chunk.first_bytes,
-            sizes: kept_at,
+            sizes_or_first,
             bits,
             ..Record::padding(offset)
         };
+        if is_unaligned {
+            record.set_unaligned();
+        }
         let slot = self.records.push_back(record);
         let header = TbChunk {
             chunk_id: id.0,

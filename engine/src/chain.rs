@@ -10,7 +10,7 @@ use crate::buffer::TraceBuffer;
 use crate::ids::{ChunkId, LossReasons};
 use crate::packet::Pieces;
 use crate::read::{Mode, Reassembly};
-use crate::records::{NONE, Records, Slot, bit};
+use crate::records::{NONE, Record, Records, Slot, bit};
 use crate::sizes::{self, Extent, Token};
 use crate::tbchunk::{HEADER_BYTES, RingMemory};
 use crate::walk::Next;
@@ -130,8 +130,9 @@ impl TraceBuffer {
     /// Consumes the first fragment of a record, which continues a packet.
     #[inline]
     pub(crate) fn consume_first(&mut self, slot: Slot, mode: Mode) {
+        let first_bytes = self.records.first_bytes(slot);
         let record = self.records.get_mut(slot);
-        record.unread_bytes -= record.first_bytes;
+        record.unread_bytes -= first_bytes;
         record.bits |= bit::STARTED | bit::FIRST_TAKEN;
         let (offset, unread_bytes) = (record.offset(), record.unread_bytes);
         self.ring.set_unread(offset, unread_bytes);
@@ -201,14 +202,13 @@ impl TraceBuffer {
         if record.unread_bytes == 0 {
             return First::Nothing { is_damaged: false };
         }
-        if record.has(bit::UNALIGNED) {
+        if record.is_unaligned() {
             return self.first_unaligned(slot);
         }
         if record.has(bit::STARTED) || !record.has(bit::FIRST_CONTINUES) {
             return First::Other;
         }
-        let is_one = record.first_bytes == record.unread_bytes;
-        if is_one && record.has(bit::LAST_CONTINUES) { First::Continue } else { First::End }
+        if goes_on(record) { First::Continue } else { First::End }
     }
 
     /// The bytes of a hostile recommit: what is at the place where reading stopped?
@@ -221,6 +221,13 @@ impl TraceBuffer {
             Next::Nothing { is_damaged } => First::Nothing { is_damaged },
         }
     }
+}
+
+/// Whether the first fragment of a record, which continues a packet, does not end it.
+#[inline]
+fn goes_on(record: &Record) -> bool {
+    const MIDDLE: u16 = bit::ONE_PART | bit::LAST_CONTINUES;
+    record.bits & MIDDLE == MIDDLE
 }
 
 /// The part of a packet that is the first fragment of a record, chunk `id`, of which nothing was consumed, and whether the packet ends with
@@ -241,7 +248,7 @@ fn ordinary_part(
     {
         return None;
     }
-    let is_last = record.first_bytes != record.unread_bytes || !record.has(bit::LAST_CONTINUES);
+    let is_last = !goes_on(record);
     let Some((first, _)) = sizes::split_first(sizes) else {
         return Some((first_body(records, ring, slot), is_last));
     };
@@ -254,7 +261,7 @@ fn ordinary_part(
 fn first_body(records: &Records, ring: &RingMemory, slot: Slot) -> *const [u8] {
     let record = records.get(slot);
     let payload = record.offset() + HEADER_BYTES;
-    let total = usize::from(record.first_bytes);
+    let total = usize::from(records.first_bytes(slot));
     let header = match sizes::split_first(records.sizes(slot)) {
         Some((extent, _)) => extent.header_bytes as usize,
         None => match sizes::token(ring.bytes(payload, total)) {

@@ -60,15 +60,16 @@ impl Reader {
 }
 
 impl Record {
-    /// Notes what is left after a read; that the first fragment was consumed and no other, if that is so.
+    /// Notes what is left after a read; that the first fragment was consumed and no other, if that is so. `sizes` are those of its block.
     #[inline(always)]
-    fn leave(&mut self, unread_bytes: u16) {
+    fn leave(&mut self, unread_bytes: u16, sizes: &[u16]) {
         let consumed = self.unread_bytes - unread_bytes;
         if consumed == 0 {
             return;
         }
+        // If it was consumed to its end, it was just that if there was no other.
         let is_first = self.bits & (bit::FIRST_CONTINUES | bit::STARTED) == bit::FIRST_CONTINUES
-            && consumed == self.first_bytes;
+            && if unread_bytes == 0 { self.has(bit::ONE_PART) } else { consumed == self.first_bytes(sizes) };
         self.bits = self.bits & !bit::FIRST_TAKEN | bit::STARTED;
         self.bits |= if is_first { bit::FIRST_TAKEN } else { 0 };
         self.bits |= if unread_bytes == 0 { bit::COUNTED_READ } else { 0 };
@@ -119,12 +120,12 @@ impl TraceBuffer {
         self.stats.note_read(read, due.long_packets);
         let erased = self.erased(due);
         let TraceBuffer { records, sequences, space, ring, books, .. } = self;
-        let pages = records.run_at_mut(due.slot, due.passed + 1);
+        let (pages, sizes) = records.run_at_mut(due.slot, due.passed + 1);
         let (turned, listed) = pages.split_at_mut(due.turned as usize);
         if let Some(last) = turned.last() {
             let visible_bytes = match turned.len() {
                 1 => due.visible_bytes,
-                _ => At::in_record(due.slot, last).0.visible_bytes,
+                _ => At::in_record(due.slot, last, || sizes).0.visible_bytes,
             };
             let chunk_id = ChunkId(last.chunk_id);
             let last = Last { chunk_id, payload_bytes: visible_bytes, incomplete: false };
@@ -141,10 +142,10 @@ impl TraceBuffer {
         }
         let Some((last, drained)) = listed.split_last_mut() else { return };
         for record in drained {
-            record.leave(0);
+            record.leave(0, sizes);
             headers.set_unread(record.offset(), 0);
         }
-        last.leave(due.unread_bytes);
+        last.leave(due.unread_bytes, sizes);
         headers.set_unread(last.offset(), due.unread_bytes);
     }
 
@@ -157,7 +158,8 @@ impl TraceBuffer {
         let mut at = match due.turned {
             0 => before,
             turned => {
-                At { stretch: before.stretch - turned, ..At::in_record(slot, &pages[turned as usize]).0 }
+                let record = &pages[turned as usize];
+                At { stretch: before.stretch - turned, ..At::in_record(slot, record, || sizes).0 }
             }
         };
         let left_bytes = if due.turned == due.passed { usize::from(due.unread_bytes) } else { 0 };

@@ -4,7 +4,8 @@ use std::fmt::{self, Write};
 
 use crate::buffer::TraceBuffer;
 use crate::ids::{LossReasons, ids_of};
-use crate::records::{NO_SIZES, Slot, bit};
+use crate::records::{Slot, bit};
+use crate::sizes;
 use crate::stats::Amount;
 use crate::tbchunk::{INCOMPLETE, TbChunk, checksum, outer_bytes};
 
@@ -37,7 +38,7 @@ impl TraceBuffer {
             for index in 0..sequence.queue.len() {
                 let record = self.records.get(sequence.queue.get(index));
                 let end = if record.has(bit::LIFE_END) { " |" } else { "" };
-                write!(out, " {}@{}{end}", record.chunk_id, record.offset())?;
+                write!(out, " {}@{}{end}", { record.chunk_id }, record.offset())?;
             }
             let last = sequence.last.map(|last| format!(", last {}", last.chunk_id.0)).unwrap_or_default();
             writeln!(out, "{last}, loss {}", LossReasons(sequence.pending_loss.into()))?;
@@ -138,10 +139,23 @@ impl TraceBuffer {
         if !(flags && incomplete && started && same && header.visible_bytes <= header.reserved_bytes) {
             return wrong("fields");
         }
-        if record.sizes != NO_SIZES && record.has(bit::UNALIGNED) {
+        if record.has(bit::SIZED) && !self.has_sizes_of(slot, header.visible_bytes.into()) {
             return wrong("sizes");
         }
         Ok(())
+    }
+
+    /// Whether the sizes that are kept of a record are those of some fragments that make up its visible bytes.
+    fn has_sizes_of(&self, slot: Slot, visible_bytes: usize) -> bool {
+        let mut sizes = self.records.sizes(slot);
+        let mut bytes = 0;
+        while bytes < visible_bytes
+            && let Some((extent, rest)) = sizes::split_first(sizes)
+        {
+            bytes += extent.total_bytes as usize;
+            sizes = rest;
+        }
+        bytes == visible_bytes && visible_bytes != 0
     }
 }
 

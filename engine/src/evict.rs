@@ -193,7 +193,7 @@ impl TraceBuffer {
         let (mut count, mut bytes, mut bits, mut payload_bytes) = (0, 0, 0, 0);
         let mut is_done = false;
         for &slot in run {
-            let Some((record, next)) = self.records.with_next_mut(slot) else { break };
+            let Some((record, next, _)) = self.records.with_next_mut(slot) else { break };
             let offset = record.offset();
             let Some(outer) = self.space.outer_bytes_between(offset, next) else { break };
             if !is_ordinary(record) || record.chunk_id != id.0 {
@@ -257,11 +257,7 @@ impl TraceBuffer {
                 self.evict_whole(front, &record)
             };
         }
-        let visible_bytes = match () {
-            () if !record.has(bit::STARTED) => Some(record.unread_bytes),
-            () if record.has(bit::FIRST_TAKEN) => Some(record.unread_bytes + record.first_bytes),
-            () => None,
-        };
+        let visible_bytes = (!record.has(bit::STARTED)).then_some(record.unread_bytes);
         self.erase_front(sequence, keeps_header, visible_bytes);
         is_lost
     }

@@ -20,7 +20,7 @@ impl TraceBuffer {
             if !record.has(bit::FIRST_TAKEN) {
                 return false;
             }
-            visible_bytes += record.first_bytes;
+            visible_bytes = self.ring.header(record.offset()).visible_bytes;
         }
         let listed = self.sequences.get_mut(record.sequence);
         if record.has(SPECIAL)
@@ -78,15 +78,15 @@ impl TraceBuffer {
             let run = self.sequences.get(front.sequence).queue.front_run();
             // What lies behind the end of the list's memory, or of the record's, is looked for in general.
             while let Some(&slot) = run.get(index)
-                && let Some((record, next)) = self.records.with_next_mut(slot)
+                && let Some((record, next, sizes)) = self.records.with_next_mut(slot)
             {
-                const PART: u16 = bit::FIRST_CONTINUES | bit::STARTED | bit::UNALIGNED;
+                const PART: u16 = bit::FIRST_CONTINUES | bit::STARTED;
                 let (unread_bytes, offset) = (record.unread_bytes, record.offset());
                 let is_part = record.bits & PART == bit::FIRST_CONTINUES && unread_bytes != 0;
                 if !is_part || record.chunk_id != id.successor().0 {
                     break;
                 }
-                let is_one = record.first_bytes == unread_bytes;
+                let is_one = record.has(bit::ONE_PART);
                 let goes_on = is_one && record.has(bit::LAST_CONTINUES);
                 if goes_on && record.has(bit::NEEDS_PATCHING | bit::LIFE_END) {
                     break;
@@ -97,7 +97,7 @@ impl TraceBuffer {
                     self.stats.note_overwritten(outer);
                 }
                 has_body |= !record.has(bit::FIRST_EMPTY);
-                record.unread_bytes = unread_bytes - record.first_bytes;
+                record.unread_bytes = if is_one { 0 } else { unread_bytes - record.first_bytes(sizes) };
                 record.bits |= bit::STARTED | bit::FIRST_TAKEN;
                 self.ring.set_unread(offset, record.unread_bytes);
                 if !goes_on {
@@ -139,6 +139,5 @@ impl TraceBuffer {
 /// goes on.
 #[inline(always)]
 fn begins_a_packet(record: &Record) -> bool {
-    let continues = record.has(bit::FIRST_CONTINUES) && !record.has(bit::STARTED);
-    record.has(bit::LAST_CONTINUES) && !(continues && record.first_bytes == record.unread_bytes)
+    record.has(bit::LAST_CONTINUES) && record.bits & (bit::ONE_PART | bit::STARTED) != bit::ONE_PART
 }

@@ -5,7 +5,7 @@
 use crate::buffer::TraceBuffer;
 use crate::commit::{Opened, Place};
 use crate::ids::ChunkFlags;
-use crate::records::{NO_SIZES, NONE, Record, bit};
+use crate::records::{NONE, Record, bit};
 use crate::sized::summary;
 use crate::sizes::{self, SMALL_ENTRIES};
 use crate::stats::Account;
@@ -44,8 +44,6 @@ impl TraceBuffer {
             sequence,
             chunk_id: info.chunk_id.0,
             unread_bytes: visible_bytes as u16,
-            first_bytes: sizes::total_of_small(entries[0]) as u16,
-            sizes: NO_SIZES,
             bits: u16::from(flags) & bit::KNOWN_FLAGS | packets,
             ..Record::padding(offset)
         };

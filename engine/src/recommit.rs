@@ -9,7 +9,7 @@
 
 use crate::buffer::{SPANS, TraceBuffer};
 use crate::config::FillPolicy;
-use crate::records::{NO_SIZES, bit};
+use crate::records::bit;
 use crate::sized::{SizedChunk, ends_a_fragment};
 use crate::tbchunk::{HEADER_BYTES, INCOMPLETE};
 use watershed_simd::Span;
@@ -61,19 +61,19 @@ impl TraceBuffer {
         let offset = record.offset();
         let consumed = old_visible - usize::from(record.unread_bytes);
         record.unread_bytes = (chunk.visible.len() - consumed) as u16;
-        record.first_bytes = chunk.first_bytes;
-        record.sizes = NO_SIZES;
-        record.bits &= !(bit::DRAINED_BY_EVICTION
-            | bit::UNALIGNED
+        record.sizes_or_first = chunk.first_bytes;
+        record.bits &= !(bit::SIZED
+            | bit::DRAINED_BY_EVICTION
             | bit::DELIVERABLE
             | bit::FIRST_EMPTY
-            | bit::LAST_EMPTY);
+            | bit::LAST_EMPTY
+            | bit::ONE_PART);
         record.bits |= chunk.bits() & !bit::INCOMPLETE;
         if consumed != 0 {
             record.bits &= !bit::FIRST_TAKEN;
         }
         if consumed != 0 && !ends_a_fragment(chunk, spans, consumed) {
-            record.bits |= bit::UNALIGNED;
+            record.set_unaligned();
         }
         let mut header = self.ring.header(offset);
         header.visible_bytes = chunk.visible.len() as u16;

@@ -12,13 +12,13 @@
 //! The records tile the used part of the ring: each ends where the next one begins (or, at the seam, where the used part ends), so sizes
 //! are not kept. Records that were erased stay as padding. A record's slot (block and index) does not change while it is listed.
 //!
-//! 20 bytes for a record and 4 for its entry in the sequence's list are all that writing and eviction look at. Fragment sizes
-//! ([`crate::sizes`]) hang on the block; evictions do not touch them.
+//! 18 bytes for a record and 4 for its entry in the sequence's list are all that writing and eviction look at of nearly every record. Fragment
+//! sizes ([`crate::sizes`]) hang on the block; evictions look there for the size of a first fragment, if that continues a packet.
 
 mod lists;
 mod record;
 
-pub(crate) use record::{NO_SIZES, NONE, Record, Slot, bit};
+pub(crate) use record::{NONE, Record, Slot, bit};
 
 const BLOCK_RECORDS: usize = 1 << BLOCK_BITS;
 const BLOCK_BITS: u32 = 10;
@@ -97,13 +97,13 @@ impl Records {
         Some((&records[index], next))
     }
 
-    /// A listed record, and the offset of the one after it. None where [`with_next`](Self::with_next) has none.
-    #[inline]
-    pub(crate) fn with_next_mut(&mut self, slot: Slot) -> Option<(&mut Record, usize)> {
-        let records = &mut self.blocks[(slot >> BLOCK_BITS) as usize].records;
+    /// A listed record, the offset of the one after it, and the sizes of the block. None where [`with_next`](Self::with_next) has none.
+    #[inline(always)]
+    pub(crate) fn with_next_mut(&mut self, slot: Slot) -> Option<(&mut Record, usize, &[u16])> {
+        let Block { records, sizes, .. } = &mut *self.blocks[(slot >> BLOCK_BITS) as usize];
         let index = slot as usize % BLOCK_RECORDS;
         let next = records.get(index + 1).filter(|_| slot + 1 != self.end)?.offset();
-        Some((&mut records[index], next))
+        Some((&mut records[index], next, sizes))
     }
 
     /// Records that lie behind each other in a block, from a slot on. None if there are not so many.
@@ -118,16 +118,15 @@ impl Records {
         let block = self.blocks.get((slot >> BLOCK_BITS) as usize)?;
         let start = slot as usize % BLOCK_RECORDS;
         let run = block.records.get(start..start + count as usize)?;
-        let most = block.sizes.len().min(usize::from(NO_SIZES) * 2);
-        Some((run, &block.sizes[..most]))
+        Some((run, &block.sizes))
     }
 
-    /// As [`run_at`](Self::run_at).
+    /// As [`run_with_sizes`](Self::run_with_sizes); no records if there are not so many.
     #[inline(always)]
-    pub(crate) fn run_at_mut(&mut self, slot: Slot, count: u32) -> &mut [Record] {
-        let block = &mut self.blocks[(slot >> BLOCK_BITS) as usize];
+    pub(crate) fn run_at_mut(&mut self, slot: Slot, count: u32) -> (&mut [Record], &[u16]) {
+        let Block { records, sizes, .. } = &mut *self.blocks[(slot >> BLOCK_BITS) as usize];
         let start = slot as usize % BLOCK_RECORDS;
-        block.records.get_mut(start..start + count as usize).unwrap_or_default()
+        (records.get_mut(start..start + count as usize).unwrap_or_default(), sizes)
     }
 
     /// The listed records of a block from a slot on. None if that is not listed.

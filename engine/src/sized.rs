@@ -31,7 +31,7 @@ pub(crate) struct SizedChunk<'a> {
     pub(crate) cut: Option<Cut>,
     pub(crate) fragments: usize,
     pub(crate) first_bytes: u16,
-    /// FIRST_EMPTY and LAST_EMPTY of ends that belong to packets of other chunks too, DELIVERABLE.
+    /// FIRST_EMPTY, LAST_EMPTY and ONE_PART of ends that belong to packets of other chunks too, DELIVERABLE.
     pub(crate) summary: u16,
 }
 
@@ -143,7 +143,7 @@ fn header_bytes_of(spans: &[Span]) -> usize {
     spans.iter().map(|span| span.header_bytes()).sum()
 }
 
-/// FIRST_EMPTY and LAST_EMPTY of ends that belong to packets of other chunks too, DELIVERABLE: of a chunk whose fragments have `header_bytes`
+/// FIRST_EMPTY, LAST_EMPTY and ONE_PART of ends that belong to packets of other chunks too, DELIVERABLE: of a chunk whose fragments have `header_bytes`
 /// together. `ends` are the first fragment and the last.
 #[inline(always)]
 pub(crate) fn summary(
@@ -155,19 +155,22 @@ pub(crate) fn summary(
 ) -> u16 {
     let continues = flags & ChunkFlags::FIRST_CONTINUES.0 != 0 && fragments != 0;
     let goes_on = flags & ChunkFlags::LAST_CONTINUES.0 != 0 && fragments != 0;
+    let first_empty = if first.header_bytes == first.total_bytes { bit::FIRST_EMPTY } else { 0 };
+    let last_empty = if last.header_bytes == last.total_bytes { bit::LAST_EMPTY } else { 0 };
+    if fragments == 1 && (continues || goes_on) {
+        let as_first = if continues { bit::ONE_PART | first_empty } else { 0 };
+        return as_first | if goes_on { last_empty } else { 0 };
+    }
     let (mut summary, mut whole, mut bytes, mut header_bytes_of_ends) = (0, fragments, visible_bytes, 0);
     if continues {
-        summary |= if first.header_bytes == first.total_bytes { bit::FIRST_EMPTY } else { 0 };
+        summary |= first_empty;
         (whole, bytes) = (whole - 1, bytes - first.total_bytes as usize);
         header_bytes_of_ends += first.header_bytes as usize;
     }
     if goes_on {
-        summary |= if last.header_bytes == last.total_bytes { bit::LAST_EMPTY } else { 0 };
-        // One fragment may be both.
-        if whole != 0 {
-            (whole, bytes) = (whole - 1, bytes - last.total_bytes as usize);
-            header_bytes_of_ends += last.header_bytes as usize;
-        }
+        summary |= last_empty;
+        (whole, bytes) = (whole - 1, bytes - last.total_bytes as usize);
+        header_bytes_of_ends += last.header_bytes as usize;
     }
     // Usually those that are packets by themselves have more bytes than their headers can have.
     let has_body =

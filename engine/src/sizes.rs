@@ -71,7 +71,7 @@ pub(crate) const LEAST_MEAN_BYTES: usize = 32;
 #[inline]
 pub(crate) fn is_worth_keeping(fragments: usize, visible_bytes: usize) -> bool {
     // A wide entry stands for 4096 bytes or more, so counting it once keeps the bound all the same.
-    fragments * LEAST_MEAN_BYTES <= visible_bytes
+    fragments != 0 && fragments * LEAST_MEAN_BYTES <= visible_bytes
 }
 
 /// Appends the sizes of the first `count` fragments, of at most 65535 bytes each and `visible_bytes` together, and one more entry where that
@@ -160,6 +160,16 @@ pub(crate) fn split_first(sizes: &[u16]) -> Option<(Extent, &[u16])> {
     }
     let (&total, rest) = rest.split_first()?;
     Some((Extent { header_bytes: u32::from(first & !WIDE), total_bytes: u32::from(total) }, rest))
+}
+
+/// Bytes of the first fragment of a list; 0 at its end.
+#[inline(always)]
+pub(crate) fn first_total(sizes: &[u16]) -> u16 {
+    match *sizes {
+        [first, ..] if first < WIDE => first & MAX_NARROW as u16,
+        [_, total, ..] => total,
+        _ => 0,
+    }
 }
 
 /// What a look at the bytes of a fragment's header says.

@@ -16,7 +16,6 @@ use crate::read::Reader;
 use crate::records::{NONE, Record, bit};
 use crate::sizes;
 use crate::tbchunk::{HEADER_BYTES, Headers};
-use crate::walk::At;
 
 /// Records that are looked at together: few at first, since who reads little should not pay for more, and twice as many each time, so that a
 /// look costs little for each.
@@ -32,8 +31,7 @@ const SPECIAL: u16 = bit::NEEDS_PATCHING
     | bit::CUT
     | bit::ABORTED
     | bit::DRAINED_BY_EVICTION
-    | bit::LIFE_END
-    | bit::UNALIGNED;
+    | bit::LIFE_END;
 
 impl TraceBuffer {
     /// Sees how long the stretch is that begins with the record at hand. Whether there is more of it than this record.
@@ -93,12 +91,19 @@ impl TraceBuffer {
         let (later, sizes) = run.later();
         let Some(record) = later.first().filter(|_| run.is_drained()) else { return false };
         let slot = at.slot + run.passed + 1;
-        let (place, _) = At::in_record(slot, record);
-        let sizes = sizes.get(place.sizes_at..).unwrap_or_default();
-        if record.has(bit::COUNTED_READ) || place.continues || sizes.is_empty() {
+        let (mut first, mut size_at) = (0, usize::from(record.sizes_or_first) * 2);
+        const ASKED: u16 = bit::COUNTED_READ | bit::SIZED | bit::STARTED;
+        if record.bits & (ASKED | bit::FIRST_CONTINUES) != bit::SIZED {
+            const TAKEN: u16 = bit::STARTED | bit::FIRST_TAKEN;
+            if record.bits & (ASKED | TAKEN) != bit::SIZED | TAKEN {
+                return false;
+            }
+            first = usize::from(record.first_bytes(sizes));
+            size_at += sizes::entries(first);
+        }
+        if size_at >= sizes.len() {
             return false;
         }
-        let size = sizes.as_ptr();
         if let Some(cut) = cut {
             let ticket = records.ticket(slot);
             if target.0 != at.slot + run.passed || ticket >= cut {
@@ -107,8 +112,11 @@ impl TraceBuffer {
             *target = (slot, ticket);
         }
         let headers = ring.headers();
-        headers.prefetch(place.header);
-        run.stand(size, headers.pointer(place.offset), place.left_bytes, place.goes_on);
+        let offset = record.offset();
+        headers.prefetch(offset);
+        let next = headers.pointer(offset + HEADER_BYTES + first);
+        let size = sizes.as_ptr().wrapping_add(size_at);
+        run.stand(size, next, record.unread_bytes.into(), record.has(bit::LAST_CONTINUES));
         run.pass(1);
         run.turned = run.passed;
         true
@@ -141,19 +149,19 @@ impl TraceBuffer {
         let mut last = None;
         for (record, place) in later.iter().zip(places) {
             headers.prefetch(record.offset());
-            let (body, size_at) = first_part(record, sizes, &headers)?;
+            let (body, size_at, total) = first_part(record, sizes, &headers)?;
             place.write(body);
             parts += 1;
-            if record.first_bytes != record.unread_bytes || !record.has(bit::LAST_CONTINUES) {
-                last = Some((record, size_at, body));
+            const GOES_ON: u16 = bit::ONE_PART | bit::LAST_CONTINUES;
+            if record.bits & GOES_ON != GOES_ON {
+                last = Some((usize::from(record.unread_bytes) - total, record, size_at, body));
                 break;
             }
         }
-        let (last, size_at, body) = last?;
+        let (unread_bytes, last, size_at, body) = last?;
         // SAFETY: the first place was written, and one for each of the parts.
         let pieces = unsafe { arena.keep_written(1 + parts) };
         let next = body.cast::<u8>().wrapping_add(body.len());
-        let unread_bytes = usize::from(last.unread_bytes - last.first_bytes);
         let size = sizes.as_ptr().wrapping_add(size_at + 1);
         run.stand(size, next, unread_bytes, unread_bytes != 0 && last.has(bit::LAST_CONTINUES));
         run.turned = run.passed;
@@ -173,17 +181,18 @@ fn is_fit(record: &Record) -> bool {
     is_whole && record.unread_bytes != 0
 }
 
-/// The part of a packet that is the first fragment of a record of which nothing was consumed, and where its size is in the list. None if it is
-/// none, or has no body, or its size is not kept in one entry. `sizes` are those to which a record may point.
+/// The part of a packet that is the first fragment of a record of which nothing was consumed, where its size is in the list, and that size. None
+/// if it is none, or has no body, or its size is not kept in one entry. `sizes` are those to which a record may point.
 #[inline(always)]
-fn first_part(record: &Record, sizes: &[u16], headers: &Headers<'_>) -> Option<(*const [u8], usize)> {
+fn first_part(record: &Record, sizes: &[u16], headers: &Headers<'_>) -> Option<(*const [u8], usize, usize)> {
     const CONSUMED: u16 = bit::STARTED | bit::FIRST_EMPTY | bit::COUNTED_READ;
-    if record.bits & (CONSUMED | bit::FIRST_CONTINUES) != bit::FIRST_CONTINUES {
+    const FRESH: u16 = bit::FIRST_CONTINUES | bit::SIZED;
+    if record.bits & (CONSUMED | FRESH) != FRESH {
         return None;
     }
-    let size_at = usize::from(record.sizes) * 2;
+    let size_at = usize::from(record.sizes_or_first) * 2;
     let extent = sizes::narrow(*sizes.get(size_at)?)?;
     let start = headers.pointer(record.offset() + HEADER_BYTES + extent.header_bytes as usize);
     let body = std::ptr::slice_from_raw_parts(start, (extent.total_bytes - extent.header_bytes) as usize);
-    Some((body, size_at))
+    Some((body, size_at, extent.total_bytes as usize))
 }

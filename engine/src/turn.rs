@@ -138,7 +138,7 @@ impl TraceBuffer {
         {
             return false;
         }
-        let (at, is_inside) = At::in_record(next_slot, next);
+        let (at, is_inside) = At::in_record(next_slot, next, || self.records.block_sizes(next_slot, 0));
         if is_inside {
             return false;
         }

@@ -16,7 +16,7 @@ use crate::chain::Long;
 use crate::ids::{ChunkId, LossReasons, ids_of};
 use crate::packet::{self, Origin, Pieces};
 use crate::read::Mode;
-use crate::records::{NO_SIZES, NONE, Record, Slot, bit};
+use crate::records::{NONE, Record, Slot, bit};
 use crate::sizes::{self, Extent, Token};
 use crate::tbchunk::HEADER_BYTES;
 
@@ -59,11 +59,15 @@ impl At {
     };
 
     /// The place of the first unread fragment of a record, or, and then the second value says so, where
-    /// [`skip_consumed`](TraceBuffer::skip_consumed) must begin to look for it.
+    /// [`skip_consumed`](TraceBuffer::skip_consumed) must begin to look for it. `sizes` says the sizes of the record's block.
     #[inline(always)]
-    pub(crate) fn in_record(slot: Slot, record: &Record) -> (At, bool) {
+    pub(crate) fn in_record<'a>(
+        slot: Slot,
+        record: &Record,
+        sizes: impl FnOnce() -> &'a [u16],
+    ) -> (At, bool) {
         let is_first_taken = record.has(bit::STARTED) && record.has(bit::FIRST_TAKEN);
-        let first = if is_first_taken { record.first_bytes } else { 0 };
+        let first = if is_first_taken { record.first_bytes(sizes()) } else { 0 };
         let entries = if is_first_taken { sizes::entries(first.into()) } else { 0 };
         let at = At {
             slot,
@@ -71,11 +75,7 @@ impl At {
             offset: record.offset() + HEADER_BYTES + usize::from(first),
             left_bytes: usize::from(record.unread_bytes),
             visible_bytes: record.unread_bytes + first,
-            sizes_at: if record.sizes == NO_SIZES {
-                NO_PLACE
-            } else {
-                usize::from(record.sizes) * 2 + entries
-            },
+            sizes_at: record.sizes_at().map_or(NO_PLACE, |at| at + entries),
             goes_on: record.has(bit::LAST_CONTINUES),
             continues: record.has(bit::FIRST_CONTINUES) && !is_first_taken,
             stretch: 0,
@@ -135,7 +135,7 @@ impl TraceBuffer {
     /// As [`At::in_record`], of a record that is known by its slot.
     #[inline(always)]
     pub(crate) fn place_in(&self, slot: Slot) -> (At, bool) {
-        At::in_record(slot, self.records.get(slot))
+        At::in_record(slot, self.records.get(slot), || self.records.block_sizes(slot, 0))
     }
 
     /// Goes on from the beginning of a record to what is unread of it.

@@ -1,13 +1,13 @@
 //! What hangs on a block beside its records: the sizes of their fragments, and, in a shard, their tickets.
 
-use super::{BLOCK_BITS, BLOCK_RECORDS, NO_SIZES, Record, Records, Slot};
+use super::{BLOCK_BITS, BLOCK_RECORDS, Record, Records, Slot, bit};
 use crate::sizes::{self, SMALL_ENTRIES};
 
 /// Set in the tickets of records that came late. Tickets count commits: they do not get there.
 const LATE: u64 = 1 << 63;
 
 impl Records {
-    /// Appends a record whose fragments have these sizes, as far as they can still be pointed to.
+    /// Appends a record that has fragments of these sizes, which are kept as far as they can still be pointed to.
     #[inline(always)]
     pub(crate) fn push_with_sizes(
         &mut self,
@@ -20,9 +20,13 @@ impl Records {
             Some(block) => block,
             None => self.make_first_block(),
         };
-        if block.sizes.len() / 2 < usize::from(NO_SIZES) {
-            record.sizes = (block.sizes.len() / 2) as u16;
-            sizes::append_small(&mut block.sizes, entries, count);
+        match u16::try_from(block.sizes.len() / 2) {
+            Ok(at) => {
+                record.sizes_or_first = at;
+                record.bits |= bit::SIZED;
+                sizes::append_small(&mut block.sizes, entries, count);
+            }
+            Err(_) => record.sizes_or_first = sizes::total_of_small(entries[0]) as u16,
         }
         block.records[slot as usize % BLOCK_RECORDS] = record;
         self.advance_end(slot);
@@ -71,8 +75,8 @@ impl Records {
         }
         let sizes = &mut self.blocks[(self.end >> BLOCK_BITS) as usize].sizes;
         debug_assert!(sizes.len().is_multiple_of(2));
-        let at = sizes.len() / 2;
-        (at < usize::from(NO_SIZES)).then_some((sizes, at as u16))
+        let at = u16::try_from(sizes.len() / 2).ok()?;
+        Some((sizes, at))
     }
 
     /// The sizes of a record's fragments, with those of later records behind them. Empty if none are kept.
@@ -86,11 +90,15 @@ impl Records {
     pub(crate) fn with_sizes(&self, slot: Slot) -> (&Record, &[u16]) {
         let block = &self.blocks[(slot >> BLOCK_BITS) as usize];
         let record = &block.records[slot as usize % BLOCK_RECORDS];
-        let sizes = match record.sizes {
-            NO_SIZES => &[],
-            at => block.sizes.get(usize::from(at) * 2..).unwrap_or_default(),
-        };
+        let sizes = record.sizes_at().and_then(|at| block.sizes.get(at..)).unwrap_or_default();
         (record, sizes)
+    }
+
+    /// Bytes of a record's first fragment, header included; 0 if it has none.
+    #[inline]
+    pub(crate) fn first_bytes(&self, slot: Slot) -> u16 {
+        let block = &self.blocks[(slot >> BLOCK_BITS) as usize];
+        block.records[slot as usize % BLOCK_RECORDS].first_bytes(&block.sizes)
     }
 
     /// The sizes of the block that a record is in, from a place on. Empty if the list ends before, or there is no such block.

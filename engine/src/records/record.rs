@@ -1,5 +1,7 @@
 //! One record, and what its bits say.
 
+use crate::sizes;
+
 /// A record's place in the table: `block << 10 | index`.
 pub(crate) type Slot = u32;
 
@@ -38,17 +40,16 @@ pub(crate) mod bit {
     pub(crate) const LIFE_END: u16 = 1 << 12;
     /// Some bytes were consumed.
     pub(crate) const STARTED: u16 = 1 << 13;
-    /// The record grew, and the consumed bytes do not end where a fragment does: its bytes must be tested as they are read.
-    pub(crate) const UNALIGNED: u16 = 1 << 14;
+    /// The first fragment continues a packet and is the only one.
+    pub(crate) const ONE_PART: u16 = 1 << 14;
+    /// The sizes of its fragments are kept.
+    pub(crate) const SIZED: u16 = 1 << 15;
 }
 
-/// No fragment sizes are kept.
-pub(crate) const NO_SIZES: u16 = u16::MAX;
-
-/// What is kept of a record. Invariants: `unread <= visible` (which is in the ring's header); `first_bytes` is the size of the first
-/// fragment, header included, when the record has one.
+/// What is kept of a record: 18 bytes. Invariants: `unread <= visible` (which is in the ring's header); a record that is SIZED has a
+/// fragment, and its sizes add up to the visible bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
+#[repr(C, packed(2))]
 pub(crate) struct Record {
     /// Offset in the ring in units of 16 bytes.
     pub(crate) place: u32,
@@ -56,13 +57,17 @@ pub(crate) struct Record {
     pub(crate) sequence: u32,
     pub(crate) chunk_id: u32,
     pub(crate) unread_bytes: u16,
-    pub(crate) first_bytes: u16,
-    /// Where the sizes of its fragments begin in the block's list, in pairs; [`NO_SIZES`] if they are not kept.
-    pub(crate) sizes: u16,
+    /// If it is SIZED, where the sizes of its fragments begin in the block's list, in pairs. Else the size of its first fragment, header
+    /// included, or 0 if it has none, or [`UNALIGNED`].
+    pub(crate) sizes_or_first: u16,
     pub(crate) bits: u16,
 }
 
-const _: () = assert!(size_of::<Record>() == 20);
+const _: () = assert!(size_of::<Record>() == 18);
+
+/// Of a record that is not SIZED and of which more than a first part was consumed, so that nobody asks for the size of its first fragment. (A
+/// fragment of that size would have been all of it.)
+const UNALIGNED: u16 = u16::MAX;
 
 impl Record {
     pub(crate) fn padding(offset: usize) -> Record {
@@ -71,8 +76,7 @@ impl Record {
             sequence: NONE,
             chunk_id: 0,
             unread_bytes: 0,
-            first_bytes: 0,
-            sizes: NO_SIZES,
+            sizes_or_first: 0,
             bits: 0,
         }
     }
@@ -91,6 +95,34 @@ impl Record {
     #[inline]
     pub(crate) fn has(&self, bits: u16) -> bool {
         self.bits & bits != 0
+    }
+
+    /// Notes that the consumed bytes do not end where a fragment does: its bytes must be tested as they are read. Something was consumed, and
+    /// not just a first part.
+    pub(crate) fn set_unaligned(&mut self) {
+        self.bits &= !bit::SIZED;
+        self.sizes_or_first = UNALIGNED;
+    }
+
+    /// Whether it was [noted](Self::set_unaligned).
+    pub(crate) fn is_unaligned(&self) -> bool {
+        const KIND: u16 = bit::SIZED | bit::STARTED | bit::FIRST_TAKEN;
+        self.bits & KIND == bit::STARTED && self.sizes_or_first == UNALIGNED
+    }
+
+    /// Where the sizes of its fragments begin in the list of its block, if they are kept.
+    #[inline(always)]
+    pub(crate) fn sizes_at(&self) -> Option<usize> {
+        self.has(bit::SIZED).then(|| usize::from(self.sizes_or_first) * 2)
+    }
+
+    /// Bytes of the first fragment, header included, with the list of sizes of its block; 0 if it has none.
+    #[inline(always)]
+    pub(crate) fn first_bytes(&self, sizes: &[u16]) -> u16 {
+        match self.sizes_at() {
+            Some(at) => sizes.get(at..).map_or(0, sizes::first_total),
+            None => self.sizes_or_first,
+        }
     }
 }
 
