@@ -3,7 +3,8 @@
 /// A double-ended queue of record slots with room for two before it asks for memory.
 ///
 /// Most sequences of a trace with many threads hold few records, and one sequence may hold millions of 16 bytes each: so the
-/// first two lie inside, and growth beyond 8192 goes by 1/16, beyond 65536 by 1/64, which keeps the list near 4 bytes for a record.
+/// first two lie inside, and growth beyond 16 goes by 1/4, which keeps the list at 5 bytes for a record, beyond 8192 by 1/16, beyond 65536 by
+/// 1/64, which keeps it near 4.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SlotQueue {
     inline: [u32; 2],
@@ -193,16 +194,31 @@ impl SlotQueue {
     #[cold]
     fn grow(&mut self) {
         let old = self.places().len();
-        let new = match old {
-            0..8192 => old * 2,
+        self.move_to(match old {
+            0..16 => old * 2,
+            16..8192 => old + old / 4,
             8192..65536 => old + old / 16,
             _ => old + old / 64,
-        };
-        let mut heap = vec![0; new].into_boxed_slice();
-        // It is full: from the oldest to the end of the memory, then from its beginning.
-        let (newer, older) = self.places().split_at(self.head as usize);
-        heap[..older.len()].copy_from_slice(older);
-        heap[older.len()..old].copy_from_slice(newer);
+        });
+    }
+
+    /// Gives memory back if most of it is not used any more.
+    pub(crate) fn fit(&mut self) {
+        let len = self.len();
+        if self.heap.len() > 64 && self.heap.len() / 2 > len {
+            self.move_to(len.max(16) + len / 4);
+        }
+    }
+
+    /// Moves to other memory with so many places, at least as many as slots.
+    #[cold]
+    fn move_to(&mut self, places: usize) {
+        let mut heap = vec![0; places].into_boxed_slice();
+        // From the oldest to the end of the memory, then from its beginning.
+        let oldest = self.front_run();
+        heap[..oldest.len()].copy_from_slice(oldest);
+        let rest = self.len() - oldest.len();
+        heap[oldest.len()..][..rest].copy_from_slice(&self.places()[..rest]);
         self.heap = heap;
         self.head = 0;
     }
@@ -245,5 +261,23 @@ mod tests {
         }
         assert!(theirs.len() > 8192, "slow growth was reached");
         assert!((0..theirs.len()).all(|i| ours.get(i) == theirs[i]));
+    }
+
+    #[test]
+    fn memory_that_is_not_used_any_more_goes_back() {
+        let mut queue = SlotQueue::default();
+        for slot in 0..1000 {
+            queue.push_back(slot);
+        }
+        queue.fit();
+        assert!(queue.heap.len() >= 1000, "it is used");
+        // The newest lie on both sides of the memory's end.
+        (0..990).for_each(|_| queue.pop_front());
+        (1000..1300).for_each(|slot| queue.push_back(slot));
+        assert!(queue.front_run().len() < queue.len());
+        queue.fit();
+        assert!(queue.heap.len() < 400, "{}", queue.heap.len());
+        (1300..1400).for_each(|slot| queue.push_back(slot));
+        assert!((0..queue.len()).map(|i| queue.get(i)).eq(990..1400));
     }
 }

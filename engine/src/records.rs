@@ -15,6 +15,8 @@
 //! 18 bytes for a record and 4 for its entry in the sequence's list are all that writing and eviction look at of nearly every record. Fragment
 //! sizes ([`crate::sizes`]) hang on the block; evictions look there for the size of a first fragment, if that continues a packet.
 
+use crate::sizes;
+
 mod lists;
 mod record;
 
@@ -48,6 +50,8 @@ impl Block {
 pub(crate) struct Records {
     blocks: Vec<Box<Block>>,
     free: Vec<u32>,
+    /// Memory for the list of sizes of the next block: that of a block that was freed.
+    spare_sizes: Vec<u16>,
     /// The oldest record; equal to `end` when there is none.
     head: Slot,
     /// Where the next record goes.
@@ -57,7 +61,7 @@ pub(crate) struct Records {
 impl Records {
     /// No records, and no memory yet.
     pub(crate) fn new() -> Records {
-        Records { blocks: Vec::new(), free: Vec::new(), head: 0, end: 0 }
+        Records { blocks: Vec::new(), free: Vec::new(), spare_sizes: Vec::new(), head: 0, end: 0 }
     }
 
     /// Number of records. Counts them: not for hot paths.
@@ -242,19 +246,24 @@ impl Records {
             self.blocks.push(Block::new());
             self.blocks.len() as u32 - 1
         });
-        self.blocks[full as usize].next = next;
+        self.blocks[next as usize].sizes = std::mem::take(&mut self.spare_sizes);
+        let full = &mut self.blocks[full as usize];
+        sizes::fit(&mut full.sizes);
+        full.next = next;
         self.end = next << BLOCK_BITS;
     }
 
-    /// Takes the oldest record away.
+    /// Takes the oldest record away. Whether that was the last of a block.
     #[inline(always)]
-    pub(crate) fn pop_front(&mut self) {
+    pub(crate) fn pop_front(&mut self) -> bool {
         debug_assert!(self.head != self.end);
-        if (self.head as usize + 1).is_multiple_of(BLOCK_RECORDS) {
+        let is_last = (self.head as usize + 1).is_multiple_of(BLOCK_RECORDS);
+        if is_last {
             self.free_front_block();
         } else {
             self.head += 1;
         }
+        is_last
     }
 
     /// Goes on in the next block.
@@ -263,7 +272,11 @@ impl Records {
     fn free_front_block(&mut self) {
         let freed = self.head >> BLOCK_BITS;
         self.head = self.step(self.head);
-        self.blocks[freed as usize].sizes.clear();
+        let mut sizes = std::mem::take(&mut self.blocks[freed as usize].sizes);
+        if sizes.capacity() > self.spare_sizes.capacity() {
+            sizes.clear();
+            self.spare_sizes = sizes;
+        }
         self.free.push(freed);
     }
 
@@ -278,7 +291,7 @@ impl Records {
     /// Bytes of memory in use, lists of sizes included.
     pub(crate) fn memory_bytes(&self) -> usize {
         let lists = |block: &Block| block.sizes.capacity() * size_of::<u16>() + block.tickets.capacity() * 8;
-        let sizes: usize = self.blocks.iter().map(|block| lists(block)).sum();
-        self.blocks.len() * size_of::<Block>() + sizes
+        let used: usize = self.blocks.iter().map(|block| lists(block)).sum();
+        self.blocks.len() * size_of::<Block>() + used + self.spare_sizes.capacity() * size_of::<u16>()
     }
 }

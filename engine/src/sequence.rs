@@ -90,6 +90,14 @@ impl Sequence {
         Sequence::new(0, 0, Place::default())
     }
 
+    /// Bytes outside the struct.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let lives = self.old_lives.as_ref();
+        let lives =
+            lives.map_or(0, |lives| size_of::<VecDeque<OldLife>>() + lives.capacity() * size_of::<OldLife>());
+        self.queue.heap_bytes() + lives
+    }
+
     /// Becomes a place without a sequence again. Records are gone, so there are no old lives.
     #[inline]
     pub(crate) fn vacate(&mut self) {

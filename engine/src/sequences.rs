@@ -47,6 +47,8 @@ pub(crate) struct Sequences {
     /// Keys that are not known any more, for who asks: not collected without [`Sequences::collect_dropped`].
     pub(crate) dropped: Vec<u32>,
     collects_dropped: bool,
+    /// Where [`fit_some`](Self::fit_some) goes on in the slab.
+    next_to_fit: usize,
 }
 
 impl Sequences {
@@ -62,6 +64,7 @@ impl Sequences {
             forgotten: 0,
             dropped: Vec::new(),
             collects_dropped: false,
+            next_to_fit: 0,
         }
     }
 
@@ -264,9 +267,24 @@ impl Sequences {
         }
     }
 
+    /// Looks at some sequences, others each time, whether their lists of records keep much more memory than they need. Called once for each block
+    /// of 1024 records it has looked at all of them before more than 16 entries for each sequence can have become useless.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn fit_some(&mut self) {
+        const SOME: usize = 64;
+        if self.next_to_fit >= self.slab.len() {
+            self.next_to_fit = 0;
+        }
+        for sequence in self.slab.iter_mut().skip(self.next_to_fit).take(SOME) {
+            sequence.queue.fit();
+        }
+        self.next_to_fit += SOME;
+    }
+
     /// Bytes of memory in use.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let queues: usize = self.slab.iter().map(|sequence| sequence.queue.heap_bytes()).sum();
+        let queues: usize = self.slab.iter().map(Sequence::heap_bytes).sum();
         self.slab.capacity() * size_of::<Sequence>()
             + queues
             + self.free.capacity() * 4

@@ -132,6 +132,14 @@ fn grow(sizes: &mut Vec<u16>, more: usize) {
     sizes.reserve_exact(more.max(sizes.len() / 8));
 }
 
+/// Gives back memory of a list that does not grow any more, unless it is about as large as its content: so that a block of small records does not
+/// keep what one of large records had needed.
+pub(crate) fn fit(sizes: &mut Vec<u16>) {
+    if sizes.capacity() > sizes.len() + sizes.len() / 4 {
+        sizes.shrink_to_fit();
+    }
+}
+
 #[cold]
 fn append_wide(sizes: &mut Vec<u16>, spans: &[Span]) {
     for span in spans {

@@ -51,7 +51,9 @@ impl TraceBuffer {
         if self.reader.stands_on(front) {
             self.reader.skip(front, self.records.next(front));
         }
-        self.records.pop_front();
+        if self.records.pop_front() {
+            self.sequences.fit_some();
+        }
     }
 
     /// The record to be read next, at or behind `from`: of those below the cut that do not wait, the one with the smallest ticket.

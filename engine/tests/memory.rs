@@ -74,46 +74,6 @@ fn ended_producers_leave_nothing_behind() {
     assert!(growth < 80, "{growth} bytes for each sequence that is gone");
 }
 
-#[test]
-fn metadata_of_ordinary_chunks_is_about_two_percent() {
-    let mut buffer = Buffer::ring(16 << 20);
-    let mut id = 0;
-    while buffer.0.stats().write_wrap_count < 3 {
-        let ordinary = (0..10).fold(chunk(1, id), |chunk, _| chunk.whole(&"x".repeat(265)));
-        buffer.0.copy_chunk_untrusted(&ordinary.info, ordinary.bytes.as_slice()).unwrap();
-        id += 1;
-    }
-    let share = buffer.0.metadata_bytes() as f64 / (16 << 20) as f64;
-    println!("metadata of ordinary chunks: {:.2}%", share * 100.0);
-    assert!(share < 0.025, "{share}");
-}
-
-/// Chunks without a fragment take 16 bytes; chunks whose fragments are as small as sizes are kept for take the most sizes.
-#[test]
-fn metadata_of_hostile_chunks_is_bounded() {
-    for (name, hostile, bound) in [
-        ("empty", chunk(1, 0), 1.515),
-        ("one byte", chunk(1, 0).whole(""), 1.0),
-        ("dense", (0..100).fold(chunk(1, 0), |chunk, _| chunk.whole("")), 0.5),
-        (
-            "as dense as sizes are kept",
-            (0..100).fold(chunk(1, 0), |chunk, _| chunk.whole(&"x".repeat(31))),
-            0.2,
-        ),
-    ] {
-        let mut buffer = Buffer::ring(4 << 20);
-        let mut id = 0;
-        while buffer.0.stats().write_wrap_count < 3 {
-            let info = ChunkInfo { chunk_id: ChunkId(id), ..hostile.info };
-            buffer.0.copy_chunk_untrusted(&info, hostile.bytes.as_slice()).unwrap();
-            id += 1;
-        }
-        let share = buffer.0.metadata_bytes() as f64 / (4 << 20) as f64;
-        println!("metadata of {name} chunks: {:.1}%", share * 100.0);
-        assert!(share < bound, "{name}: {share}");
-    }
-}
-
 /// Only the pages that are touched are used, so this needs little memory.
 #[test]
 fn a_buffer_of_more_than_4_gib_is_addressed_to_its_end() {
