@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use watershed_engine::{
-    Amount, BufferConfig, BufferStats, CreateError, FillPolicy, HugePages, Ledger, OverwriteSink,
-    WriterStats, mem::Region,
-};
+use watershed_engine::{BufferConfig, CreateError, FillPolicy, OverwriteSink, mem::Region};
 
 use crate::commit::Committer;
+use crate::config::{Reduced, Report, ShardedConfig};
 use crate::directory::Directory;
 use crate::drain::Drained;
 use crate::extents::{Cutting, Pool};
@@ -16,83 +14,10 @@ use crate::own::Owned;
 use crate::read::{PacketWriter, ReadPass};
 use crate::sync::AtomicU32;
 use crate::ticket::Tickets;
-use crate::topology::{MAX_SHARDS, Topology};
+use crate::topology::MAX_SHARDS;
 use crate::wish::Debts;
 use crate::word::OwnerId;
 use crate::worker::Workers;
-
-/// How a buffer is made.
-#[derive(Clone, Debug)]
-pub struct ShardedConfig {
-    /// Size, policy, pages.
-    pub buffer: BufferConfig,
-    /// Shards that are wanted; `None`: one for each CPU that the process may keep busy. At least 1, at most [`MAX_SHARDS`].
-    pub num_shards: Option<usize>,
-    /// The largest SMB page in use: extents are at least 32 times as large.
-    pub page_bytes: usize,
-    /// The CPUs.
-    pub topology: Topology,
-    /// Whether each shard has a thread of its own that drains it. Without, the threads that commit do.
-    pub has_workers: bool,
-    /// Batches that can wait in the queue of one shard.
-    pub queue_capacity: usize,
-    /// How sequences get their shards.
-    pub homes: Homes,
-}
-
-/// Where a new sequence lives, as long as the shard has not many more sequences than others.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Homes {
-    /// In the shard of the CPU that commits its first chunk.
-    #[default]
-    OfTheCpu,
-    /// In the next shard after that of the sequence before. For one thread that commits for all, whose CPU says nothing; and the same
-    /// commits give the same homes again.
-    InTurn,
-}
-
-impl ShardedConfig {
-    /// A ring of `size_bytes` over the CPUs of this process, without workers.
-    pub fn ring(size_bytes: usize) -> ShardedConfig {
-        ShardedConfig {
-            buffer: BufferConfig::ring(size_bytes),
-            num_shards: None,
-            page_bytes: 4096,
-            topology: Topology::of_this_process(),
-            has_workers: false,
-            queue_capacity: 256,
-            homes: Homes::OfTheCpu,
-        }
-    }
-}
-
-/// Why a buffer has fewer shards than were wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reduced {
-    /// A DISCARD buffer must end exactly: it has one.
-    Discard,
-    /// A sink must see the order of the whole buffer: it has one.
-    Sink,
-    /// Each shard needs eight extents of 128 KiB or 32 SMB pages.
-    TooSmall,
-}
-
-/// What a buffer says of itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Report {
-    /// Shards, extents.
-    pub cutting: Cutting,
-    /// Shards that were wanted.
-    pub num_shards_wanted: usize,
-    /// Why there are fewer, if there are.
-    pub reduced: Option<Reduced>,
-    /// Which pages the memory is made of.
-    pub pages: HugePages,
-    /// Workers, and how many of them are pinned: where the system refuses that, they run where they like.
-    pub num_workers: usize,
-    /// See there.
-    pub num_workers_pinned: usize,
-}
 
 /// A trace buffer over many cores. Cheap to share: all methods take `&self`.
 #[derive(Debug)]
@@ -187,61 +112,6 @@ impl ShardedBuffer {
         ReadPass::begin(&self.inner, writer, self.owner, self.limit)
     }
 
-    /// Whether anything was ever committed.
-    pub fn has_data(&self) -> bool {
-        self.ledger().written.chunks != 0
-    }
-
-    /// Statistics of all shards. Without evictions each field is what one shard would say, but for wraps and the two of padding: wraps are the
-    /// bytes of evicted extents over the size of the buffer, padding written is the tails of sealed extents.
-    pub fn stats(&self) -> BufferStats {
-        let mut sum = BufferStats::default();
-        let mut evicted_bytes = 0;
-        self.for_each(|owned| {
-            if let Some(engine) = &owned.state.engine {
-                add_stats(&mut sum, &engine.stats());
-                evicted_bytes += engine.evicted_bytes();
-            }
-        });
-        if self.inner.has_extents() {
-            sum.write_wrap_count = evicted_bytes / self.size_bytes() as u64;
-        }
-        sum.buffer_size = self.size_bytes() as u64;
-        sum
-    }
-
-    /// Statistics of each shard, in their order; zeros for one that was never used.
-    pub fn shard_stats(&self) -> Vec<(BufferStats, Ledger)> {
-        let mut list = vec![Default::default(); self.inner.places.len()];
-        self.for_each(|owned| {
-            if let Some(engine) = &owned.state.engine {
-                list[owned.shard] = (engine.stats(), engine.ledger());
-            }
-        });
-        list
-    }
-
-    /// Where every record of all shards went.
-    pub fn ledger(&self) -> Ledger {
-        let mut sum = Ledger::default();
-        self.for_each(|owned| {
-            if let Some(engine) = &owned.state.engine {
-                add_ledger(&mut sum, engine.ledger());
-            }
-        });
-        sum
-    }
-
-    /// The histograms of all writers, in the order of producer and writer.
-    pub fn writer_stats(&self) -> Vec<WriterStats> {
-        let mut list: Vec<WriterStats> = Vec::new();
-        self.for_each(|owned| {
-            list.extend(owned.state.engine.iter().flat_map(|engine| engine.writer_stats()))
-        });
-        list.sort_unstable_by_key(|stats| (stats.producer_id, stats.writer_id));
-        list
-    }
-
     /// Bytes that were extracted for a read and not handed out yet. They count as unread.
     pub fn extracted_bytes(&self) -> usize {
         self.inner.reading.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).unread_bytes()
@@ -279,7 +149,7 @@ impl ShardedBuffer {
     }
 
     /// Looks at each shard that was ever used, drained, one after another.
-    fn for_each(&self, mut look: impl FnMut(&mut Owned<'_>)) {
+    pub(crate) fn for_each(&self, mut look: impl FnMut(&mut Owned<'_>)) {
         for (shard, _) in self.inner.places.made() {
             look(&mut self.hold_drained(shard));
             self.inner.look_again(shard, self.owner);
@@ -354,31 +224,4 @@ fn make_inner(config: &ShardedConfig, cutting: Cutting, region: Arc<Region>) -> 
         homes: config.homes,
         next_home: AtomicU32::new(0),
     }
-}
-
-macro_rules! add_fields {
-    ($sum:expr, $part:expr, $($field:ident)*) => { $( $sum.$field += $part.$field; )* };
-}
-
-fn add_stats(sum: &mut BufferStats, part: &BufferStats) {
-    add_fields!(sum, part, bytes_written chunks_written bytes_overwritten chunks_overwritten bytes_read chunks_read
-        padding_bytes_written padding_bytes_cleared chunks_rewritten chunks_relocated chunks_discarded
-        chunks_committed_out_of_order write_wrap_count patches_succeeded patches_failed readaheads_succeeded
-        readaheads_failed abi_violations trace_writer_packet_loss);
-}
-
-fn add_ledger(sum: &mut Ledger, part: Ledger) {
-    let pairs: [(&mut Amount, Amount); 6] = [
-        (&mut sum.written, part.written),
-        (&mut sum.read, part.read),
-        (&mut sum.overwritten, part.overwritten),
-        (&mut sum.empty, part.empty),
-        (&mut sum.damaged, part.damaged),
-        (&mut sum.listed, part.listed),
-    ];
-    for (sum, part) in pairs {
-        sum.chunks += part.chunks;
-        sum.bytes += part.bytes;
-    }
-    add_fields!(sum, part, duplicate_commits forgotten_sequences);
 }

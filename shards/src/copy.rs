@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use rayon::prelude::*;
 use watershed_engine::{CreateError, HugePages, mem::Region};
 
-use crate::buffer::{Report, ShardedBuffer};
+use crate::buffer::ShardedBuffer;
+use crate::config::Report;
 use crate::directory::Directory;
 use crate::extents::Pool;
 use crate::inner::{Inner, Places, oldest_of_none};

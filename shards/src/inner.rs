@@ -17,7 +17,7 @@ use watershed_engine::{FillPolicy, Shard, mem::Region};
 
 use crate::batch::Part;
 use crate::blocks::Reading;
-use crate::buffer::Homes;
+use crate::config::Homes;
 use crate::directory::{Directory, Key};
 use crate::extents::{Cutting, Pool};
 use crate::inbox::{Inbox, Letters};

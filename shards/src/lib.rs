@@ -41,6 +41,8 @@ mod buffer;
 #[cfg(not(loom))]
 mod commit;
 #[cfg(not(loom))]
+mod config;
+#[cfg(not(loom))]
 mod copy;
 #[cfg(all(not(loom), feature = "parallel"))]
 mod depot;
@@ -76,6 +78,8 @@ mod route;
 mod sync;
 mod ticket;
 mod topology;
+#[cfg(not(loom))]
+mod totals;
 mod wish;
 mod word;
 #[cfg(not(loom))]
@@ -85,11 +89,11 @@ pub use batch::{Batch, OwnedBytes, PatchSet, Source};
 #[cfg(not(loom))]
 pub use blocks::Pieces;
 #[cfg(not(loom))]
-pub use buffer::{
-    Homes, Reduced, Report, STOPPED_OWNER, ShardedBuffer, ShardedConfig, Stopped, StoppedWorker,
-};
+pub use buffer::{STOPPED_OWNER, ShardedBuffer, Stopped, StoppedWorker};
 #[cfg(not(loom))]
 pub use commit::{CommitError, Committer, HandedBack};
+#[cfg(not(loom))]
+pub use config::{Homes, Reduced, Report, ShardedConfig};
 pub use extents::Cutting;
 #[cfg(not(loom))]
 pub use read::{BLOCK_BYTES, PacketWriter, ReadPass, Wait};
