@@ -1,7 +1,7 @@
 //! What was extracted of each shard and not handed out yet, and its merge.
 //!
 //! ```text
-//!             fronts: being handed out               backs: extracted meanwhile
+//!             fronts: being handed out               backs: extracted meanwhile, in blocks
 //!   shard 0   [ run t=3 | run t=9 | run t=12 ... ]   [ run t=31 | ... ]      --+
 //!   shard 1   [ run t=4 | run t=5 ............. ]    [ run t=24 | ... ]      --+-- heap by ticket --> pieces: 3 | 4 5 | 9 | ...
 //!   shard 2   [ run t=7 ...................... ]     [ ]                     --+
@@ -11,9 +11,11 @@
 //! Runs of one shard come in the order of tickets, so the merge of all is the order that one shard would have given.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::io::{self, IoSlice, Write};
 use std::ops::Range;
+
+use crate::spare::Spare;
 
 /// A run is cut here, so that a reader who wants little gets about what it wants.
 const RUN_BYTES: usize = 16 << 10;
@@ -33,6 +35,8 @@ pub(crate) struct Block {
     /// The next run to be handed out, and where what was not handed out begins: in that run, if a part of it was.
     next: usize,
     start: usize,
+    /// The thread of the pass that filled it, in whose core's cache its memory lies.
+    pub(crate) filled_by: usize,
 }
 
 impl Block {
@@ -79,7 +83,7 @@ impl Block {
         self.next = self.runs.partition_point(|run| run.end <= start);
     }
 
-    fn unread_bytes(&self) -> usize {
+    pub(crate) fn unread_bytes(&self) -> usize {
         self.bytes.len() - self.start
     }
 }
@@ -89,17 +93,23 @@ impl Block {
 pub(crate) struct Supply {
     /// The shard may have more below the pass's cut.
     pub(crate) has_more: bool,
-    pub(crate) back: Block,
+    /// What was extracted, in order.
+    pub(crate) backs: VecDeque<Block>,
 }
 
 impl Supply {
     pub(crate) fn is_needy(&self) -> bool {
-        self.has_more && self.back.is_empty()
+        self.has_more && self.backs.is_empty()
     }
 
     /// Whether something may come behind what is at the front.
     pub(crate) fn may_go_on(&self) -> bool {
-        self.has_more || !self.back.is_empty()
+        self.has_more || !self.backs.is_empty()
+    }
+
+    /// Bytes that were extracted.
+    pub(crate) fn ready_bytes(&self) -> usize {
+        self.backs.iter().map(Block::unread_bytes).sum()
     }
 }
 
@@ -108,6 +118,7 @@ impl Supply {
 pub(crate) struct Reading {
     pub(crate) fronts: Vec<Block>,
     pub(crate) supplies: Vec<Supply>,
+    pub(crate) spare: Spare,
 }
 
 impl Reading {
@@ -118,8 +129,8 @@ impl Reading {
 
     /// Bytes that were extracted and not handed out.
     pub(crate) fn unread_bytes(&self) -> usize {
-        let backs = self.supplies.iter().map(|supply| &supply.back);
-        self.fronts.iter().chain(backs).map(Block::unread_bytes).sum()
+        let ready = self.supplies.iter().map(Supply::ready_bytes).sum::<usize>();
+        ready + self.fronts.iter().map(Block::unread_bytes).sum::<usize>()
     }
 
     /// Puts what is behind to the front where that is empty. Whether some shard has nothing at its front and may have more: then the
@@ -128,9 +139,11 @@ impl Reading {
         let mut is_dry = false;
         for (front, supply) in self.fronts.iter_mut().zip(&mut self.supplies) {
             if front.is_empty() {
-                front.clear();
-                std::mem::swap(front, &mut supply.back);
-                is_dry |= front.is_empty() && supply.has_more;
+                self.spare.put(std::mem::take(front));
+                match supply.backs.pop_front() {
+                    Some(block) => *front = block,
+                    None => is_dry |= supply.has_more,
+                }
             }
         }
         is_dry

@@ -31,8 +31,7 @@
 //! | `Bell::is_parked` | against `Inbox::head`: "queue, then look who sleeps; say so, then look at the queue" | SeqCst store and RMW | argument, as for the word |
 //! | `Bell::is_gated` | nothing: the mutex beside it does | Relaxed | tests only |
 //! | `Workers::is_over` | that it is over | SeqCst store; Acquire and SeqCst loads | joined |
-//! | `Slot::state` (`depot`) | a block that is ready, or has been used up | Acquire RMW NEEDY to FILLING; Release stores; Acquire loads | none; its data lies in a mutex |
-//! | `Depot::is_over` | that it is over | Release store; Acquire load | none needed |
+//! | `Depot::news` | nothing: the board is locked before anything is done about it | Relaxed RMW `tell` under the lock; Relaxed loads | none needed |
 mod batch;
 #[cfg(not(loom))]
 mod blocks;
@@ -75,6 +74,8 @@ mod own;
 mod read;
 #[cfg(not(loom))]
 mod route;
+#[cfg(not(loom))]
+mod spare;
 mod sync;
 mod ticket;
 mod topology;

@@ -33,6 +33,16 @@ const LEAST_BLOCK_BYTES: usize = 64 << 10;
 /// The same where one thread extracts and merges: what it fills and hands out stays in its core's cache.
 const ALL_BLOCKS_OF_ONE_THREAD_BYTES: usize = 1 << 20;
 
+/// Where several threads fill blocks while one merges them: so much at a time, so that nobody waits long for another, and so much of one shard
+/// and of all that lies ready.
+#[cfg(feature = "parallel")]
+mod ahead {
+    pub(super) const BLOCK_BYTES: std::ops::RangeInclusive<usize> = 16 << 10..=128 << 10;
+    pub(super) const BLOCKS_OF_A_SHARD: usize = 8;
+    pub(super) const SHARD_BYTES: usize = 2 << 20;
+    pub(super) const ALL_BYTES: usize = 8 << 20;
+}
+
 /// Below this much unread data one thread extracts all shards.
 const PARALLEL_BYTES: u64 = 1 << 20;
 
@@ -136,7 +146,7 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
     /// next call.
     pub fn next_pieces(&mut self, most_bytes: usize) -> Option<Pieces<'_>> {
         self.refill();
-        let Reading { fronts, supplies } = &mut *self.reading;
+        let Reading { fronts, supplies, .. } = &mut *self.reading;
         let pieces = self.merge.take(fronts, |shard| supplies[shard].may_go_on(), most_bytes);
         (!pieces.is_empty()).then_some(pieces)
     }
@@ -167,17 +177,23 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
         &mut self,
         mut out: impl FnMut(Pieces<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let Reading { fronts, supplies } = &mut *self.reading;
-        let (depot, merge) = (Depot::new(&self.way, supplies), &mut self.merge);
+        let num_shards = self.way.inner.places.len();
+        let most_stock_bytes = (ahead::ALL_BYTES / num_shards).min(ahead::SHARD_BYTES);
+        let (least, most) = ahead::BLOCK_BYTES.into_inner();
+        self.way.block_bytes = (most_stock_bytes / ahead::BLOCKS_OF_A_SHARD).clamp(least, most);
+        let num_threads = rayon::current_num_threads().min(1 + num_shards);
+        let (depot, fronts) = Depot::new(&self.way, &mut self.reading, most_stock_bytes, num_threads);
+        let (merge, mut may_go_on) = (&mut self.merge, Vec::new());
         let result = rayon::in_place_scope(|scope| {
             let over = depot.over_at_drop();
             // This thread is one of those that extract.
-            for _ in 1..rayon::current_num_threads().min(depot.num_supplied() + 1) {
-                scope.spawn(|_| depot.help());
+            let depot = &depot;
+            for thread in 1..num_threads.min(depot.num_supplied() + 1) {
+                scope.spawn(move |_| depot.help(thread));
             }
             let result = loop {
-                depot.restock(fronts);
-                let pieces = merge.take(fronts, |shard| depot.has_more(shard), usize::MAX);
+                depot.restock(fronts, &mut may_go_on);
+                let pieces = merge.take(fronts, |shard| may_go_on[shard], usize::MAX);
                 if pieces.is_empty() {
                     break Ok(());
                 }
@@ -200,22 +216,29 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
             return;
         }
         let way = &self.way;
-        let Reading { fronts, supplies } = &mut *self.reading;
-        let one_by_one = |supplies: &mut [Supply]| {
-            let dry = supplies.iter_mut().enumerate().filter(|(shard, _)| fronts[*shard].is_empty());
-            dry.filter(|(_, supply)| supply.is_needy())
-                .flat_map(|(shard, supply)| way.extract(shard, supply))
-                .collect()
+        let Reading { fronts, supplies, spare } = &mut *self.reading;
+        let needy = supplies.iter_mut().enumerate();
+        let mut needy: Vec<(usize, &mut Supply, Block)> = needy
+            .filter(|(shard, supply)| supply.is_needy() && (self.is_parallel || fronts[*shard].is_empty()))
+            .map(|(shard, supply)| (shard, supply, spare.take(0)))
+            .collect();
+        let fill = |(shard, supply, block): &mut (usize, &mut Supply, Block)| {
+            let (has_more, waits) = way.extract(*shard, block);
+            supply.has_more = has_more;
+            if !block.is_empty() {
+                supply.backs.push_back(std::mem::take(block));
+            }
+            waits
         };
         #[cfg(feature = "parallel")]
         let waits: Vec<Wait> = if self.is_parallel {
-            let needy = supplies.par_iter_mut().enumerate().filter(|(_, supply)| supply.is_needy());
-            needy.flat_map_iter(|(shard, supply)| way.extract(shard, supply)).collect()
+            needy.par_iter_mut().flat_map_iter(fill).collect()
         } else {
-            one_by_one(supplies)
+            needy.iter_mut().flat_map(fill).collect()
         };
         #[cfg(not(feature = "parallel"))]
-        let waits: Vec<Wait> = one_by_one(supplies);
+        let waits: Vec<Wait> = needy.iter_mut().flat_map(fill).collect();
+        needy.into_iter().for_each(|(_, _, unused)| spare.put(unused));
         self.note_all(waits);
         self.reading.advance();
     }
@@ -251,26 +274,23 @@ pub(crate) fn note(waits: &mut Vec<Wait>, wait: Wait) {
 }
 
 impl<W: PacketWriter> Way<'_, W> {
-    /// Fills a block with the next packets of a shard. Gives the word back between two turns.
-    pub(crate) fn extract(&self, shard: usize, supply: &mut Supply) -> Vec<Wait> {
+    /// Fills an empty block with the next packets of a shard. Gives the word back between two turns. Whether there may be more.
+    pub(crate) fn extract(&self, shard: usize, block: &mut Block) -> (bool, Vec<Wait>) {
         let (inner, mut waits) = (self.inner, Vec::new());
-        // Taken out of the list, in which it shares cache lines with those that other threads fill.
-        let mut block = std::mem::take(&mut supply.back);
-        block.clear();
+        block.bytes.reserve_exact(self.block_bytes + self.block_bytes / 8);
         let mut has_more = true;
         while has_more && block.bytes.len() < self.block_bytes {
             let mut owned = Owned::wait_for(inner, shard, self.owner, |shard, owner| {
                 note(&mut waits, Wait { shard, owner });
             });
-            has_more = self.take_turn(&mut owned, &mut block);
+            has_more = self.take_turn(&mut owned, block);
             if inner.has_extents() {
                 owned.return_emptied(false);
             }
             drop(owned);
             inner.look_again(shard, self.owner);
         }
-        *supply = Supply { has_more, back: block };
-        waits
+        (has_more, waits)
     }
 
     /// Copies packets out for as long as a word may be kept. False if there are no more.

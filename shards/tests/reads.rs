@@ -3,7 +3,8 @@
 mod common;
 
 use common::{Got, drain, info, parse, payload, write_packet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use watershed_engine::Packet;
 use watershed_shards::{ShardedBuffer, ShardedConfig};
 
 /// Sixteen megabytes of two sequences for each of `num_shards` shards, in turns.
@@ -35,6 +36,26 @@ fn several_threads_read_what_one_would() {
         let mut bytes = Vec::new();
         buffer.read_pass(write_packet).write_all(|pieces| pieces.write_to(&mut bytes)).unwrap();
         assert!(parse(&bytes) == expected, "{num_shards} shards");
+    }
+}
+
+#[test]
+fn threads_of_different_speed_read_what_one_would() {
+    let reader = std::thread::current().id();
+    for (num_shards, reader_is_slow) in [(2, false), (2, true), (3, false), (8, true)] {
+        let buffer = filled(num_shards);
+        let expected = serially(&buffer.clone_read_only().unwrap());
+        let write = |packet: &Packet<'_>, out: &mut Vec<u8>| {
+            if (std::thread::current().id() == reader) == reader_is_slow {
+                let started = Instant::now();
+                while started.elapsed() < Duration::from_micros(3) {}
+            }
+            write_packet(packet, out)
+        };
+        let mut bytes = Vec::new();
+        buffer.read_pass(write).write_all(|pieces| pieces.write_to(&mut bytes)).unwrap();
+        assert!(parse(&bytes) == expected, "{num_shards} shards");
+        assert_eq!(buffer.extracted_bytes(), 0);
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod idle;
 mod overhead;
+mod parallel;
 mod queue;
 mod read;
 mod retention;
@@ -36,8 +37,8 @@ fn workloads() -> Vec<Workload> {
         Workload::new("queue_one_thread", queue::one_thread),
         Workload::new("queue_two_threads", queue::two_threads),
         Workload::new("merge_overhead_8", read::merge_overhead),
-        Workload::new("parallel_read_file", read::into_file),
-        Workload::new("parallel_read_memory", read::into_memory),
+        Workload::new("parallel_read_file", parallel::into_file),
+        Workload::new("parallel_read_memory", parallel::into_memory),
         Workload::new("retention_uniform", |options| {
             retention::uniform("retention_uniform", 64, 4096, options)
         }),

@@ -194,10 +194,15 @@ impl ByteSource for InPage<'_> {
 
 /// Runs `work` on a thread that is pinned to the last core.
 pub(super) fn on_a_core<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    on_core(0, work)
+}
+
+/// Runs `work` on a thread that is pinned to core number `rank`, counted from the last.
+pub(super) fn on_core<T: Send>(rank: usize, work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            let core = core_affinity::get_core_ids().and_then(|cores| cores.last().copied());
-            core.map(core_affinity::set_for_current);
+            let cores = core_affinity::get_core_ids().unwrap_or_default();
+            cores.iter().rev().cycle().nth(rank).copied().map(core_affinity::set_for_current);
             work()
         });
         thread.join().expect("the work ends")

@@ -1,15 +1,12 @@
-//! Reading: what the merge costs, and what a second core brings.
+//! Reading by one thread: what the merge costs.
 
 use super::overhead::{Both, on_a_core, percent_more};
 use super::team::{Writers, exact_ring};
-use crate::measure::{LapResult, Options, Series, WrongAnswer, interleave, timed};
+use crate::measure::{LapResult, Options, WrongAnswer, timed};
 use crate::report::Measurement;
 use crate::workload::blocks::{count_frames, packet_writer};
 use crate::workload::{SourceChunk, protobuf};
-use std::cell::RefCell;
 use std::convert::Infallible;
-use std::io::{Seek, SeekFrom};
-use std::path::Path;
 use watershed_shards::{Pieces, ShardedBuffer};
 
 /// The buffer, and the chunks that it takes without losing anything.
@@ -18,13 +15,13 @@ fn sizes(options: &Options) -> (usize, usize) {
 }
 
 /// A buffer whose shards have equal parts of the data, by writers of their own.
-struct Filled<'a> {
-    buffer: ShardedBuffer,
+pub(super) struct Filled<'a> {
+    pub(super) buffer: ShardedBuffer,
     writers: Vec<Writers<'a>>,
 }
 
 impl<'a> Filled<'a> {
-    fn new(
+    pub(super) fn new(
         options: &Options,
         num_shards: usize,
         chunks: &'a [SourceChunk],
@@ -41,7 +38,7 @@ impl<'a> Filled<'a> {
     }
 
     /// Chunks of the eight writers in turns. How many packets they hold.
-    fn fill(&mut self, options: &Options) -> Result<u64, WrongAnswer> {
+    pub(super) fn fill(&mut self, options: &Options) -> Result<u64, WrongAnswer> {
         let before = self.buffer.ledger();
         let rounds = sizes(options).1 / 8;
         let mut packets = 0;
@@ -67,7 +64,7 @@ impl<'a> Filled<'a> {
 }
 
 /// Reads everything untimed, by both ways of reading, and looks at each frame. How many bytes there are.
-fn verify(options: &Options, filled: &mut Filled<'_>) -> Result<u64, WrongAnswer> {
+pub(super) fn verify(options: &Options, filled: &mut Filled<'_>) -> Result<u64, WrongAnswer> {
     let mut sizes = [0; 2];
     for (size, is_parallel) in sizes.iter_mut().zip([false, true]) {
         let expected = filled.fill(options)?;
@@ -82,7 +79,7 @@ fn verify(options: &Options, filled: &mut Filled<'_>) -> Result<u64, WrongAnswer
     if sizes[0] == sizes[1] { Ok(sizes[0]) } else { Err(format!("{sizes:?} bytes are read")) }
 }
 
-fn read_all<E>(
+pub(super) fn read_all<E>(
     buffer: &ShardedBuffer,
     is_parallel: bool,
     out: impl FnMut(Pieces<'_>) -> Result<(), E>,
@@ -95,7 +92,7 @@ fn read_all<E>(
 }
 
 /// A lap of reading into blocks, framed and stamped as for a file. The blocks are what comes out; nobody copies them.
-fn into_blocks(
+pub(super) fn into_blocks(
     options: &Options,
     filled: &mut Filled<'_>,
     is_parallel: bool,
@@ -134,51 +131,4 @@ pub(super) fn merge_overhead(options: &Options) -> Result<Measurement, WrongAnsw
     Ok(Measurement::percent("merge_overhead_8", &percent_more(&merged, &single))
         .with("ns_per_packet", merged.median())
         .with("one_shard_ns", single.median()))
-}
-
-/// Two threads against one, into blocks in memory.
-pub(super) fn into_memory(options: &Options) -> Result<Measurement, WrongAnswer> {
-    let chunks = protobuf::track_events(100);
-    let mut filled = Filled::new(options, 2, &chunks)?;
-    let bytes = verify(options, &mut filled)?;
-    let filled = RefCell::new(filled);
-    let lap = |is_parallel| into_blocks(options, &mut filled.borrow_mut(), is_parallel, bytes);
-    let series = interleave(options, [Box::new(|| lap(true)), Box::new(|| lap(false))])?;
-    Ok(speedup("parallel_read_memory", series))
-}
-
-/// The same into a file that lies in memory: blocks are written while others are extracted.
-pub(super) fn into_file(options: &Options) -> Result<Measurement, WrongAnswer> {
-    let chunks = protobuf::track_events(100);
-    let mut filled = Filled::new(options, 2, &chunks)?;
-    let bytes = verify(options, &mut filled)?;
-    let in_memory = Path::new("/dev/shm");
-    let folder = if in_memory.is_dir() { in_memory.to_owned() } else { std::env::temp_dir() };
-    let mut file = tempfile::tempfile_in(folder).map_err(|error| error.to_string())?;
-    let filled = RefCell::new(filled);
-    let mut lap = |is_parallel| -> LapResult {
-        let filled = &mut *filled.borrow_mut();
-        let packets = filled.fill(options)?;
-        let (lap, result) = timed(packets, || {
-            file.set_len(0)?;
-            file.seek(SeekFrom::Start(0))?;
-            read_all(&filled.buffer, is_parallel, |pieces| pieces.write_to(&mut file))?;
-            file.metadata()
-        });
-        match result.map_err(|error| error.to_string())?.len() {
-            written if written == bytes => Ok(lap),
-            written => Err(format!("{written} bytes are written, not {bytes}")),
-        }
-    };
-    let lap = RefCell::new(&mut lap);
-    let series =
-        interleave(options, [Box::new(|| (lap.borrow_mut())(true)), Box::new(|| (lap.borrow_mut())(false))])?;
-    Ok(speedup("parallel_read_file", series))
-}
-
-fn speedup(name: &str, [parallel, serial]: [Series; 2]) -> Measurement {
-    let ratios = parallel.values().iter().zip(serial.values()).map(|(parallel, serial)| serial / parallel);
-    Measurement::ratio(name, &Series::new(ratios.collect()))
-        .with("ns_per_packet", parallel.median())
-        .with("serial_ns", serial.median())
 }

@@ -35,7 +35,17 @@ pub(super) fn exact_ring(size_bytes: usize, num_shards: usize) -> Result<Sharded
 /// Runs `work` for each member on a thread of its own, pinned to its core. The lap lasts from the moment when all have started until the
 /// last is done; its units are those of one member.
 pub(super) fn race<T: Send>(units: u64, members: &mut [T], work: impl Fn(&mut T) + Sync) -> Lap {
-    let times = times_of(0, members, |_| (), work);
+    race_on(0, units, members, work)
+}
+
+/// The same, with the first member on core number `first_rank`, counted from the last.
+pub(super) fn race_on<T: Send>(
+    first_rank: usize,
+    units: u64,
+    members: &mut [T],
+    work: impl Fn(&mut T) + Sync,
+) -> Lap {
+    let times = times_of(first_rank, members, |_| (), work);
     let first = times.iter().map(|time| time.0).min().expect("a member");
     let last = times.iter().map(|time| time.1).max().expect("a member");
     Lap { elapsed: last - first, units }
