@@ -9,7 +9,8 @@ use crate::workload::{SourceChunk, templates};
 use std::convert::Infallible;
 use std::hint::black_box;
 use std::time::Duration;
-use watershed_engine::{ChunkFlags, ChunkId, ChunkInfo, Packet, ProducerId, WriterId};
+use watershed_engine::mem::{Region, page_size_bytes};
+use watershed_engine::{ChunkFlags, ChunkId, ChunkInfo, HugePages, Packet, ProducerId, WriterId};
 use watershed_shards::{Committer, ShardedBuffer, ShardedConfig};
 
 /// The least that gives each of 1024 shards its eight extents.
@@ -69,10 +70,11 @@ fn resident_bytes() -> Result<usize, WrongAnswer> {
     let text =
         std::fs::read_to_string("/proc/self/statm").map_err(|error| format!("/proc/self/statm: {error}"))?;
     let pages = text.split_whitespace().nth(1).and_then(|pages| pages.parse::<usize>().ok());
-    Ok(pages.ok_or("/proc/self/statm has no resident pages")? * watershed_engine::mem::page_size_bytes())
+    Ok(pages.ok_or("/proc/self/statm has no resident pages")? * page_size_bytes())
 }
 
-/// A clone of a full buffer of eight shards, its own mapping included, against a copy between two regions that are there.
+/// A clone of a full buffer of eight shards, its own mapping included, against a copy between two regions that are there; and a new mapping of
+/// which each page is touched by one thread: the system's part of a clone.
 pub(super) fn clone(options: &Options) -> Result<Measurement, WrongAnswer> {
     let ring_bytes = options.size(64 << 20, 8 << 20);
     let chunks = templates::mixed(100);
@@ -100,10 +102,20 @@ pub(super) fn clone(options: &Options) -> Result<Measurement, WrongAnswer> {
         });
         Ok(lap)
     };
-    let [ours, plain] = interleave(options, [Box::new(clone_lap), Box::new(plain_lap)])?;
+    let touch_lap = || -> LapResult {
+        let (lap, region) = timed(1, || {
+            let mut region = Region::map(ring_bytes, HugePages::Advise)?;
+            region.as_mut_slice().iter_mut().step_by(page_size_bytes()).for_each(|byte| *byte = 1);
+            Ok::<Region, std::io::Error>(region)
+        });
+        region.map(|_| lap).map_err(|error| error.to_string())
+    };
+    let [ours, plain, touched] =
+        interleave(options, [Box::new(clone_lap), Box::new(plain_lap), Box::new(touch_lap)])?;
     Ok(Measurement::microseconds("clone_64mb", &ours)
         .with("ratio_to_memcpy", ours.speedup_over(&plain))
-        .with("memcpy_us", plain.median() / 1e3))
+        .with("memcpy_us", plain.median() / 1e3)
+        .with("touch_us", touched.median() / 1e3))
 }
 
 fn count_packets(buffer: &ShardedBuffer) -> u64 {
