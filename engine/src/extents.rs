@@ -9,7 +9,8 @@
 //!
 //! Extents come from outside ([`Shard::grant`](crate::Shard::grant)) and go back when nothing in them is listed any more, or when the oldest
 //! is evicted. A record never spans two; what is left of an extent that is too small for the next record becomes padding.
-//! Padding in an extent that was given back stays in the list of records until it comes to its front, and is never looked at.
+//! Padding in an extent that was given back stays in the list of records until it comes to its front, or is a thousand in a row, and is never
+//! looked at.
 
 use crate::buffer::TraceBuffer;
 use crate::records::{NONE, Record};
@@ -215,6 +216,7 @@ impl TraceBuffer {
         while self.records.front().is_some_and(|slot| self.records.get(slot).is_padding()) {
             self.pop_oldest_record();
         }
+        self.records.drop_padding([self.reader.slot, self.reader.target.0, self.reader.at.slot]);
         let open = self.extents().order.back().copied();
         if open.is_some_and(|index| !self.extents().has_listed(index)) {
             // Nothing of it is needed, so its rest is no padding either.

@@ -50,6 +50,8 @@ impl Block {
 pub(crate) struct Records {
     blocks: Vec<Box<Block>>,
     free: Vec<u32>,
+    /// How many blocks may be in use before those of padding are looked for.
+    most_in_use: usize,
     /// Memory for the list of sizes of the next block: that of a block that was freed.
     spare_sizes: Vec<u16>,
     /// The oldest record; equal to `end` when there is none.
@@ -61,7 +63,14 @@ pub(crate) struct Records {
 impl Records {
     /// No records, and no memory yet.
     pub(crate) fn new() -> Records {
-        Records { blocks: Vec::new(), free: Vec::new(), spare_sizes: Vec::new(), head: 0, end: 0 }
+        Records {
+            blocks: Vec::new(),
+            free: Vec::new(),
+            most_in_use: 0,
+            spare_sizes: Vec::new(),
+            head: 0,
+            end: 0,
+        }
     }
 
     /// Number of records. Counts them: not for hot paths.
@@ -272,12 +281,44 @@ impl Records {
     fn free_front_block(&mut self) {
         let freed = self.head >> BLOCK_BITS;
         self.head = self.step(self.head);
+        self.free_block(freed);
+    }
+
+    fn free_block(&mut self, freed: u32) {
         let mut sizes = std::mem::take(&mut self.blocks[freed as usize].sizes);
         if sizes.capacity() > self.spare_sizes.capacity() {
             sizes.clear();
             self.spare_sizes = sizes;
         }
         self.free.push(freed);
+    }
+
+    /// In extents: takes away blocks of nothing but padding, though a listed record comes before them; not those with the slots `kept`. Costs
+    /// little if called often. Where a record ends is not changed: the one before such a block must be padding too.
+    pub(crate) fn drop_padding(&mut self, kept: [Slot; 3]) {
+        const LEAST: usize = 4;
+        if self.blocks.len() - self.free.len() <= self.most_in_use.max(LEAST) {
+            return;
+        }
+        let newest = self.end >> BLOCK_BITS;
+        let mut block = self.head >> BLOCK_BITS;
+        while block != newest {
+            let next = self.blocks[block as usize].next;
+            let has_kept = kept.iter().any(|slot| slot >> BLOCK_BITS == next);
+            let records = &self.blocks[next as usize].records;
+            if next == newest
+                || has_kept
+                || !self.blocks[block as usize].records[BLOCK_RECORDS - 1].is_padding()
+                || !records.iter().all(Record::is_padding)
+            {
+                block = next;
+            } else {
+                self.blocks[block as usize].next = self.blocks[next as usize].next;
+                self.free_block(next);
+            }
+        }
+        let in_use = self.blocks.len() - self.free.len();
+        self.most_in_use = in_use + in_use / 4;
     }
 
     /// Offset of the record `distance` places after a listed one, if it is in the same block: a hint for prefetching.

@@ -7,7 +7,7 @@ mod support;
 use std::sync::Arc;
 use support::{Buffer, Chunk, chunk};
 use watershed_engine::mem::Region;
-use watershed_engine::{ChunkId, FillPolicy, HugePages, Shard, WriterId};
+use watershed_engine::{ChunkId, FillPolicy, HugePages, ProducerId, Shard, WriterId};
 
 const RING: usize = 2 << 20;
 /// Chunks of 16 bytes, the smallest, that fill the ring.
@@ -168,4 +168,58 @@ fn metadata_of_a_shard_is_bounded() {
     let share = most as f64 * 100.0 / RING as f64;
     println!("metadata of a shard's empty chunks: {share:.1}%");
     assert!(share < MOST + 50.0, "{share}");
+}
+
+fn commit_with_extent(shard: &mut Shard, free: &mut Vec<u32>, chunk: &Chunk, ticket: u32) {
+    if shard.needs_extent(chunk.bytes.len()) {
+        let extent = free.pop().expect("most are read and given back");
+        // SAFETY: it was not granted, or was given back.
+        unsafe { shard.grant(extent) };
+    }
+    shard.copy_chunk_untrusted(&chunk.info, chunk.bytes.as_slice(), ticket.into()).expect("a proper call");
+}
+
+/// Extents come and go behind records that wait for their patches.
+#[test]
+fn metadata_of_a_shard_that_is_read_behind_records_that_wait_is_bounded() {
+    const EXTENT: usize = 128 << 10;
+    const WAITING: u32 = 5;
+    let region = Arc::new(Region::map(RING, HugePages::No).expect("memory"));
+    let mut shard = Shard::new(region, EXTENT);
+    let mut free: Vec<u32> = (0..(RING / EXTENT) as u32).collect();
+    let (steps, every) = (WAITING * LAP / 2, LAP / 2);
+    let (mut kept, mut read) = (Vec::new(), 0);
+    for i in 0..steps {
+        let waiting = chunk(100 + (i / every) as u16, 0).whole("a").begin("b").needs_patching();
+        let next = if i % every == 0 { waiting } else { chunk(2, i - i / every - 1).whole("c") };
+        commit_with_extent(&mut shard, &mut free, &next, i);
+        if i % LOOK == 0 || i + 1 == steps {
+            shard.begin_read();
+            while let Some((ticket, packet)) = shard.read_next(u64::MAX) {
+                assert!(ticket <= i.into() && packet.loss.is_empty(), "at {ticket}");
+                read += 1;
+            }
+            free.extend(shard.take_emptied(false));
+            kept.push(shard.metadata_bytes());
+        }
+    }
+    shard.check().expect("nothing is wrong");
+    assert_eq!(read, steps);
+    for writer in 100..100 + WAITING as u16 {
+        assert!(shard.try_patch(ProducerId(1), WriterId(writer), ChunkId(0), &[], false));
+        let end = chunk(writer, 1).goes_on("d");
+        commit_with_extent(&mut shard, &mut free, &end, steps);
+    }
+    shard.begin_read();
+    for waiting in 0..WAITING {
+        let (ticket, packet) = shard.read_next(u64::MAX).expect("it waited");
+        assert_eq!((ticket, packet.slices()), ((waiting * every).into(), &[&b"b"[..], b"d"][..]));
+    }
+    assert!(shard.read_next(u64::MAX).is_none());
+    shard.check().expect("nothing is wrong");
+    let ledger = shard.ledger();
+    assert!(ledger.is_balanced() && ledger.listed.chunks == 0, "{ledger:?}");
+    let (first, last) = (kept[kept.len() / 3], kept[kept.len() - 1]);
+    println!("metadata of a shard that is read behind records that wait: {first}, later {last} bytes");
+    assert!(last < first * 2, "{first} {last}");
 }
