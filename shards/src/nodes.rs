@@ -3,6 +3,7 @@
 use crate::sync::{AtomicPtr, AtomicUsize, Ordering, UnsafeCell};
 use crossbeam_utils::CachePadded;
 use std::ptr;
+use watershed_simd::prefetch;
 
 /// One item on its way. Allocated by a [`NodePool`], which frees it when it is dropped itself. Not in one cache line with the next, which
 /// its sender may be writing while this one is read.
@@ -121,6 +122,9 @@ impl<T> Drop for Returns<T> {
     }
 }
 
+/// The most nodes of a slab.
+const MOST_AT_ONCE: usize = 64;
+
 /// The nodes of one committer.
 #[derive(Debug)]
 pub(crate) struct NodePool<T> {
@@ -128,8 +132,10 @@ pub(crate) struct NodePool<T> {
     returned: Box<CachePadded<AtomicPtr<Node<T>>>>,
     /// Nodes to be used next: only the committer touches them.
     free: *mut Node<T>,
-    /// Every node ever made: freed when the pool is dropped.
-    all: Vec<*mut Node<T>>,
+    /// Every node ever made, side by side in slabs, so that who goes through a list of them finds the next where the processor expects it. Freed
+    /// when the pool is dropped.
+    slabs: Vec<*mut [Node<T>]>,
+    made: usize,
     most: usize,
 }
 
@@ -146,7 +152,8 @@ impl<T: Default> NodePool<T> {
         Self {
             returned: Box::new(CachePadded::new(AtomicPtr::new(ptr::null_mut()))),
             free: ptr::null_mut(),
-            all: Vec::new(),
+            slabs: Vec::new(),
+            made: 0,
             most,
         }
     }
@@ -158,36 +165,54 @@ impl<T: Default> NodePool<T> {
             // Acquire pairs with the Release in `Letter::drop`.
             self.free = self.returned.swap(ptr::null_mut(), Ordering::Acquire);
         }
-        if self.free.is_null() {
-            return self.make();
-        }
+        self.take_free().or_else(|| self.make())
+    }
+
+    #[inline]
+    fn take_free(&mut self) -> Option<Letter<T>> {
         let node = self.free;
+        if node.is_null() {
+            return None;
+        }
         // SAFETY: nodes in `free` are the pool's alone.
         self.free = unsafe { (*node).next.with(|next| *next) };
+        // The next commit will write there.
+        prefetch::for_write(self.free.cast());
+        prefetch::for_write(self.free.cast::<u8>().wrapping_add(prefetch::LINE_BYTES));
         Some(Letter { node })
     }
 
+    /// A new slab: as many nodes as there are already, but not more than [`MOST_AT_ONCE`].
     #[cold]
     fn make(&mut self) -> Option<Letter<T>> {
-        if self.all.len() == self.most {
-            return None;
-        }
-        let node = Box::into_raw(Box::new(Node {
+        let more = self.made.clamp(1, MOST_AT_ONCE).min(self.most - self.made);
+        let new = || Node {
             next: UnsafeCell::new(ptr::null_mut()),
             item: UnsafeCell::new(T::default()),
             depth: AtomicUsize::new(0),
             returned: &raw const **self.returned,
-        }));
-        self.all.push(node);
-        Some(Letter { node })
+        };
+        let slab = Box::into_raw(std::iter::repeat_with(new).take(more).collect::<Box<[_]>>());
+        self.slabs.push(slab);
+        self.made += more;
+        let first = slab.cast::<Node<T>>();
+        for at in (0..more).rev() {
+            // SAFETY: the slab has `more` nodes, and nobody else knows of them.
+            unsafe {
+                let node = first.add(at);
+                (*node).next.with_mut(|next| *next = self.free);
+                self.free = node;
+            }
+        }
+        self.take_free()
     }
 }
 
 impl<T> Drop for NodePool<T> {
     fn drop(&mut self) {
-        for &node in &self.all {
-            // SAFETY: each node came from `Box::into_raw` and is in `all` once; no letter of it lives (contract of `new`).
-            drop(unsafe { Box::from_raw(node) });
+        for &slab in &self.slabs {
+            // SAFETY: each slab came from `Box::into_raw` and is in the list once; no letter of it lives (contract of `new`).
+            drop(unsafe { Box::from_raw(slab) });
         }
     }
 }
@@ -213,7 +238,7 @@ pub(crate) mod tests {
         for _ in 0..1000 {
             drop(letter(&mut pool, 3));
         }
-        assert_eq!(pool.all.len(), 2);
+        assert_eq!(pool.made, 2);
     }
 
     #[test]
@@ -227,7 +252,7 @@ pub(crate) mod tests {
         drop(returns);
         for pool in &mut pools {
             let letters: Vec<_> = std::iter::from_fn(|| pool.letter()).collect();
-            assert_eq!((letters.len(), pool.all.len()), (3, 3));
+            assert_eq!((letters.len(), pool.made), (3, 3));
         }
     }
 }
