@@ -1,7 +1,6 @@
-//! What is committed together, as the caller gives it and as it waits in a queue.
+//! What is committed together, as the caller gives it.
 
 use watershed_engine::{ByteSource, ChunkId, ChunkInfo, Patch, ProducerId, Refused, Shard, WriterId};
-use watershed_simd::prefetch;
 use watershed_smb::{Payload, ReadToken, Smb};
 
 use crate::directory::Key;
@@ -68,10 +67,6 @@ pub struct Batch<'a> {
 }
 
 impl Source<'_> {
-    fn is_owned(&self) -> bool {
-        matches!(self, Source::Shared(..) | Source::Owned(_))
-    }
-
     /// An upper bound of the bytes.
     #[inline]
     pub(crate) fn most_bytes(&self) -> usize {
@@ -114,12 +109,18 @@ impl Source<'_> {
             Source::Owned(bytes) => copy_to(engine, info, &*bytes.0, ticket),
             Source::Shared(token) => {
                 // The commit has seen that there is one.
-                let Some(smb) = memory else { return };
-                let chunk = smb.attach(token);
-                copy_to(engine, info, &SharedBytes(chunk.payload()), ticket);
+                let Some(memory) = memory else { return };
+                copy_shared(memory, token, engine, info, ticket);
             }
         }
     }
+}
+
+/// Commits a chunk in shared memory, and frees it there.
+#[inline]
+pub(crate) fn copy_shared(memory: &Smb, token: ReadToken, engine: &mut Shard, info: &ChunkInfo, ticket: u64) {
+    let chunk = memory.attach(token);
+    copy_to(engine, info, &SharedBytes(chunk.payload()), ticket);
 }
 
 /// A call, where the engine's commit would be copied into each caller.
@@ -131,13 +132,32 @@ fn copy_to<S: ByteSource + ?Sized>(engine: &mut Shard, info: &ChunkInfo, source:
 /// Whether a chunk may be committed. A refusal is the caller's mistake.
 #[inline]
 pub(crate) fn check(info: &ChunkInfo, size_bytes: usize) -> Result<(), Refused> {
-    if info.producer_id_trusted.0 == 0 && info.writer_id.0 == 0 {
-        return Err(Refused::ReservedKey);
+    check_key(info)?;
+    check_size(size_bytes)
+}
+
+#[inline]
+fn check_key(info: &ChunkInfo) -> Result<(), Refused> {
+    match key_of(info.producer_id_trusted, info.writer_id) {
+        Key(0) => Err(Refused::ReservedKey),
+        _ => Ok(()),
     }
-    if size_bytes > ChunkInfo::MAX_SIZE_BYTES {
-        return Err(Refused::ChunkTooLarge { size_bytes });
-    }
-    Ok(())
+}
+
+#[inline]
+fn check_size(size_bytes: usize) -> Result<(), Refused> {
+    if size_bytes > ChunkInfo::MAX_SIZE_BYTES { Err(Refused::ChunkTooLarge { size_bytes }) } else { Ok(()) }
+}
+
+/// What a look at all chunks of a batch says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    /// The writer of all that is in the batch, if that is chunks of one writer and nothing else.
+    pub(crate) only_writer: Option<Key>,
+    /// Whether a chunk lies in shared memory.
+    pub(crate) has_shared: bool,
+    /// Whether no chunk borrows its bytes.
+    pub(crate) is_owned: bool,
 }
 
 impl<'a> Batch<'a> {
@@ -146,23 +166,27 @@ impl<'a> Batch<'a> {
         Batch { chunks: vec![(info, Source::Borrowed(bytes))], ..Batch::default() }
     }
 
-    /// Looks at every chunk: the writer of all that is in the batch, if that is chunks of one writer and nothing else.
+    /// Looks at every chunk, once.
     #[inline]
-    pub(crate) fn only_writer(&self) -> Result<Option<Key>, Refused> {
-        let mut only = None;
+    pub(crate) fn look(&self) -> Result<Look, Refused> {
+        let mut look = Look { only_writer: None, has_shared: false, is_owned: true };
         let mut is_of_one = self.has_only_chunks();
         for (info, source) in &self.chunks {
-            check(info, source.most_bytes())?;
+            check_key(info)?;
+            match source {
+                // Never larger than a chunk may be.
+                Source::Shared(_) => look.has_shared = true,
+                Source::Owned(bytes) => check_size(bytes.0.size_bytes())?,
+                Source::Borrowed(_) | Source::Scraped(_) => {
+                    look.is_owned = false;
+                    check_size(source.most_bytes())?;
+                }
+            }
             let key = key_of(info.producer_id_trusted, info.writer_id);
-            is_of_one &= *only.get_or_insert(key) == key;
+            is_of_one &= *look.only_writer.get_or_insert(key) == key;
         }
-        Ok(only.filter(|_| is_of_one))
-    }
-
-    /// Whether a chunk lies in shared memory, and it is not said in which.
-    #[inline]
-    pub(crate) fn lacks_memory(&self) -> bool {
-        self.memory.is_none() && self.chunks.iter().any(|(_, source)| matches!(source, Source::Shared(_)))
+        look.only_writer = look.only_writer.filter(|_| is_of_one);
+        Ok(look)
     }
 
     pub(crate) fn has_only_chunks(&self) -> bool {
@@ -182,124 +206,6 @@ impl<'a> Batch<'a> {
 /// The sequence of a writer's chunks.
 pub(crate) fn key_of(producer: ProducerId, writer: WriterId) -> Key {
     Key::new(producer.0, writer.0)
-}
-
-/// The bytes of a queued chunk.
-#[derive(Debug)]
-pub(crate) enum Waiting {
-    /// In the part's own bytes, from here on, so many.
-    Copied { start: usize, len: usize },
-    /// Where they were. Borrowed and empty when they have been copied.
-    Whole(Source<'static>),
-}
-
-/// One thing to do at a shard.
-#[derive(Debug)]
-pub(crate) enum Op {
-    Chunk { info: ChunkInfo, ticket: u64, bytes: Waiting },
-    Patch(PatchSet),
-    EndWriter(ProducerId, WriterId),
-    EndProducer(ProducerId),
-}
-
-/// A batch's part for one shard: the item of the queue. Its memory is used again.
-#[derive(Debug, Default)]
-#[repr(C)]
-pub(crate) struct Part {
-    // First what every part has, so that it lies in one cache line with the links of its node.
-    /// A batch's chunks, none of them borrowed, as they came, with tickets from `first_ticket` on; before `ops`.
-    chunks: Vec<(ChunkInfo, Source<'static>)>,
-    first_ticket: u64,
-    /// How many of chunks and ops have been done.
-    pub(crate) done: usize,
-    /// The batch's.
-    pub(crate) memory: Option<Smb>,
-    pub(crate) ops: Vec<Op>,
-    pub(crate) bytes: Vec<u8>,
-}
-
-/// A part whose bytes were large once does not keep them for ever.
-const MOST_BYTES_KEPT: usize = 256 << 10;
-
-impl Part {
-    #[inline]
-    pub(crate) fn clear(&mut self) {
-        self.chunks.clear();
-        self.done = 0;
-        self.memory = None;
-        if !self.ops.is_empty() {
-            self.clear_ops();
-        }
-    }
-
-    /// Bytes belong to ops.
-    fn clear_ops(&mut self) {
-        self.ops.clear();
-        self.bytes.clear();
-        if self.bytes.capacity() > MOST_BYTES_KEPT {
-            self.bytes.shrink_to(MOST_BYTES_KEPT);
-        }
-    }
-
-    /// A hint that it will be worked on next.
-    #[inline]
-    pub(crate) fn prefetch(&self) {
-        let first = self.chunks.as_ptr().cast();
-        prefetch::for_read(first);
-        prefetch::for_read(first.wrapping_add(prefetch::LINE_BYTES));
-    }
-
-    /// The next chunk as it came, with its ticket. None if only ops are left.
-    #[inline]
-    pub(crate) fn next_chunk(&mut self) -> Option<(&ChunkInfo, &mut Source<'static>, Option<&Smb>, u64)> {
-        let (info, source) = self.chunks.get_mut(self.done)?;
-        let ticket = self.first_ticket + self.done as u64;
-        Some((info, source, self.memory.as_ref(), ticket))
-    }
-
-    /// What comes next behind the chunks, and the part's bytes.
-    pub(crate) fn next_op(&mut self) -> Option<(&mut Op, &[u8], Option<&Smb>)> {
-        Some((self.ops.get_mut(self.done - self.chunks.len())?, &self.bytes, self.memory.as_ref()))
-    }
-
-    /// Takes all chunks of a batch. If none of them borrows its bytes, as the list that they are, in exchange for an empty one.
-    #[inline]
-    pub(crate) fn take_chunks(&mut self, batch: &mut Batch<'_>, first_ticket: u64) {
-        debug_assert!(self.chunks.is_empty() && self.memory.is_none());
-        self.memory = batch.memory.take();
-        let chunks = &mut batch.chunks;
-        if chunks.iter().all(|(_, source)| source.is_owned()) {
-            // SAFETY: the types differ in the lifetimes of `Source::Borrowed` and `Source::Scraped` only, and neither list has such an
-            // element: one is empty, the other was looked at.
-            let chunks =
-                unsafe { &mut *std::ptr::from_mut(chunks).cast::<Vec<(ChunkInfo, Source<'static>)>>() };
-            std::mem::swap(&mut self.chunks, chunks);
-            self.first_ticket = first_ticket;
-        } else {
-            for (ticket, (info, source)) in (first_ticket..).zip(chunks.drain(..)) {
-                self.push_chunk(info, ticket, source);
-            }
-        }
-    }
-
-    pub(crate) fn push_chunk(&mut self, info: ChunkInfo, ticket: u64, source: Source<'_>) {
-        let bytes = match source {
-            Source::Borrowed(bytes) => {
-                let start = self.bytes.len();
-                self.bytes.extend_from_slice(bytes);
-                Waiting::Copied { start, len: bytes.len() }
-            }
-            Source::Shared(token) => Waiting::Whole(Source::Shared(token)),
-            Source::Owned(bytes) => Waiting::Whole(Source::Owned(bytes)),
-            Source::Scraped(payload) => {
-                let (start, len) = (self.bytes.len(), payload.size_bytes());
-                self.bytes.resize(start + len, 0);
-                payload.copy_range(0, &mut self.bytes[start..]);
-                Waiting::Copied { start, len }
-            }
-        };
-        self.ops.push(Op::Chunk { info, ticket, bytes });
-    }
 }
 
 /// A chunk in shared memory as the engine sees it: bytes that may change at any time.

@@ -15,10 +15,12 @@ use std::sync::Arc;
 
 use watershed_engine::{ChunkInfo, Refused};
 
-use crate::batch::{Batch, Part, check};
+use crate::batch::{Batch, Look, check};
 use crate::direct::{Recent, Tried, commit_batch_now, commit_by_shard, commit_chunk_now, commit_now};
+use crate::directory::Key;
 use crate::inner::Inner;
 use crate::nodes::{Letter, NodePool};
+use crate::part::Part;
 use crate::route::{ROOM_BETWEEN, Route};
 use crate::sync::Ordering;
 use crate::ticket::Seat;
@@ -107,47 +109,74 @@ impl Committer {
     /// # Errors
     /// [`CommitError`]; then the batch is as it was.
     pub fn commit(&mut self, batch: &mut Batch<'_>) -> Result<(), CommitError> {
-        let only_writer = batch.only_writer()?;
+        let look = batch.look()?;
         if batch.is_empty() {
             return Ok(());
         }
-        if batch.lacks_memory() {
+        if look.has_shared && batch.memory.is_none() {
             return Err(CommitError::NoMemory);
         }
-        let Committer { seat, pool, owner, recent, cpu_id, route, letters, inner } = self;
+        let Committer { seat, owner, recent, inner, .. } = self;
         let tried = match inner.has_workers {
-            true => Tried::Not,
-            false => commit_batch_now(inner, (*owner, seat, recent), batch),
+            true => Tried::Taken,
+            false => commit_batch_now(inner, (*owner, seat, recent), batch, look.only_writer),
         };
-        if tried == Tried::Done {
-            batch.memory = None;
-            return Ok(());
+        match (tried, look.only_writer) {
+            (Tried::Done, _) => {}
+            (Tried::Taken, Some(key)) => self.queue(key, batch, look.is_owned)?,
+            _ => self.commit_by_the_long_way(batch, look, tried)?,
         }
+        batch.memory = None;
+        Ok(())
+    }
+
+    /// Queues chunks of one writer, whose home somebody else has or drains.
+    #[inline]
+    fn queue(&mut self, key: Key, batch: &mut Batch<'_>, is_owned: bool) -> Result<(), HandedBack> {
+        let Committer { seat, pool, owner, recent, cpu_id, letters, inner, .. } = self;
+        let mut announced = seat.announce(&inner.tickets);
+        let first_ticket = announced.take(batch.chunks.len() as u64);
+        let home = usize::from(recent.home_of(inner, *cpu_id, key));
+        let place = inner.places.get(home);
+        let has_room = place.inbox.has_room() || has_made_room(inner, home, *owner);
+        let letter = if has_room { letters.pop().or_else(|| pool.as_mut()?.letter()) } else { None };
+        let queued = match letter {
+            Some(mut letter) => {
+                letter.with_item(|part| part.take_chunks(batch, is_owned, first_ticket));
+                place.inbox.put(letter);
+                Ok(())
+            }
+            None => Err(HandedBack { shard: home }),
+        };
+        drop(announced);
+        // Also if the batch is handed back: who queued there while this thread had the word relies on it.
+        inner.after_put_at(place, home, *owner);
+        inner.attend(*owner);
+        queued
+    }
+
+    /// Commits a batch that goes to more than one shard, or whose home is not known yet.
+    #[inline(never)]
+    fn commit_by_the_long_way(
+        &mut self,
+        batch: &mut Batch<'_>,
+        look: Look,
+        tried: Tried,
+    ) -> Result<(), HandedBack> {
+        let Committer { seat, pool, owner, cpu_id, route, letters, inner, .. } = self;
         let mut announced = seat.announce(&inner.tickets);
         let first_ticket = announced.take(batch.chunks.len() as u64);
         let pool = pool.as_mut().expect("taken only by the drop");
-        let going = Going { inner, owner: *owner, pool, letters, tried, first_ticket };
-        let committed = match only_writer {
-            Some(key) => {
-                let home = inner.home_of(*cpu_id, key);
-                let committed = going.at_one(home.into(), batch);
-                drop(announced);
-                // Also if the batch is handed back: who queued there while this thread had the word relies on it.
-                inner.after_put(home.into(), *owner);
-                committed
-            }
-            None => {
-                route.find(inner, *cpu_id, batch);
-                let committed = going.by_route(route, batch);
-                drop(announced);
-                route.shards.iter().for_each(|&home| inner.after_put(home.into(), *owner));
-                committed
-            }
-        };
+        let may_write = !inner.has_workers && tried != Tried::Taken;
+        let going =
+            Going { inner, owner: *owner, pool, letters, may_write, is_owned: look.is_owned, first_ticket };
+        route.find(inner, *cpu_id, batch);
+        let committed = going.by_route(route, batch);
+        drop(announced);
+        // As in `queue`.
+        route.shards.iter().for_each(|&home| inner.after_put(home.into(), *owner));
         inner.attend(*owner);
-        committed?;
-        batch.memory = None;
-        Ok(())
+        committed
     }
 
     /// Takes the ticket of a batch of one chunk, and stops there, as a thread that loses its processor: until
@@ -170,7 +199,16 @@ impl Committer {
         // What was announced before stands in the cell until this is dropped.
         let announced = seat.announced_before(&inner.tickets);
         let pool = pool.as_mut().expect("taken only by the drop");
-        let going = Going { inner, owner: *owner, pool, letters, tried: Tried::Not, first_ticket };
+        let is_owned = batch.look().is_ok_and(|look| look.is_owned);
+        let going = Going {
+            inner,
+            owner: *owner,
+            pool,
+            letters,
+            may_write: !inner.has_workers,
+            is_owned,
+            first_ticket,
+        };
         route.find(inner, *cpu_id, batch);
         let committed = going.by_route(route, batch);
         drop(announced);
@@ -218,38 +256,23 @@ struct Going<'a> {
     owner: OwnerId,
     pool: &'a mut NodePool<Part>,
     letters: &'a mut Vec<Letter<Part>>,
-    /// How the shortest way went.
-    tried: Tried,
+    /// Whether a shard that has all of it is to be tried: committers drain, and it was not found taken just now.
+    may_write: bool,
+    /// Whether no chunk borrows its bytes.
+    is_owned: bool,
     first_ticket: u64,
 }
 
 impl Going<'_> {
-    /// Chunks that are all for one shard.
-    #[inline]
-    fn at_one(self, home: usize, batch: &mut Batch<'_>) -> Result<(), HandedBack> {
-        let Going { inner, owner, pool, letters, tried, first_ticket } = self;
-        let place = inner.places.get(home);
-        let may_write = !inner.has_workers && tried != Tried::Taken;
-        if may_write && commit_now(inner, owner, batch, first_ticket, home) {
-            return Ok(());
-        }
-        if !has_room(inner, home, owner) {
-            return Err(HandedBack { shard: home });
-        }
-        let letter = letters.pop().or_else(|| pool.letter());
-        let Some(mut letter) = letter else { return Err(HandedBack { shard: home }) };
-        letter.with_item(|part| part.take_chunks(batch, first_ticket));
-        place.inbox.put(letter);
-        Ok(())
-    }
-
     /// A batch of which the homes were found.
     #[inline(never)]
     fn by_route(self, route: &Route, batch: &mut Batch<'_>) -> Result<(), HandedBack> {
-        let Going { inner, owner, pool, letters, tried, first_ticket } = self;
+        let Going { inner, owner, pool, letters, may_write, is_owned, first_ticket } = self;
         let is_of_one_shard = route.is_of_one_shard(inner, batch);
-        let may_write = is_of_one_shard && tried != Tried::Taken;
-        if may_write && commit_now(inner, owner, batch, first_ticket, usize::from(route.shards[0])) {
+        if is_of_one_shard
+            && may_write
+            && commit_now(inner, owner, batch, first_ticket, usize::from(route.shards[0]))
+        {
             return Ok(());
         }
         make_ready(inner, owner, pool, &route.shards, letters)?;
@@ -259,7 +282,7 @@ impl Going<'_> {
             return Ok(());
         }
         let parts = &mut letters[..route.shards.len()];
-        route.fill(inner, parts, batch, first_ticket);
+        route.fill(inner, parts, batch, is_owned, first_ticket);
         for (&shard, letter) in route.shards.iter().zip(letters.drain(..route.shards.len())) {
             inner.places.get(shard.into()).inbox.put(letter);
         }

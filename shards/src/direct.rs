@@ -5,41 +5,70 @@
 
 use watershed_engine::{ChunkInfo, Refused};
 
-use crate::batch::{Batch, Op, Part, Source};
+use crate::batch::{Batch, Source};
 use crate::commit::MOST_PARTS;
-use crate::directory::Key;
+use crate::directory::{Entry, Key};
 use crate::inner::Inner;
 use crate::nodes::{Letter, NodePool};
 use crate::own::Owned;
+use crate::part::{Op, Part};
 use crate::route::Route;
 use crate::ticket::Seat;
 use crate::word::OwnerId;
 
 /// Where the sequence of the last chunk lives: nearly always the next chunk's home as well, and known without a walk through the directory.
-/// A hint, tested when the shard is in hand.
+/// A hint, tested when the shard is in hand. Of the directory of its committer's buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recent {
     key: Key,
     home: u16,
+    entry: Option<Entry>,
 }
 
 impl Recent {
     pub(crate) fn none() -> Recent {
         // No sequence has this key.
-        Recent { key: Key(0), home: 0 }
+        Recent { key: Key(0), home: 0, entry: None }
     }
 
     /// The home of a sequence, if it has one.
     #[inline]
     fn home(&mut self, inner: &Inner, key: Key) -> Option<u16> {
         if key != self.key {
-            *self = Recent { key, home: inner.directory.settled(key)? };
+            self.find(inner, key)?;
         }
         Some(self.home)
     }
 
-    /// What all chunks of a batch have for a home, if that is one and the same.
     #[inline]
+    fn find(&mut self, inner: &Inner, key: Key) -> Option<()> {
+        let home = inner.directory.settled(key)?;
+        *self = Recent { key, home, entry: inner.directory.entry_of(key) };
+        Some(())
+    }
+
+    /// Whether the home of the last sequence is what it was.
+    #[inline]
+    fn is_at_home(&self, inner: &Inner) -> bool {
+        // SAFETY: this is the hint of a committer of `inner`.
+        self.entry.is_some_and(|entry| unsafe { inner.directory.settled_at(entry) } == Some(self.home))
+    }
+
+    /// The home of a sequence, chosen now if it has none: [`Inner::home_of`], without a walk if the sequence is the last one.
+    #[inline]
+    pub(crate) fn home_of(&mut self, inner: &Inner, cpu_id: Option<usize>, key: Key) -> u16 {
+        match self.entry {
+            // SAFETY: as above.
+            Some(entry) if key == self.key => unsafe { inner.home_at(cpu_id, entry) },
+            _ => {
+                let home = inner.home_of(cpu_id, key);
+                *self = Recent { key, home, entry: inner.directory.entry_of(key) };
+                home
+            }
+        }
+    }
+
+    /// What all chunks of a batch have for a home, if that is one and the same.
     fn common_home(&mut self, inner: &Inner, batch: &Batch<'_>) -> Option<u16> {
         let common = self.home(inner, key_of(&batch.chunks.first()?.0))?;
         for (info, _) in &batch.chunks {
@@ -52,7 +81,6 @@ impl Recent {
 }
 
 /// Whether `home`, which is in hand, is that of all chunks of a batch.
-#[inline]
 fn is_home_of_all(inner: &Inner, home: u16, batch: &Batch<'_>) -> bool {
     // A batch is often of one writer.
     let mut last = Key(0);
@@ -89,7 +117,7 @@ pub(crate) fn commit_chunk_now(
     let home = recent.home(inner, key)?;
     let mut owned = Owned::try_new_to_add(inner, home.into(), owner)?;
     // Only the owner of a home takes it away: as long as it is in hand, it stays.
-    if inner.directory.settled(key) != Some(home) {
+    if !recent.is_at_home(inner) {
         go_back(owned, recent);
         return None;
     }
@@ -115,22 +143,41 @@ pub(crate) enum Tried {
     Not,
 }
 
-/// The same of a batch whose chunks have one home.
+/// The same of a batch whose chunks have one home. `only_writer` is the writer of all of it, if there is one.
+#[inline]
 pub(crate) fn commit_batch_now(
     inner: &Inner,
     (owner, seat, recent): (OwnerId, &mut Seat, &mut Recent),
     batch: &mut Batch<'_>,
+    only_writer: Option<Key>,
 ) -> Tried {
-    if !batch.has_only_chunks() {
-        return Tried::Not;
-    }
-    let Some(home) = recent.common_home(inner, batch) else { return Tried::Not };
+    let home = match only_writer {
+        Some(key) => recent.home(inner, key),
+        None if batch.has_only_chunks() => recent.common_home(inner, batch),
+        None => None,
+    };
+    let Some(home) = home else { return Tried::Not };
     // Only looked at: a word that is taken belongs to a thread that is about to write it.
     if inner.places.get(home.into()).word.is_taken() {
         return Tried::Taken;
     }
+    write_batch_now(inner, (owner, seat, recent), batch, home, only_writer.is_some())
+}
+
+#[inline(never)]
+fn write_batch_now(
+    inner: &Inner,
+    (owner, seat, recent): (OwnerId, &mut Seat, &mut Recent),
+    batch: &mut Batch<'_>,
+    home: u16,
+    is_of_one_writer: bool,
+) -> Tried {
     let Some(owned) = Owned::try_new_to_add(inner, home.into(), owner) else { return Tried::Taken };
-    if !is_home_of_all(inner, home, batch) {
+    let is_home = match is_of_one_writer {
+        true => recent.is_at_home(inner),
+        false => is_home_of_all(inner, home, batch),
+    };
+    if !is_home {
         go_back(owned, recent);
         return Tried::Not;
     }
@@ -275,7 +322,7 @@ impl Share<'_> {
                 }
             }
             let sets = homes_of_patches.iter().zip(&batch.patches).filter(|(home, _)| **home == self.shard);
-            part.ops.extend(sets.map(|(_, set)| Op::Patch(set.clone())));
+            sets.for_each(|(_, set)| part.push_op(Op::Patch(set.clone())));
         });
         letter
     }

@@ -25,6 +25,7 @@
 
 use crate::lazy::Lazy;
 use crate::sync::{AtomicU32, AtomicUsize, Ordering};
+use std::ptr::NonNull;
 
 const LEAVING: u32 = 1 << 31;
 const HOME: u32 = 0xFFFF;
@@ -64,6 +65,23 @@ type Leaf = [AtomicU32; FAN_OUT];
 type Writers = [Lazy<Leaf>; FAN_OUT];
 type Producers = [Lazy<Writers>; FAN_OUT];
 
+/// A sequence's place in the table, which a committer keeps, so as not to walk there again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry(NonNull<AtomicU32>);
+
+// SAFETY: what it points to is an atomic, which all threads may use.
+unsafe impl Send for Entry {}
+
+impl Entry {
+    /// # Safety
+    /// The directory that it comes from lives as long as `'a`.
+    #[inline]
+    unsafe fn get<'a>(self) -> &'a AtomicU32 {
+        // SAFETY: nothing in a directory is moved or freed before the directory is, and that lives (the caller's promise).
+        unsafe { self.0.as_ref() }
+    }
+}
+
 /// The table. Nothing in it is freed before the table is: producer ids come back, and their rooms with them.
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -82,7 +100,21 @@ impl Directory {
     /// The caller must have announced its batch and taken its tickets, or a home may be taken away behind its back.
     #[inline]
     pub(crate) fn home_or(&self, key: Key, choose: impl FnOnce() -> u16) -> (u16, bool) {
-        let entry = self.entry(key);
+        Self::home_in(self.entry(key), choose)
+    }
+
+    /// The same of a sequence whose entry was found before.
+    ///
+    /// # Safety
+    /// The entry is of this directory.
+    #[inline]
+    pub(crate) unsafe fn home_or_at(&self, entry: Entry, choose: impl FnOnce() -> u16) -> (u16, bool) {
+        // SAFETY: `self` lives, and the entry is of it.
+        Self::home_in(unsafe { entry.get() }, choose)
+    }
+
+    #[inline]
+    fn home_in(entry: &AtomicU32, choose: impl FnOnce() -> u16) -> (u16, bool) {
         // Acquire pairs with the Release of the exchange that set the home: who finds a home finds the shard made.
         let now = entry.load(Ordering::Acquire);
         if now & LEAVING == 0 && now & HOME != 0 {
@@ -96,9 +128,30 @@ impl Directory {
     /// Who has that home's word can rely on it until the word is given back: only the owner of a home takes it away. For others it is a hint.
     #[inline]
     pub(crate) fn settled(&self, key: Key) -> Option<u16> {
+        Self::settled_in(self.find(key)?)
+    }
+
+    /// The same of a sequence whose entry was found before.
+    ///
+    /// # Safety
+    /// The entry is of this directory.
+    #[inline]
+    pub(crate) unsafe fn settled_at(&self, entry: Entry) -> Option<u16> {
+        // SAFETY: `self` lives, and the entry is of it.
+        Self::settled_in(unsafe { entry.get() })
+    }
+
+    #[inline]
+    fn settled_in(entry: &AtomicU32) -> Option<u16> {
         // Acquire as in `home_or`. No home is 0, LEAVING is above all homes: either is beyond them, less one.
-        let home = self.find(key)?.load(Ordering::Acquire).wrapping_sub(1);
+        let home = entry.load(Ordering::Acquire).wrapping_sub(1);
         (home < HOME).then_some(home as u16)
+    }
+
+    /// The place of a sequence, if there is one. It stays as long as the directory.
+    #[inline]
+    pub(crate) fn entry_of(&self, key: Key) -> Option<Entry> {
+        self.find(key).map(|entry| Entry(entry.into()))
     }
 
     #[cold]

@@ -4,12 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
 use watershed_engine::ChunkInfo;
-use watershed_smb::Smb;
+use watershed_smb::{ReadToken, Smb};
 
-use crate::batch::{Op, Part, PatchSet, Source, Waiting};
+use crate::batch::{PatchSet, Source, copy_shared};
 use crate::inner::{Inner, Place};
 use crate::nodes::{Letter, Returns};
 use crate::own::Owned;
+use crate::part::{Op, Part, ToDo, Waiting};
 use crate::word::OwnerId;
 
 /// The most chunks, and the longest time, before the word is given back. The clock is looked at after so many bytes.
@@ -69,7 +70,7 @@ impl Owned<'_> {
                 }
                 continue;
             };
-            self.state.backlog.peek(Part::prefetch);
+            self.state.backlog.prefetch(Part::prefetch);
             if let Some(stopped) = letter.with_item(|part| self.do_part(part, &mut turn)) {
                 return stopped;
             }
@@ -80,25 +81,28 @@ impl Owned<'_> {
     /// Does what is left of a part. None if all of it is done.
     #[inline]
     fn do_part(&mut self, part: &mut Part, turn: &mut Turn) -> Option<Drained> {
-        while let Some((info, source, memory, ticket)) = part.next_chunk() {
+        let ToDo { chunks, first_ticket, done, memory } = part.chunks_to_do();
+        while let Some((info, source)) = chunks.get_mut(*done) {
             if turn.is_over() {
                 return Some(Drained::TurnIsOver);
             }
-            let Some(bytes) = self.do_chunk(info, source, memory, ticket) else {
-                return Some(Drained::NoExtent);
+            let ticket = first_ticket + *done as u64;
+            let bytes = match (source, memory) {
+                (Source::Shared(token), Some(memory)) => self.do_shared(info, token, memory, ticket),
+                (source, _) => self.do_chunk(info, source, memory, ticket),
             };
-            part.done += 1;
+            let Some(bytes) = bytes else { return Some(Drained::NoExtent) };
+            *done += 1;
             turn.note(bytes);
         }
-        if !part.ops.is_empty()
-            && let Some(stopped) = self.do_ops(part, turn)
-        {
+        if let Some(stopped) = self.do_ops(part, turn) {
             return Some(stopped);
         }
         part.clear();
         None
     }
 
+    #[inline]
     fn do_ops(&mut self, part: &mut Part, turn: &mut Turn) -> Option<Drained> {
         while let Some((op, bytes, memory)) = part.next_op() {
             if turn.is_over() {
@@ -143,7 +147,7 @@ impl Owned<'_> {
         self.engine().try_patch(producer, writer, set.chunk_id, &set.patches, pending);
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn do_chunk(
         &mut self,
         info: &ChunkInfo,
@@ -156,6 +160,19 @@ impl Owned<'_> {
             return None;
         }
         source.give_up_to(memory, self.engine(), info, ticket);
+        Some(bytes)
+    }
+
+    /// The same of a chunk in shared memory. The caller does not look at its token again: it counts as done, also if this panics.
+    #[inline(always)]
+    fn do_shared(&mut self, info: &ChunkInfo, token: &ReadToken, memory: &Smb, ticket: u64) -> Option<usize> {
+        let bytes = token.size_bytes();
+        if !self.has_extent_for(bytes) {
+            return None;
+        }
+        // SAFETY: a token that stays where it was is no second one, since nobody uses it, and it has no destructor.
+        let token = unsafe { std::ptr::from_ref(token).read() };
+        copy_shared(memory, token, self.engine(), info, ticket);
         Some(bytes)
     }
 }
@@ -190,13 +207,17 @@ impl Inner {
     /// To be called after something was put into a shard's queue, or its word was given back: "queue, then try; give, then look again".
     #[inline]
     pub(crate) fn after_put(&self, shard: usize, owner: OwnerId) {
-        let place = self.places.get(shard);
-        if place.inbox.is_empty() {
-            return;
-        }
+        self.after_put_at(self.places.get(shard), shard, owner);
+    }
+
+    /// The same of a place that has been found.
+    #[inline]
+    pub(crate) fn after_put_at(&self, place: &Place, shard: usize, owner: OwnerId) {
         if self.has_workers {
-            place.bell.ring();
-        } else if !place.word.is_taken() {
+            if !place.inbox.is_empty() {
+                place.bell.ring();
+            }
+        } else if !place.word.is_taken() && !place.inbox.is_empty() {
             self.visit(shard, owner);
         }
     }

@@ -24,6 +24,7 @@
 use crate::nodes::{Letter, Node};
 use crate::sync::{AtomicPtr, Ordering};
 use std::ptr;
+use watershed_simd::prefetch;
 
 /// The queue itself.
 #[derive(Debug)]
@@ -130,6 +131,18 @@ impl<T> Letters<T> {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_null()
+    }
+
+    /// A hint that the items will be worked on: `prefetch` is that for what the first item points to, the second item is fetched.
+    #[inline]
+    pub(crate) fn prefetch(&self, prefetch: impl FnOnce(&T)) {
+        self.peek(prefetch);
+        if !self.first.is_null() {
+            // SAFETY: the list owns its nodes.
+            let second: *const u8 = unsafe { (*self.first).next.with(|next| (*next).cast()) };
+            prefetch::for_read(second);
+            prefetch::for_read(second.wrapping_add(prefetch::LINE_BYTES));
+        }
     }
 
     /// Looks at the first item.

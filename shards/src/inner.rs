@@ -15,14 +15,14 @@ use std::sync::{Arc, Mutex};
 use crossbeam_utils::CachePadded;
 use watershed_engine::{FillPolicy, Shard, mem::Region};
 
-use crate::batch::Part;
 use crate::blocks::Reading;
 use crate::config::Homes;
-use crate::directory::{Directory, Key};
+use crate::directory::{Directory, Entry, Key};
 use crate::extents::{Cutting, Pool};
 use crate::inbox::{Inbox, Letters};
 use crate::lazy::Lazy;
 use crate::nodes::{Letter, NodePool};
+use crate::part::Part;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use crate::ticket::Tickets;
 use crate::topology::Topology;
@@ -239,6 +239,16 @@ impl Inner {
     #[inline]
     pub(crate) fn home_of(&self, cpu_id: Option<usize>, key: Key) -> u16 {
         self.directory.home_or(key, || self.choose_home(cpu_id)).0
+    }
+
+    /// The same of a sequence whose entry was found before.
+    ///
+    /// # Safety
+    /// The entry is of this buffer's directory.
+    #[inline]
+    pub(crate) unsafe fn home_at(&self, cpu_id: Option<usize>, entry: Entry) -> u16 {
+        // SAFETY: the caller's promise.
+        unsafe { self.directory.home_or_at(entry, || self.choose_home(cpu_id)) }.0
     }
 
     /// The shard for a sequence that has none: that of the CPU `cpu_id`, or of the one at hand, or the next in turn, unless it has more

@@ -20,7 +20,7 @@
 //! | `Inbox::head` | the nodes of all puts | SeqCst RMW `put`, `take_all`; SeqCst load `is_empty` against the word | the same, `nodes_go_round` |
 //! | `Node::depth` | nothing, it admits or refuses | Relaxed store before the put; Relaxed load after an Acquire load of `head` | `nodes_go_round` |
 //! | `NodePool::returned` | the item as its last holder left it | Release RMW `give_back`; Acquire swap in `letter` | `nodes_go_round` |
-//! | `Directory` entries | that the home's place is made; LEAVING: that the sequence was dropped | Acquire load in `settled`, and with AcqRel RMW in `home_or`, `start_leaving`, `finish_leaving`; with `Tickets::now`, or the home's word | `homes_never_split`, `a_home_in_hand_stays` |
+//! | `Directory` entries | that the home's place is made; LEAVING: that the sequence was dropped | Acquire load in `settled`, `settled_at`, and with AcqRel RMW in `home_or`, `home_or_at`, `start_leaving`, `finish_leaving`; with `Tickets::now`, or the home's word | `homes_never_split`, `a_home_in_hand_stays` |
 //! | `Lazy` | what was made | AcqRel RMW `make`; Acquire load `get` | `homes_never_split` makes its rooms by it |
 //! | `Pool::top`, `Pool::next` | `next` of the top, and what was done in the extent | Release RMW `put`; Acquire load and AcqRel RMW in `pop`; `next` is Relaxed below them | `an_extent_has_one_holder` |
 //! | `Pool::fresh`, `Pool::num_free` | nothing: the first use of an extent has no past; a hint | Relaxed | `an_extent_has_one_holder` takes its extents by `fresh` |
@@ -70,6 +70,8 @@ mod models_wish;
 mod nodes;
 #[cfg(not(loom))]
 mod own;
+#[cfg(not(loom))]
+mod part;
 #[cfg(not(loom))]
 mod read;
 #[cfg(not(loom))]

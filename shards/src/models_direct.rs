@@ -124,8 +124,10 @@ fn a_home_in_hand_stays() {
                 // SAFETY: the seat is dropped here, while `homes` is alive.
                 let mut seat = unsafe { homes.tickets.register() };
                 let home = homes.directory.settled(key);
+                let entry = homes.directory.entry_of(key).expect("an entry was made");
                 let in_hand = |is_gone: &mut bool| {
-                    let is_settled = homes.directory.settled(key) == home;
+                    // SAFETY: the entry is of this directory.
+                    let is_settled = unsafe { homes.directory.settled_at(entry) } == home;
                     is_settled.then(|| {
                         assert!(!*is_gone, "in hand, settled, and gone");
                         seat.take_in_hand(&homes.tickets, 1)

@@ -1,9 +1,10 @@
 //! Where the parts of a batch go.
 
-use crate::batch::{Batch, Op, Part, key_of};
+use crate::batch::{Batch, key_of};
 use crate::directory::Key;
 use crate::inner::Inner;
 use crate::nodes::Letter;
+use crate::part::{Op, Part};
 
 /// The homes of what is in a batch. Used again for the next one.
 #[derive(Debug)]
@@ -80,11 +81,12 @@ impl Route {
         inner: &Inner,
         parts: &mut [Letter<Part>],
         batch: &mut Batch<'_>,
+        is_owned: bool,
         first_ticket: u64,
     ) {
         let (homes, homes_of_patches) = self.homes.split_at(batch.chunks.len());
         if let [letter] = parts {
-            letter.with_item(|part| part.take_chunks(batch, first_ticket));
+            letter.with_item(|part| part.take_chunks(batch, is_owned, first_ticket));
         } else {
             for letter in &mut *parts {
                 letter.with_item(|part| part.memory.clone_from(&batch.memory));
@@ -95,11 +97,11 @@ impl Route {
             }
         }
         for (&home, set) in homes_of_patches.iter().zip(batch.patches.drain(..)) {
-            with_part(&self.shards, parts, home, |part| part.ops.push(Op::Patch(set)));
+            with_part(&self.shards, parts, home, |part| part.push_op(Op::Patch(set)));
         }
         for (producer, writer) in batch.ended_writers.drain(..) {
             if let Some(home) = inner.directory.home(key_of(producer, writer)) {
-                with_part(&self.shards, parts, home, |part| part.ops.push(Op::EndWriter(producer, writer)));
+                with_part(&self.shards, parts, home, |part| part.push_op(Op::EndWriter(producer, writer)));
             }
         }
         for producer in batch.ended_producers.drain(..) {
@@ -108,7 +110,7 @@ impl Route {
             homes.sort_unstable();
             homes.dedup();
             for home in homes {
-                with_part(&self.shards, parts, home, |part| part.ops.push(Op::EndProducer(producer)));
+                with_part(&self.shards, parts, home, |part| part.push_op(Op::EndProducer(producer)));
             }
         }
     }
