@@ -8,7 +8,7 @@
 //! ```text
 //!   from  |head........|                                |........tail|     loaded first, stored last
 //!   to       |head........|
-//!                   ^ aligned: 8 vectors, 8 vectors, ..., 1, 1, 1
+//!                   ^ aligned: 16 vectors, 16 vectors, ..., 8, 1, 1, 1
 //! ```
 //!
 //! The block is `asm!`, not intrinsics, because the bytes of a chunk may lie in memory that another process changes meanwhile. To the
@@ -62,15 +62,53 @@ macro_rules! copy_in_vectors {
             let aligned = $bytes - (to as usize & ($bytes - 1));
             // SAFETY: the vectors that are loaded and stored begin at 0, at `last`, and at `at = aligned, aligned + $bytes, ...` as long as
             // at < last; so all lie in the ranges, and `to + at` is aligned. Base registers stand at `last - 7 * $bytes` and the index at
-            // `at - last + 7 * $bytes`: not positive as long as eight vectors end inside.
+            // `at - last + 7 * $bytes`: not positive as long as eight vectors end inside. In the first loop it is eight vectors further.
             unsafe {
                 std::arch::asm!(
                     concat!($any, " ", $v, "0, [{from}]"),
                     concat!($any, " ", $v, "1, [{from_last} + {seven}]"),
-                    "test {at}, {at}",
+                    // Sixteen vectors as long as they end inside, in two halves that take the same registers.
+                    concat!("add {at}, 8 * ", $bytes),
                     "jg 3f",
                     ".p2align 5",
                     "2:",
+                    concat!($any, " ", $v, "2, [{from_last} + {at} - 8 * ", $bytes, "]"),
+                    concat!($any, " ", $v, "3, [{from_last} + {at} - 7 * ", $bytes, "]"),
+                    concat!($any, " ", $v, "4, [{from_last} + {at} - 6 * ", $bytes, "]"),
+                    concat!($any, " ", $v, "5, [{from_last} + {at} - 5 * ", $bytes, "]"),
+                    concat!($any, " ", $v, "6, [{from_last} + {at} - 4 * ", $bytes, "]"),
+                    concat!($any, " ", $v, "7, [{from_last} + {at} - 3 * ", $bytes, "]"),
+                    concat!($any, " ", $v, "8, [{from_last} + {at} - 2 * ", $bytes, "]"),
+                    concat!($any, " ", $v, "9, [{from_last} + {at} - 1 * ", $bytes, "]"),
+                    concat!($aligned, " [{to_last} + {at} - 8 * ", $bytes, "], ", $v, "2"),
+                    concat!($aligned, " [{to_last} + {at} - 7 * ", $bytes, "], ", $v, "3"),
+                    concat!($aligned, " [{to_last} + {at} - 6 * ", $bytes, "], ", $v, "4"),
+                    concat!($aligned, " [{to_last} + {at} - 5 * ", $bytes, "], ", $v, "5"),
+                    concat!($aligned, " [{to_last} + {at} - 4 * ", $bytes, "], ", $v, "6"),
+                    concat!($aligned, " [{to_last} + {at} - 3 * ", $bytes, "], ", $v, "7"),
+                    concat!($aligned, " [{to_last} + {at} - 2 * ", $bytes, "], ", $v, "8"),
+                    concat!($aligned, " [{to_last} + {at} - 1 * ", $bytes, "], ", $v, "9"),
+                    concat!($any, " ", $v, "2, [{from_last} + {at}]"),
+                    concat!($any, " ", $v, "3, [{from_last} + {at} + 1 * ", $bytes, "]"),
+                    concat!($any, " ", $v, "4, [{from_last} + {at} + 2 * ", $bytes, "]"),
+                    concat!($any, " ", $v, "5, [{from_last} + {at} + 3 * ", $bytes, "]"),
+                    concat!($any, " ", $v, "6, [{from_last} + {at} + 4 * ", $bytes, "]"),
+                    concat!($any, " ", $v, "7, [{from_last} + {at} + 5 * ", $bytes, "]"),
+                    concat!($any, " ", $v, "8, [{from_last} + {at} + 6 * ", $bytes, "]"),
+                    concat!($any, " ", $v, "9, [{from_last} + {at} + 7 * ", $bytes, "]"),
+                    concat!($aligned, " [{to_last} + {at}], ", $v, "2"),
+                    concat!($aligned, " [{to_last} + {at} + 1 * ", $bytes, "], ", $v, "3"),
+                    concat!($aligned, " [{to_last} + {at} + 2 * ", $bytes, "], ", $v, "4"),
+                    concat!($aligned, " [{to_last} + {at} + 3 * ", $bytes, "], ", $v, "5"),
+                    concat!($aligned, " [{to_last} + {at} + 4 * ", $bytes, "], ", $v, "6"),
+                    concat!($aligned, " [{to_last} + {at} + 5 * ", $bytes, "], ", $v, "7"),
+                    concat!($aligned, " [{to_last} + {at} + 6 * ", $bytes, "], ", $v, "8"),
+                    concat!($aligned, " [{to_last} + {at} + 7 * ", $bytes, "], ", $v, "9"),
+                    concat!("add {at}, 16 * ", $bytes),
+                    "jle 2b",
+                    "3:",
+                    concat!("sub {at}, 8 * ", $bytes),
+                    "jg 6f",
                     concat!($any, " ", $v, "2, [{from_last} + {at}]"),
                     concat!($any, " ", $v, "3, [{from_last} + {at} + ", $bytes, "]"),
                     concat!($any, " ", $v, "4, [{from_last} + {at} + 2 * ", $bytes, "]"),
@@ -88,8 +126,7 @@ macro_rules! copy_in_vectors {
                     concat!($aligned, " [{to_last} + {at} + 6 * ", $bytes, "], ", $v, "8"),
                     concat!($aligned, " [{to_last} + {at} + 7 * ", $bytes, "], ", $v, "9"),
                     concat!("add {at}, 8 * ", $bytes),
-                    "jle 2b",
-                    "3:",
+                    "6:",
                     "sub {at}, {seven}",
                     "jns 5f",
                     "4:",
