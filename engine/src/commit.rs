@@ -21,6 +21,7 @@ use crate::source::ByteSource;
 use watershed_simd::{SharedBytes, Span};
 
 /// A chunk of which only the header has been looked at.
+#[derive(Clone, Copy)]
 pub(crate) struct Opened<'a> {
     pub(crate) info: &'a ChunkInfo,
     pub(crate) key: u32,
@@ -89,7 +90,7 @@ impl TraceBuffer {
         let chunk = Opened { info, key, opened, place };
         match source.shared_bytes() {
             Some(bytes) if self.commit_in_place(&chunk, bytes, &mut scratch) => {}
-            Some(_) => self.commit_elsewhere(&chunk, source, &mut scratch),
+            Some(_) => self.commit_elsewhere(chunk, source, &mut scratch),
             None => self.commit_private(&chunk, source, &mut scratch),
         }
         self.commit_scratch = Some(scratch);
@@ -112,15 +113,15 @@ impl TraceBuffer {
         self.commit_ordinary(chunk, &fetched, entries, place)
     }
 
-    /// As [`commit_private`](Self::commit_private), of what is not ordinary.
+    /// As [`commit_private`](Self::commit_private), of what is not ordinary. The chunk comes by value: it lives in registers until here.
     #[inline(never)]
     fn commit_elsewhere<S: ByteSource + ?Sized>(
         &mut self,
-        chunk: &Opened<'_>,
+        chunk: Opened<'_>,
         source: &S,
         scratch: &mut CommitScratch,
     ) {
-        self.commit_private(chunk, source, scratch);
+        self.commit_private(&chunk, source, scratch);
     }
 
     /// Commits a chunk from bytes that nobody else can change: the source's, or a copy.
@@ -154,7 +155,7 @@ impl TraceBuffer {
     #[inline(always)]
     fn place_of(&self, sequence: u32, id: ChunkId) -> Option<Place> {
         let listed = self.sequences.get(sequence);
-        let behind = if listed.is_next(id) { 0 } else { listed.late_by(&self.records, id)? };
+        let behind = listed.behind(&self.records, id)?;
         Some(Place { sequence, behind })
     }
 

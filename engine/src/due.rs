@@ -94,7 +94,7 @@ impl TraceBuffer {
             let erased = self.erased(&due);
             books.move_read(erased.chunks as usize, erased.bytes as usize);
         }
-        books.ledger(self.sequences.forgotten)
+        books.ledger(&self.stats, self.sequences.forgotten)
     }
 
     #[inline(never)]

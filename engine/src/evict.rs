@@ -75,30 +75,38 @@ impl TraceBuffer {
             debug_assert_eq!(record.offset(), at);
             let next = if next > at { next } else { used };
             let outer = next - at;
-            if record.is_padding() {
+            let record = if record.is_padding() {
                 self.stats.padding_bytes_cleared += outer as u64;
+                record
             } else if self.sequences.evict_ordinary(slot, record, self.pinned) {
                 self.stats.note_overwritten(outer);
                 self.books.move_listed(Account::Overwritten, outer);
-                // The list of late records may still name it.
-                record.sequence = NONE;
+                record
             } else {
                 let record = *record;
-                if !self.evict_plain_front(slot, &record, outer) {
-                    self.evict_up_to(record.sequence, slot, false);
-                } else if record.sequence != self.pinned {
-                    self.sequences.release(record.sequence);
-                }
-                self.records.get_mut(slot).sequence = NONE;
-            }
+                self.evict_special(slot, &record, outer)
+            };
             if next > end {
-                *self.records.get_mut(slot) = Record::padding(end);
+                *record = Record::padding(end);
                 self.leave_padding(end, next - end);
                 return;
             }
+            // The list of late records may still name it.
+            record.sequence = NONE;
             self.records.pop_in_block();
             at = next;
         }
+    }
+
+    /// Evicts a record that is none for [`Sequences::evict_ordinary`], with all before it in its sequence.
+    #[inline(always)]
+    fn evict_special(&mut self, slot: Slot, record: &Record, outer: usize) -> &mut Record {
+        if !self.evict_plain_front(slot, record, outer) {
+            self.evict_up_to(record.sequence, slot, false);
+        } else if record.sequence != self.pinned {
+            self.sequences.release(record.sequence);
+        }
+        self.records.get_mut(slot)
     }
 
     /// As [`make_room`](Self::make_room), one by one from the oldest record on, which is at `at`.

@@ -75,18 +75,23 @@ struct Entry {
 /// With this bit, a histogram's number is that of all its buckets in `full`; without, that of its entry. As many writers there cannot be.
 const ALL_BUCKETS: u32 = 1 << 31;
 
-/// A bucket's two numbers lie side by side: a chunk touches one line.
+/// A bucket's count, and in the lower half its sum, of which none comes near to 2^64. They lie side by side, so that a chunk touches one line, and
+/// are one number, which is added to in two instructions: a pair would become vector code of six.
 #[derive(Clone, Copy, Debug, Default)]
-struct Bucket {
-    count: u64,
-    sum: u64,
-}
+struct Bucket(u128);
 
 impl Bucket {
     #[inline(always)]
     fn add(&mut self, visible_bytes: usize) {
-        self.count += 1;
-        self.sum += visible_bytes as u64;
+        self.0 += 1 << 64 | visible_bytes as u128;
+    }
+
+    fn count(self) -> u64 {
+        (self.0 >> 64) as u64
+    }
+
+    fn sum(self) -> u64 {
+        self.0 as u64
     }
 }
 
@@ -141,7 +146,7 @@ impl Histograms {
     fn add(&mut self, number: u32, bucket: usize, visible_bytes: usize) -> u32 {
         let entry = &mut self.entries[number as usize];
         if entry.full == NONE {
-            if entry.one.count == 0 || entry.bucket == bucket as u32 {
+            if entry.one.count() == 0 || entry.bucket == bucket as u32 {
                 entry.bucket = bucket as u32;
                 entry.one.add(visible_bytes);
                 return number;
@@ -183,7 +188,7 @@ impl Histograms {
             Some(full) => all = *full,
             None => all[entry.bucket as usize] = entry.one,
         }
-        let (bucket_count, bucket_sum) = (all.map(|bucket| bucket.count), all.map(|bucket| bucket.sum));
+        let (bucket_count, bucket_sum) = (all.map(Bucket::count), all.map(Bucket::sum));
         let identity = identities.get(entry.identity);
         WriterStats { producer_id, writer_id, identity, bucket_count, bucket_sum }
     }

@@ -10,6 +10,7 @@ use crate::sized::summary;
 use crate::sizes::{self, SMALL_ENTRIES};
 use crate::stats::Account;
 use crate::tbchunk::{Payload, TbChunk, outer_bytes};
+use watershed_simd::walk::MAX_HEADER_BYTES;
 
 impl TraceBuffer {
     /// Commits a chunk whose fragments have these sizes. False, and nothing done, if it is not an ordinary one: then it has no payload, or
@@ -82,7 +83,6 @@ impl TraceBuffer {
         }
         self.stats.chunks_written += 1;
         self.stats.bytes_written += outer as u64;
-        self.books.add(Account::Written, outer);
         self.books.add(Account::Listed, outer);
     }
 }
@@ -91,10 +91,61 @@ impl TraceBuffer {
 const ENDS: u8 = ChunkFlags::FIRST_CONTINUES.0 | ChunkFlags::LAST_CONTINUES.0;
 
 /// As [`summary`], of a chunk with such flags.
-#[inline(never)]
+#[inline(always)]
 fn summary_of_ends(flags: u8, visible_bytes: usize, entries: &[u16]) -> u16 {
+    let ([first, ..], [.., last]) = (entries, entries) else { return 0 };
+    let is_empty = |entry: u16| sizes::header_of_small(entry) == sizes::total_of_small(entry);
+    let (mut summary, mut whole, mut bytes) = (0, entries.len(), visible_bytes);
+    if flags & ChunkFlags::FIRST_CONTINUES.0 != 0 {
+        summary |= if is_empty(*first) { bit::FIRST_EMPTY } else { 0 };
+        summary |= if whole == 1 { bit::ONE_PART } else { 0 };
+        (whole, bytes) = (whole - 1, bytes - sizes::total_of_small(*first));
+    }
+    if flags & ChunkFlags::LAST_CONTINUES.0 != 0 {
+        summary |= if is_empty(*last) { bit::LAST_EMPTY } else { 0 };
+        // One fragment may be both.
+        if whole != 0 {
+            (whole, bytes) = (whole - 1, bytes - sizes::total_of_small(*last));
+        }
+    }
+    match bytes {
+        0 => summary,
+        // More than their headers can have.
+        _ if bytes > whole * MAX_HEADER_BYTES => summary | bit::DELIVERABLE,
+        _ => summary_by_headers(flags, visible_bytes, entries),
+    }
+}
+
+/// The same where headers must be told from bodies.
+#[cold]
+#[inline(never)]
+fn summary_by_headers(flags: u8, visible_bytes: usize, entries: &[u16]) -> u16 {
     let ([first, ..], [.., last]) = (entries, entries) else { return 0 };
     let ends = [*first, *last].map(sizes::small);
     let header_bytes = || entries.iter().map(|&entry| sizes::header_of_small(entry)).sum::<usize>();
     summary(flags, entries.len(), visible_bytes, ends, header_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_short_summary_is_the_summary() {
+        let all = [1 << 12 | 1, 1 << 12 | 2, 2 << 12 | 2, 4 << 12 | 5, 4 << 12 | 400, 2 << 12 | 2000];
+        let mut some: Vec<Vec<u16>> = vec![Vec::new()];
+        for len in 0..4 {
+            let longer = some.iter().filter(|entries| entries.len() == len);
+            let longer =
+                longer.flat_map(|entries| all.iter().map(|&entry| [entries.as_slice(), &[entry]].concat()));
+            some.extend(longer.collect::<Vec<_>>());
+        }
+        for entries in &some[1..] {
+            let visible_bytes = entries.iter().map(|&entry| sizes::total_of_small(entry)).sum();
+            for flags in 1..=ENDS {
+                let expected = summary_by_headers(flags, visible_bytes, entries);
+                assert_eq!(summary_of_ends(flags, visible_bytes, entries), expected, "{flags} {entries:x?}");
+            }
+        }
+    }
 }

@@ -176,7 +176,7 @@ impl SlotQueue {
         let Some(places) = places.filter(|_| len < capacity) else { return self.insert_slowly(index, slot) };
         let mut carried = slot;
         for place in places {
-            std::mem::swap(place, &mut carried);
+            carried = std::mem::replace(place, carried);
         }
         self.len += 1;
     }

@@ -204,15 +204,6 @@ impl Sequence {
         self.ended = None;
     }
 
-    /// Whether a chunk is newer than all that is known of a sequence, of which no old life is listed and whose writer has not ended.
-    #[inline]
-    pub(crate) fn is_next(&self, id: ChunkId) -> bool {
-        self.newest_start == 0
-            && self.ended.is_none()
-            && (self.queue.is_empty() || id.is_newer_than(self.back_id))
-            && self.last.is_none_or(|last| id.is_newer_than(last.chunk_id))
-    }
-
     /// Puts the newest record of the newest life into the queue.
     #[inline]
     pub(crate) fn push_back(&mut self, slot: u32, id: ChunkId) {
@@ -226,7 +217,7 @@ impl Sequence {
     /// Puts a record of the newest life into the queue before the last `behind` records, of those that are still there. Whether there are any.
     ///
     /// Counted from the end, since evictions, which may have come since the place was found, take from the front only.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn insert(&mut self, slot: u32, id: ChunkId, behind: usize) -> bool {
         let index = self.queue.len().saturating_sub(behind);
         let is_late = index != self.queue.len();

@@ -111,7 +111,9 @@ impl Space {
     pub(crate) fn advance(&mut self, outer_bytes: usize) {
         debug_assert!(self.fits(outer_bytes));
         self.cursor += outer_bytes;
-        self.used_bytes = self.used_bytes.max(self.cursor);
+        if self.cursor > self.used_bytes {
+            self.used_bytes = self.cursor;
+        }
     }
 
     /// The outer size of a record: it ends where the next one begins, or at a seam.

@@ -115,7 +115,6 @@ impl Ledger {
 /// The accounts of the ledger. Those that change together do not lie side by side either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Account {
-    Written,
     Read,
     Listed,
     Empty,
@@ -126,8 +125,8 @@ pub(crate) enum Account {
 /// The ledger as it is kept: records and bytes apart, for the reason that [`BufferStats`] has.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Books {
-    chunks: [u64; 6],
-    bytes: [u64; 6],
+    chunks: [u64; 5],
+    bytes: [u64; 5],
     pub(crate) duplicate_commits: u64,
 }
 
@@ -166,9 +165,10 @@ impl Books {
         Amount { chunks: self.chunks[account as usize], bytes: self.bytes[account as usize] }
     }
 
-    pub(crate) fn ledger(&self, forgotten_sequences: u64) -> Ledger {
+    /// The ledger of a buffer with these statistics, which count what is written.
+    pub(crate) fn ledger(&self, stats: &BufferStats, forgotten_sequences: u64) -> Ledger {
         Ledger {
-            written: self.amount(Account::Written),
+            written: Amount { chunks: stats.chunks_written, bytes: stats.bytes_written },
             read: self.amount(Account::Read),
             overwritten: self.amount(Account::Overwritten),
             empty: self.amount(Account::Empty),

@@ -70,25 +70,28 @@ impl Sequence {
     /// How many records come after chunk `id` of a sequence of which no old life is listed and whose writer has not ended. None if it is listed, is
     /// not newer than what was erased, or comes before more than a few.
     #[inline(always)]
-    pub(crate) fn late_by(&self, records: &Records, id: ChunkId) -> Option<usize> {
+    pub(crate) fn behind(&self, records: &Records, id: ChunkId) -> Option<usize> {
         if self.newest_start != 0
             || self.ended.is_some()
             || self.last.is_some_and(|last| !id.is_newer_than(last.chunk_id))
         {
             return None;
         }
+        if self.queue.is_empty() || id.is_newer_than(self.back_id) {
+            return Some(0);
+        }
         // All ids behind this one are newer than what was erased, so that their bits are right.
         let distance = self.back_id.0.wrapping_sub(id.0);
         match 1u32.checked_shl(distance) {
-            None => self.late_by_far(records, id),
+            None => self.behind_many(records, id),
             Some(bit) if self.recent & bit != 0 => None,
             Some(bit) => Some((self.recent & (bit - 1)).count_ones() as usize),
         }
     }
 
-    /// As [`late_by`](Self::late_by), of a chunk whose id is further from the back's.
+    /// As [`behind`](Self::behind), of a chunk whose id is further from the back's.
     #[inline(never)]
-    fn late_by_far(&self, records: &Records, id: ChunkId) -> Option<usize> {
+    fn behind_many(&self, records: &Records, id: ChunkId) -> Option<usize> {
         const A_FEW: usize = 16;
         let newest = self.queue.back_run();
         for (behind, &slot) in newest.iter().rev().take(A_FEW).enumerate() {
