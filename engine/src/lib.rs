@@ -44,6 +44,7 @@ mod commit;
 mod config;
 mod due;
 mod dump;
+mod erase;
 mod evict;
 mod extents;
 mod fronts;
