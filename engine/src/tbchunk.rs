@@ -211,8 +211,6 @@ impl RingMemory {
         header: TbChunk,
         payload: &impl Payload,
     ) {
-        const LINE: usize = 64;
-        const LINES: usize = 8;
         let size = self.size_bytes();
         assert!(HEADER_BYTES + payload.len() <= outer && offset + outer <= size);
         let words = TbChunk { checksum: checksum(offset, header.reserved_bytes), ..header }.to_words();
@@ -223,15 +221,8 @@ impl RingMemory {
             start.cast::<[u64; 2]>().write_unaligned(words);
             payload.put(self.kernels, start.add(HEADER_BYTES));
         }
-        // Up to eight lines too many: they are the record's after the next.
-        let mut line = start.wrapping_add(outer);
-        let end = start.wrapping_add((2 * outer).min(size - offset));
-        while line < end {
-            for i in 0..LINES {
-                watershed_simd::prefetch::for_write(line.wrapping_add(i * LINE));
-            }
-            line = line.wrapping_add(LINES * LINE);
-        }
+        let next = start.wrapping_add(outer);
+        watershed_simd::prefetch::all_for_write(next, start.wrapping_add((2 * outer).min(size - offset)));
     }
 
     /// Some bytes. They stay as they are while the buffer is borrowed, reads included: reads write headers only.

@@ -39,15 +39,38 @@ pub fn for_write(at: *const u8) {
     let _ = at;
 }
 
-/// All lines of a range will be read soon, and up to seven behind it.
+/// All lines of a range will be read soon. Of a range of less than a kibibyte some before it are asked for, too; none behind it, where
+/// somebody else may be writing.
 #[inline(always)]
 pub(crate) fn all_for_read(start: *const u8, end: *const u8) {
-    const LINES: usize = 8;
-    let mut at = start;
-    while at < end {
-        for line in 0..LINES {
-            for_read(at.wrapping_add(line * LINE_BYTES));
-        }
-        at = at.wrapping_add(LINES * LINE_BYTES);
+    in_blocks(start, end, for_read);
+}
+
+/// All lines of a range will be written soon; otherwise as [`for_read`] does for one, and some before a short range, too.
+#[inline(always)]
+pub fn all_for_write(start: *const u8, end: *const u8) {
+    in_blocks(start, end, for_write);
+}
+
+/// The last block ends with the range, so that it takes no second loop for what is less than a block: lines are asked for twice at most.
+#[inline(always)]
+fn in_blocks(start: *const u8, end: *const u8, hint: impl Fn(*const u8)) {
+    const LINES: usize = 16;
+    const BLOCK_BYTES: usize = LINES * LINE_BYTES;
+    if start >= end {
+        return;
     }
+    let block = |at: *const u8| {
+        for line in 0..LINES {
+            hint(at.wrapping_add(line * LINE_BYTES));
+        }
+    };
+    // Its last hint is for the last byte, in whichever line that is.
+    let last = end.wrapping_sub(BLOCK_BYTES - LINE_BYTES + 1);
+    let mut at = start;
+    while at < last {
+        block(at);
+        at = at.wrapping_add(BLOCK_BYTES);
+    }
+    block(last);
 }
