@@ -42,11 +42,11 @@ pub fn for_write(at: *const u8) {
 /// All lines of a range will be read soon. Of a range of less than a kibibyte some before it are asked for, too; none behind it, where
 /// somebody else may be writing.
 #[inline(always)]
-pub(crate) fn all_for_read(start: *const u8, end: *const u8) {
+pub fn all_for_read(start: *const u8, end: *const u8) {
     in_blocks(start, end, for_read);
 }
 
-/// All lines of a range will be written soon; otherwise as [`for_read`] does for one, and some before a short range, too.
+/// All lines of a range will be written soon; as [`all_for_read`] asks for them.
 #[inline(always)]
 pub fn all_for_write(start: *const u8, end: *const u8) {
     in_blocks(start, end, for_write);

@@ -9,6 +9,7 @@ use loom::sync::atomic::{AtomicU8, Ordering};
 use super::HeaderWords;
 use crate::layout::{CHUNK_HEADER_BYTES, PageLayout};
 use crate::sync::{AtomicU16, AtomicU32};
+use watershed_simd::SharedBytes;
 
 /// Payload bytes that a modelled chunk has.
 pub(crate) const PAYLOAD_BYTES: usize = 4;
