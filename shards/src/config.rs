@@ -10,7 +10,7 @@ use crate::topology::Topology;
 pub struct ShardedConfig {
     /// Size, policy, pages.
     pub buffer: BufferConfig,
-    /// Shards that are wanted; `None`: one for each CPU that the process may keep busy. At least 1, at most [`MAX_SHARDS`].
+    /// Shards that are wanted; `None`: one for each CPU that the process may keep busy. At least 1, at most [`MAX_SHARDS`](crate::MAX_SHARDS).
     pub num_shards: Option<usize>,
     /// The largest SMB page in use: extents are at least 32 times as large.
     pub page_bytes: usize,
