@@ -42,8 +42,10 @@ impl Recent {
 
     #[inline]
     fn find(&mut self, inner: &Inner, key: Key) -> Option<()> {
-        let home = inner.directory.settled(key)?;
-        *self = Recent { key, home, entry: inner.directory.entry_of(key) };
+        let entry = inner.directory.entry_of(key)?;
+        // SAFETY: the entry is of that directory.
+        let home = unsafe { inner.directory.settled_at(entry) }?;
+        *self = Recent { key, home, entry: Some(entry) };
         Some(())
     }
 
@@ -57,15 +59,14 @@ impl Recent {
     /// The home of a sequence, chosen now if it has none: [`Inner::home_of`], without a walk if the sequence is the last one.
     #[inline]
     pub(crate) fn home_of(&mut self, inner: &Inner, cpu_id: Option<usize>, key: Key) -> u16 {
-        match self.entry {
-            // SAFETY: as above.
-            Some(entry) if key == self.key => unsafe { inner.home_at(cpu_id, entry) },
-            _ => {
-                let home = inner.home_of(cpu_id, key);
-                *self = Recent { key, home, entry: inner.directory.entry_of(key) };
-                home
-            }
-        }
+        let entry = match self.entry {
+            Some(entry) if key == self.key => entry,
+            _ => inner.directory.entry_made(key),
+        };
+        // SAFETY: as above.
+        let home = unsafe { inner.home_at(cpu_id, entry) };
+        *self = Recent { key, home, entry: Some(entry) };
+        home
     }
 
     /// What all chunks of a batch have for a home, if that is one and the same.

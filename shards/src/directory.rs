@@ -154,6 +154,12 @@ impl Directory {
         self.find(key).map(|entry| Entry(entry.into()))
     }
 
+    /// The place of a sequence, made now if there is none.
+    #[inline]
+    pub(crate) fn entry_made(&self, key: Key) -> Entry {
+        Entry(self.entry(key).into())
+    }
+
     #[cold]
     fn settle(entry: &AtomicU32, mut now: u32, chosen: u16) -> (u16, bool) {
         loop {
