@@ -58,17 +58,23 @@ fn sizes_in_ring(ring: &[u8]) -> Vec<usize> {
 #[test]
 fn what_was_judged_is_what_is_kept() {
     let payload = Restless(std::array::from_fn(|_| AtomicU8::new(50)));
-    let is_done = AtomicBool::new(false);
+    let [has_begun, is_done] = [const { AtomicBool::new(false) }; 2];
     let mut buffer = TraceBuffer::create(&BufferConfig::ring(16 << 20)).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut random = 1u32;
+            let (mut random, mut changes) = (1u32, 0);
             while !is_done.load(Ordering::Relaxed) {
+                changes += 1;
+                has_begun.store(changes > 10_000, Ordering::Relaxed);
                 random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 let place = (random >> 16) as usize % payload.0.len();
                 payload.0[place].store(40 + (random >> 8) as u8 % 80, Ordering::Relaxed);
             }
         });
+        // However busy the machine is, no byte is what it was when the first chunk is taken.
+        while !has_begun.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
         for id in 0..30_000 {
             let info = ChunkInfo {
                 producer_id_trusted: ProducerId(1),
