@@ -11,6 +11,7 @@
 use std::sync::MutexGuard;
 use std::time::Instant;
 
+use crossbeam_utils::CachePadded;
 #[cfg(feature = "parallel")]
 use rayon::prelude::*;
 use watershed_engine::Packet;
@@ -67,7 +68,8 @@ impl<F: Fn(&Packet<'_>, &mut Vec<u8>) -> bool + Sync> PacketWriter for F {
 pub struct ReadPass<'a, W> {
     reading: MutexGuard<'a, Reading>,
     merge: Merge,
-    way: Way<'a, W>,
+    /// In lines of its own: all threads look at it for each packet, and one of them writes what lies around it, for each run of the merge.
+    way: CachePadded<Way<'a, W>>,
     is_parallel: bool,
     waits: Vec<Wait>,
 }
@@ -95,7 +97,7 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
         let reading = inner.reading.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let cut = limit.unwrap_or_else(|| inner.tickets.cut());
         let num_shards = inner.places.len();
-        let way = Way { inner, writer, cut, owner, block_bytes: 0 };
+        let way = CachePadded::new(Way { inner, writer, cut, owner, block_bytes: 0 });
         let mut pass =
             ReadPass { reading, merge: Merge::default(), way, is_parallel: false, waits: Vec::new() };
         pass.reading.resize(num_shards);
@@ -126,7 +128,7 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
 
     /// Lets a shard drain up to the cut and starts its pass. Whether it has something, and how much.
     fn prepare(&mut self, shard: usize) -> (bool, u64) {
-        let Way { inner, owner, .. } = self.way;
+        let Way { inner, owner, .. } = *self.way;
         loop {
             let mut owned = Owned::wait_for(inner, shard, owner, |shard, owner| {
                 note(&mut self.waits, Wait { shard, owner });
