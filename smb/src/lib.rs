@@ -49,6 +49,7 @@
 //! [`Smb::scrape`]. [`SharedMemory`] is the mapping below it. Source of the format: Perfetto's shared memory ABI, v1.
 
 mod copy;
+mod count;
 mod header;
 mod layout;
 mod memory;
@@ -76,5 +77,5 @@ pub use sizing::{
     DEFAULT_PAGE_SIZE_BYTES, DEFAULT_SMB_SIZE_BYTES, MAX_PAGE_SIZE_BYTES, MAX_SMB_SIZE_BYTES,
     MIN_PAGE_SIZE_BYTES, SmbSize,
 };
-pub use smb::{GeometryError, Smb, TransitionError};
+pub use smb::{GeometryError, Smb, SpentSmbs, TransitionError};
 pub use write::{AcquireError, WriteChunk};

@@ -170,15 +170,15 @@ impl SharedMemory {
         self.fd.as_ref().map(AsFd::as_fd)
     }
 
-    pub(crate) fn as_ptr(&self) -> *mut u8 {
-        self.start.as_ptr()
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
     }
 }
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
         // SAFETY: the range is the mapping made in the constructor, and nobody can hold a pointer into it any more:
-        // pointers are made from `&self` for the time of one access.
+        // pointers are made for the time of one access, by who has `&self` or the `Arc` of it.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.size_bytes) };
         debug_assert!(unmapped.is_ok(), "munmap of an own mapping: {unmapped:?}");
     }

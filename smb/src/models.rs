@@ -160,3 +160,46 @@ fn a_header_that_starts_with_two_fragments_shows_them() {
         writer.join().unwrap();
     });
 }
+
+/// A value that shows loom who looks at it, and when it ends.
+struct Witness(loom::cell::UnsafeCell<u32>);
+
+// SAFETY: the cell is looked at through shared references and changed by the drop alone; loom reports what is not ordered.
+unsafe impl Sync for Witness {}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        // SAFETY: whoever looked at the cell has given up its reference before.
+        self.0.with_mut(|value| unsafe { *value = 0 });
+    }
+}
+
+#[test]
+fn the_last_holder_frees_what_all_have_done_with() {
+    use crate::count::{Counted, Spent};
+    model(20, || {
+        let look = |counted: &Counted<Witness>| {
+            // SAFETY: nobody changes the value while there is a reference.
+            assert_eq!(counted.0.with(|value| unsafe { *value }), 7);
+        };
+        let first = Counted::new(Witness(loom::cell::UnsafeCell::new(7)));
+        let (one, queued) = (first.clone(), [first.clone(), first.clone()]);
+        let producer = thread::spawn(move || {
+            let another = one.clone();
+            look(&another);
+            drop(one);
+            look(&another);
+        });
+        let drainer = thread::spawn(move || {
+            let mut spent = Spent::none();
+            for counted in queued {
+                look(&counted);
+                spent.add(counted);
+            }
+        });
+        look(&first);
+        drop(first);
+        producer.join().unwrap();
+        drainer.join().unwrap();
+    });
+}

@@ -1,5 +1,7 @@
 //! The service's side: taking complete chunks, and looking at chunks that are still being written.
 
+use std::mem::ManuallyDrop;
+
 use crate::header::ChunkHeader;
 use crate::layout::{CHUNK_HEADER_BYTES, ChunkState};
 use crate::smb::{Place, Smb, TransitionError};
@@ -52,7 +54,7 @@ impl Payload<'_> {
 #[derive(Debug)]
 pub struct ReadChunk<'a> {
     smb: &'a Smb,
-    token: Option<ReadToken>,
+    token: ReadToken,
 }
 
 /// A [`ReadChunk`] without the borrow, to be kept in a queue beside a clone of the [`Smb`]. It must come back through
@@ -79,17 +81,11 @@ impl ReadToken {
     }
 }
 
-impl<'a> ReadChunk<'a> {
-    #[inline]
-    fn token(&self) -> &ReadToken {
-        // `None` only after `release` and `detach`, which consume the chunk.
-        self.token.as_ref().expect("a live chunk has its token")
-    }
-
+impl ReadChunk<'_> {
     /// The header as it was read when the chunk was taken. Untrusted.
     #[must_use]
     pub fn header(&self) -> ChunkHeader {
-        self.token().header
+        self.token.header
     }
 
     /// The payload.
@@ -97,8 +93,8 @@ impl<'a> ReadChunk<'a> {
     #[inline]
     pub fn payload(&self) -> Payload<'_> {
         #[cfg(loom)]
-        self.smb.region.witness_exclusive(self.token().place.offset_bytes());
-        self.smb.payload(&self.token().place)
+        self.smb.region.witness_exclusive(self.token.place.offset_bytes());
+        self.smb.payload(&self.token.place)
     }
 
     /// Gives the chunk back to the producer: the header is zeroed, the state becomes Free, and the page can be
@@ -108,22 +104,24 @@ impl<'a> ReadChunk<'a> {
     ///
     /// [`TransitionError`] if the producer tampered with the bitmap. The chunk is not ours any more either way; the
     /// caller may count a violation or close the connection.
-    pub fn release(mut self) -> Result<(), TransitionError> {
-        self.token.take().map_or(Ok(()), |token| self.smb.release_chunk(token.place, ChunkState::BeingRead))
+    pub fn release(self) -> Result<(), TransitionError> {
+        let smb = self.smb;
+        smb.release_chunk(self.detach().place, ChunkState::BeingRead)
     }
 
     /// Keeps the chunk without the borrow.
-    pub fn detach(mut self) -> ReadToken {
-        self.token.take().expect("a live chunk has its token")
+    pub fn detach(self) -> ReadToken {
+        // Not to be freed.
+        let chunk = ManuallyDrop::new(self);
+        ReadToken { place: chunk.token.place, header: chunk.token.header }
     }
 }
 
 impl Drop for ReadChunk<'_> {
+    #[inline]
     fn drop(&mut self) {
-        if let Some(token) = self.token.take() {
-            // A refusal means that the producer broke the ABI: it loses its own chunk, we lose nothing.
-            let _ = self.smb.release_chunk(token.place, ChunkState::BeingRead);
-        }
+        // A refusal means that the producer broke the ABI: it loses its own chunk, we lose nothing.
+        let _ = self.smb.release_chunk(self.token.place, ChunkState::BeingRead);
     }
 }
 
@@ -193,13 +191,13 @@ impl Smb {
         // The layout is that of the very value that was exchanged.
         let place = self.place(page, index, now.layout());
         let header = self.read_header(&place);
-        Ok(ReadChunk { smb: self, token: Some(ReadToken { place, header }) })
+        Ok(ReadChunk { smb: self, token: ReadToken { place, header } })
     }
 
     /// Takes a detached chunk up again.
     #[inline]
     pub fn attach(&self, token: ReadToken) -> ReadChunk<'_> {
-        ReadChunk { smb: self, token: Some(token) }
+        ReadChunk { smb: self, token }
     }
 
     /// Looks at every chunk that holds data without taking it: pages in index order with one load of the bitmap each,

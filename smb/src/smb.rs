@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::layout::{ChunkState, PageLayout, PageSnapshot};
-use crate::region::Region;
+use crate::region::{Region, Spent};
 use crate::sync::{Ordering, back_off, peek};
 
 /// How often a transition is tried against neighbours that change the same bitmap word. Fourteen well-behaved
@@ -44,7 +44,31 @@ pub enum TransitionError {
 #[derive(Clone, Debug)]
 pub struct Smb {
     pub(crate) region: Region,
-    page_size_bytes: usize,
+}
+
+/// Clones of [`Smb`] that are done with. To drop a clone is a read-modify-write of a count that all clones share; here all that come one after the
+/// other and are the same memory are dropped by one: when a clone of another memory comes, or when this is dropped.
+#[derive(Debug)]
+pub struct SpentSmbs(Spent);
+
+impl SpentSmbs {
+    /// Without any.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(Spent::none())
+    }
+
+    /// Takes a clone that is done with.
+    #[inline]
+    pub fn add(&mut self, smb: Smb) {
+        smb.region.into_spent(&mut self.0);
+    }
+}
+
+impl Default for SpentSmbs {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// A place in the buffer, as computed from one bitmap value. Small, since chunks that wait in a queue carry theirs along: a buffer has at most
@@ -96,12 +120,12 @@ impl Smb {
         let size_bytes = memory.size_bytes();
         crate::SmbSize::exact(page_size_bytes, size_bytes)
             .ok_or(GeometryError { page_size_bytes, size_bytes })?;
-        Ok(Self { region: Region::new(memory), page_size_bytes })
+        Ok(Self { region: Region::new(memory, page_size_bytes) })
     }
 
     #[cfg(loom)]
     pub(crate) fn modelled(layouts: &[PageLayout], page_size_bytes: usize) -> Self {
-        Self { region: Region::new(layouts, page_size_bytes), page_size_bytes }
+        Self { region: Region::new(layouts, page_size_bytes) }
     }
 
     /// The mapping below.
@@ -114,13 +138,13 @@ impl Smb {
     /// Size of a page in bytes.
     #[must_use]
     pub fn page_size_bytes(&self) -> usize {
-        self.page_size_bytes
+        self.region.page_size_bytes()
     }
 
     /// Number of pages, at least 1.
     #[must_use]
     pub fn num_pages(&self) -> usize {
-        self.region.size_bytes() / self.page_size_bytes
+        self.region.size_bytes() / self.page_size_bytes()
     }
 
     /// Size of the whole buffer in bytes.
@@ -140,13 +164,13 @@ impl Smb {
         // Acquire: pairs with the Release of `complete`, so that a snapshot that shows a chunk as complete also shows
         // its header and payload (a scrape reads them without another synchronising access). Relaxed would let a scrape
         // read an older header.
-        PageSnapshot::from_word(self.region.page_word(page * self.page_size_bytes).load(Ordering::Acquire))
+        PageSnapshot::from_word(self.region.page_word(page * self.page_size_bytes()).load(Ordering::Acquire))
     }
 
     pub(crate) fn place(&self, page: usize, index: usize, layout: PageLayout) -> Place {
-        let chunk_size = layout.chunk_size_bytes(self.page_size_bytes);
-        let offset_bytes =
-            page * self.page_size_bytes + layout.chunk_offset_bytes(self.page_size_bytes, index);
+        let page_size = self.page_size_bytes();
+        let chunk_size = layout.chunk_size_bytes(page_size);
+        let offset_bytes = page * page_size + layout.chunk_offset_bytes(page_size, index);
         Place {
             page: page as u32,
             offset_bytes: offset_bytes as u32,
@@ -167,7 +191,7 @@ impl Smb {
         if page >= self.num_pages() {
             return Err(TransitionError::NoSuchChunk);
         }
-        let word = self.region.page_word(page * self.page_size_bytes);
+        let word = self.region.page_word(page * self.page_size_bytes());
         // Relaxed here and on failure: the value only says what to try; the successful exchange synchronises.
         let mut current = peek(word);
         for attempt in 0..MAX_ATTEMPTS {

@@ -2,9 +2,9 @@
 //! place under `--cfg loom`.
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicU16, AtomicU32, AtomicUsize, Ordering, fence};
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+pub(crate) use std::sync::atomic::{AtomicU16, AtomicU32, AtomicUsize, Ordering, fence};
 
 /// What to do after the `attempt`-th compare-exchange (from 0) lost against a neighbour on the same page: try again at
 /// once, then let others run, then step aside for a moment.

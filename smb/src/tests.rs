@@ -299,6 +299,36 @@ fn both_ends_of_a_sealed_mapping_see_the_same_chunks() {
     assert!(producer.snapshot(1).unwrap().is_free());
 }
 
+/// The inode of a memfd is in the process's list of mappings as long as it is mapped.
+#[cfg(target_os = "linux")]
+#[test]
+fn memory_is_unmapped_with_the_last_clone_however_it_is_dropped() {
+    for spent in [false, true] {
+        let memory = SharedMemory::create(8192).unwrap();
+        let inode = rustix::fs::fstat(memory.fd().unwrap()).unwrap().st_ino;
+        let is_mapped = || {
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            maps.lines().any(|line| line.split_whitespace().nth(4) == Some(&inode.to_string()))
+        };
+        let first = Smb::new(Arc::new(memory), 4096).unwrap();
+        let clones = [(); 5].map(|()| first.clone());
+        let chunk = first.try_acquire(1, PageLayout::Div1).unwrap();
+        if spent {
+            let mut all = SpentSmbs::new();
+            clones.into_iter().for_each(|clone| all.add(clone));
+            drop(first.clone());
+            all.add(first);
+            assert!(is_mapped());
+        } else {
+            drop(first);
+            assert!(is_mapped());
+            clones[4].write_payload(&chunk, 0, b"still there");
+            drop(clones);
+        }
+        assert!(!is_mapped(), "{spent}");
+    }
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn memory_that_could_shrink_is_not_adopted() {

@@ -1,43 +1,71 @@
 //! The region as a mapping of shared memory.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::HeaderWords;
 use crate::copy::copy_untrusted;
+use crate::count::Counted;
 use crate::header::{FRAGMENTS_OFFSET_BYTES, WRITER_ID_OFFSET_BYTES};
 use crate::layout::CHUNK_HEADER_BYTES;
 use crate::memory::SharedMemory;
 use crate::sync::{AtomicU16, AtomicU32};
 use watershed_simd::SharedBytes;
 
-/// A counted reference to a mapping.
+/// A counted reference to a mapping, and the size of its pages.
 #[derive(Clone, Debug)]
-pub(crate) struct Region {
+pub(crate) struct Region(Counted<Mapping>);
+
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    // The range of `memory`, beside the rest: every access asks for it.
+    start: NonNull<u8>,
+    size_bytes: usize,
+    page_size_bytes: usize,
     memory: Arc<SharedMemory>,
 }
 
+// SAFETY: `start` is an address in `memory`, which may be used from any thread, and is not used otherwise than that.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// References that are done with: those to one mapping are given up together.
+pub(crate) type Spent = crate::count::Spent<Mapping>;
+
 impl Region {
-    pub(crate) fn new(memory: Arc<SharedMemory>) -> Self {
-        Self { memory }
+    pub(crate) fn new(memory: Arc<SharedMemory>, page_size_bytes: usize) -> Self {
+        let (start, size_bytes) = (memory.start(), memory.size_bytes());
+        Self(Counted::new(Mapping { start, size_bytes, page_size_bytes, memory }))
+    }
+
+    /// To be given up with others.
+    #[inline]
+    pub(crate) fn into_spent(self, spent: &mut Spent) {
+        spent.add(self.0);
     }
 
     pub(crate) fn memory(&self) -> &Arc<SharedMemory> {
-        &self.memory
+        &self.0.memory
     }
 
     pub(crate) fn size_bytes(&self) -> usize {
-        self.memory.size_bytes()
+        self.0.size_bytes
+    }
+
+    pub(crate) fn page_size_bytes(&self) -> usize {
+        self.0.page_size_bytes
     }
 
     /// A pointer to `len` bytes at `offset`. Panics when they are not inside the region: offsets come from checked page
     /// and chunk indexes, so that would be a bug of this crate.
     fn at(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(
-            offset.checked_add(len).is_some_and(|end| end <= self.memory.size_bytes()),
+            offset.checked_add(len).is_some_and(|end| end <= self.0.size_bytes),
             "{len} bytes at {offset} are outside the shared memory"
         );
-        // SAFETY: the mapping has `size_bytes()` bytes and `offset + len` is not beyond them.
-        unsafe { self.memory.as_ptr().add(offset) }
+        // SAFETY: the mapping has `size_bytes` bytes and `offset + len` is not beyond them.
+        unsafe { self.0.start.as_ptr().add(offset) }
     }
 
     /// The bitmap word of the page that starts at `offset`.

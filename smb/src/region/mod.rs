@@ -9,9 +9,9 @@ mod mapped;
 mod modelled;
 
 #[cfg(not(loom))]
-pub(crate) use mapped::Region;
+pub(crate) use mapped::{Region, Spent};
 #[cfg(loom)]
-pub(crate) use modelled::Region;
+pub(crate) use modelled::{Region, Spent};
 
 use crate::sync::{AtomicU16, AtomicU32};
 

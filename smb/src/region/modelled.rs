@@ -1,12 +1,12 @@
 //! The region as loom sees it: pages of fixed layouts, every word an atomic of loom's, four bytes of payload a chunk.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU8, Ordering};
 
 use super::HeaderWords;
+use crate::count::Counted;
 use crate::layout::{CHUNK_HEADER_BYTES, PageLayout};
 use crate::sync::{AtomicU16, AtomicU32};
 use watershed_simd::SharedBytes;
@@ -25,7 +25,7 @@ struct Chunk {
 }
 
 #[derive(Debug)]
-struct Model {
+pub(crate) struct Model {
     page_size_bytes: usize,
     words: Vec<AtomicU32>,
     /// By offset of the chunk header.
@@ -33,7 +33,9 @@ struct Model {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Region(Arc<Model>);
+pub(crate) struct Region(Counted<Model>);
+
+pub(crate) type Spent = crate::count::Spent<Model>;
 
 impl Region {
     pub(crate) fn new(layouts: &[PageLayout], page_size_bytes: usize) -> Self {
@@ -50,7 +52,15 @@ impl Region {
             owner: UnsafeCell::new(()),
         };
         let chunks = chunks.map(|offset| (offset, chunk())).collect();
-        Self(Arc::new(Model { page_size_bytes, words, chunks }))
+        Self(Counted::new(Model { page_size_bytes, words, chunks }))
+    }
+
+    pub(crate) fn into_spent(self, spent: &mut Spent) {
+        spent.add(self.0);
+    }
+
+    pub(crate) fn page_size_bytes(&self) -> usize {
+        self.0.page_size_bytes
     }
 
     pub(crate) fn size_bytes(&self) -> usize {
