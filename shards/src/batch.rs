@@ -116,11 +116,11 @@ impl Source<'_> {
     }
 }
 
-/// Commits a chunk in shared memory, and frees it there.
-#[inline]
+/// Commits a chunk in shared memory, and frees it there. The engine's commit is copied into each caller.
+#[inline(always)]
 pub(crate) fn copy_shared(memory: &Smb, token: ReadToken, engine: &mut Shard, info: &ChunkInfo, ticket: u64) {
     let chunk = memory.attach(token);
-    copy_to(engine, info, &SharedBytes(chunk.payload()), ticket);
+    let _ = engine.copy_chunk_untrusted(info, &SharedBytes(chunk.payload()), ticket);
 }
 
 /// A call, where the engine's commit would be copied into each caller.
@@ -189,6 +189,19 @@ impl<'a> Batch<'a> {
         Ok(look)
     }
 
+    /// Whether all that is in the batch is chunks of that writer in the batch's shared memory, which can only be in order.
+    #[inline]
+    pub(crate) fn is_only_shared_of(&self, writer: Key) -> bool {
+        let is_one = |(info, source): &(ChunkInfo, Source<'_>)| {
+            matches!(source, Source::Shared(_)) && key_of(info.producer_id_trusted, info.writer_id) == writer
+        };
+        self.memory.is_some()
+            && !self.chunks.is_empty()
+            && self.has_only_chunks()
+            && self.chunks.iter().all(is_one)
+    }
+
+    #[inline]
     pub(crate) fn has_only_chunks(&self) -> bool {
         self.patches.is_empty() && self.has_no_ends()
     }
@@ -204,6 +217,7 @@ impl<'a> Batch<'a> {
 }
 
 /// The sequence of a writer's chunks.
+#[inline]
 pub(crate) fn key_of(producer: ProducerId, writer: WriterId) -> Key {
     Key::new(producer.0, writer.0)
 }

@@ -11,13 +11,14 @@
 //!                                                    visit shards that are free, or ring for the workers
 //! ```
 
+mod queueing;
+
 use std::sync::Arc;
 
 use watershed_engine::{ChunkInfo, Refused};
 
 use crate::batch::{Batch, Look, check};
 use crate::direct::{Recent, Tried, commit_batch_now, commit_by_shard, commit_chunk_now, commit_now};
-use crate::directory::Key;
 use crate::inner::Inner;
 use crate::nodes::{Letter, NodePool};
 use crate::part::Part;
@@ -109,6 +110,15 @@ impl Committer {
     /// # Errors
     /// [`CommitError`]; then the batch is as it was.
     pub fn commit(&mut self, batch: &mut Batch<'_>) -> Result<(), CommitError> {
+        match self.queue_plain(batch) {
+            Some(queued) => Ok(queued?),
+            None => self.commit_any(batch),
+        }
+    }
+
+    /// Commits what need not be queued, or not without a closer look.
+    #[inline(never)]
+    fn commit_any(&mut self, batch: &mut Batch<'_>) -> Result<(), CommitError> {
         let look = batch.look()?;
         if batch.is_empty() {
             return Ok(());
@@ -128,31 +138,6 @@ impl Committer {
         }
         batch.memory = None;
         Ok(())
-    }
-
-    /// Queues chunks of one writer, whose home somebody else has or drains.
-    #[inline]
-    fn queue(&mut self, key: Key, batch: &mut Batch<'_>, is_owned: bool) -> Result<(), HandedBack> {
-        let Committer { seat, pool, owner, recent, cpu_id, letters, inner, .. } = self;
-        let mut announced = seat.announce(&inner.tickets);
-        let first_ticket = announced.take(batch.chunks.len() as u64);
-        let home = usize::from(recent.home_of(inner, *cpu_id, key));
-        let place = inner.places.get(home);
-        let has_room = place.inbox.has_room() || has_made_room(inner, home, *owner);
-        let letter = if has_room { letters.pop().or_else(|| pool.as_mut()?.letter()) } else { None };
-        let queued = match letter {
-            Some(mut letter) => {
-                letter.with_item(|part| part.take_chunks(batch, is_owned, first_ticket));
-                place.inbox.put(letter);
-                Ok(())
-            }
-            None => Err(HandedBack { shard: home }),
-        };
-        drop(announced);
-        // Also if the batch is handed back: who queued there while this thread had the word relies on it.
-        inner.after_put_at(place, home, *owner);
-        inner.attend(*owner);
-        queued
     }
 
     /// Commits a batch that goes to more than one shard, or whose home is not known yet.

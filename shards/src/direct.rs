@@ -51,14 +51,29 @@ impl Recent {
 
     /// Whether the home of the last sequence is what it was.
     #[inline]
-    fn is_at_home(&self, inner: &Inner) -> bool {
+    pub(crate) fn is_at_home(&self, inner: &Inner) -> bool {
         // SAFETY: this is the hint of a committer of `inner`.
         self.entry.is_some_and(|entry| unsafe { inner.directory.settled_at(entry) } == Some(self.home))
+    }
+
+    /// The last sequence, if there is one, and its home: a hint.
+    #[inline]
+    pub(crate) fn last(&self) -> Option<(Key, u16)> {
+        self.entry.map(|_| (self.key, self.home))
     }
 
     /// The home of a sequence, chosen now if it has none: [`Inner::home_of`], without a walk if the sequence is the last one.
     #[inline]
     pub(crate) fn home_of(&mut self, inner: &Inner, cpu_id: Option<usize>, key: Key) -> u16 {
+        if !(key == self.key && self.is_at_home(inner)) {
+            self.find_or_choose(inner, cpu_id, key);
+        }
+        self.home
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_or_choose(&mut self, inner: &Inner, cpu_id: Option<usize>, key: Key) {
         let entry = match self.entry {
             Some(entry) if key == self.key => entry,
             _ => inner.directory.entry_made(key),
@@ -66,7 +81,6 @@ impl Recent {
         // SAFETY: as above.
         let home = unsafe { inner.home_at(cpu_id, entry) };
         *self = Recent { key, home, entry: Some(entry) };
-        home
     }
 
     /// What all chunks of a batch have for a home, if that is one and the same.

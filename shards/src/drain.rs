@@ -4,19 +4,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
 use watershed_engine::ChunkInfo;
-use watershed_smb::{ReadToken, Smb};
+use watershed_smb::{ReadToken, Smb, SpentSmbs};
 
 use crate::batch::{PatchSet, Source, copy_shared};
 use crate::inner::{Inner, Place};
 use crate::nodes::{Letter, Returns};
 use crate::own::Owned;
-use crate::part::{Op, Part, ToDo, Waiting};
+use crate::part::{Chunk, Op, Part, ToDo, Waiting};
 use crate::word::OwnerId;
 
 /// The most chunks, and the longest time, before the word is given back. The clock is looked at after so many bytes.
 const MOST_CHUNKS: usize = 32;
 const MOST_TIME: Duration = Duration::from_micros(50);
-const BYTES_A_LOOK: usize = 32 << 10;
+const BYTES_A_LOOK: isize = 32 << 10;
 /// How often who helps out looks whether somebody takes over: a few microseconds.
 const LOOKS_FOR_OTHERS: usize = 64;
 
@@ -60,16 +60,13 @@ impl Owned<'_> {
         at_work: &mut Option<Letter<Part>>,
         returns: &mut Returns<Part>,
     ) -> Drained {
-        let mut turn = Turn { limited, chunks: 0, bytes: 0, started: None };
+        let mut turn = Turn::new(limited);
         *at_work = self.state.current.take();
         loop {
-            let Some(letter) = at_work else {
+            if at_work.is_none() {
                 *at_work = self.next_letter();
-                if at_work.is_none() {
-                    return Drained::Everything;
-                }
-                continue;
-            };
+            }
+            let Some(letter) = at_work else { return Drained::Everything };
             self.state.backlog.prefetch(Part::prefetch);
             if let Some(stopped) = letter.with_item(|part| self.do_part(part, &mut turn)) {
                 return stopped;
@@ -81,28 +78,47 @@ impl Owned<'_> {
     /// Does what is left of a part. None if all of it is done.
     #[inline]
     fn do_part(&mut self, part: &mut Part, turn: &mut Turn) -> Option<Drained> {
-        let ToDo { chunks, first_ticket, done, memory } = part.chunks_to_do();
-        while let Some((info, source)) = chunks.get_mut(*done) {
-            if turn.is_over() {
-                return Some(Drained::TurnIsOver);
+        let ToDo { chunks, mut ticket, done, memory } = part.undone();
+        for chunk in chunks {
+            if let Some(stopped) = self.do_next(chunk, memory, ticket, turn) {
+                return Some(stopped);
             }
-            let ticket = first_ticket + *done as u64;
-            let bytes = match (source, memory) {
-                (Source::Shared(token), Some(memory)) => self.do_shared(info, token, memory, ticket),
-                (source, _) => self.do_chunk(info, source, memory, ticket),
-            };
-            let Some(bytes) = bytes else { return Some(Drained::NoExtent) };
             *done += 1;
-            turn.note(bytes);
+            ticket += 1;
         }
-        if let Some(stopped) = self.do_ops(part, turn) {
+        if part.has_ops
+            && let Some(stopped) = self.do_ops(part, turn)
+        {
             return Some(stopped);
         }
-        part.clear();
+        if let Some(memory) = part.finish() {
+            turn.spent.add(memory);
+        }
         None
     }
 
-    #[inline]
+    /// Does a chunk that waits as it came, unless the turn is over.
+    #[inline(always)]
+    fn do_next(
+        &mut self,
+        (info, source): &mut Chunk,
+        memory: Option<&Smb>,
+        ticket: u64,
+        turn: &mut Turn,
+    ) -> Option<Drained> {
+        if turn.is_over() {
+            return Some(Drained::TurnIsOver);
+        }
+        let bytes = match (source, memory) {
+            (Source::Shared(token), Some(memory)) => self.do_shared(info, token, memory, ticket),
+            (source, _) => self.do_chunk(info, source, memory, ticket),
+        };
+        let Some(bytes) = bytes else { return Some(Drained::NoExtent) };
+        turn.note(bytes);
+        None
+    }
+
+    #[inline(never)]
     fn do_ops(&mut self, part: &mut Part, turn: &mut Turn) -> Option<Drained> {
         while let Some((op, bytes, memory)) = part.next_op() {
             if turn.is_over() {
@@ -177,29 +193,39 @@ impl Owned<'_> {
     }
 }
 
-/// How much of an owner's turn is over.
+/// What is left of an owner's turn.
 struct Turn {
     limited: bool,
-    chunks: usize,
-    bytes: usize,
+    chunks_left: usize,
+    bytes_to_look: isize,
     started: Option<Instant>,
+    /// The memories of what has been done. Those that are the same are counted down at once, at the latest when the turn is over.
+    spent: SpentSmbs,
 }
 
 impl Turn {
+    fn new(limited: bool) -> Turn {
+        let chunks_left = if limited { MOST_CHUNKS } else { usize::MAX };
+        Turn { limited, chunks_left, bytes_to_look: BYTES_A_LOOK, started: None, spent: SpentSmbs::new() }
+    }
+
     #[inline]
     fn note(&mut self, bytes: usize) {
-        self.chunks += 1;
-        self.bytes += bytes;
+        self.chunks_left -= 1;
+        // No chunk has more than 64 KiB.
+        self.bytes_to_look -= bytes as isize;
     }
 
     #[inline]
     fn is_over(&mut self) -> bool {
-        self.limited && (self.chunks >= MOST_CHUNKS || self.bytes >= BYTES_A_LOOK && self.is_late())
+        self.chunks_left == 0 || self.bytes_to_look <= 0 && self.is_late()
     }
 
+    #[cold]
+    #[inline(never)]
     fn is_late(&mut self) -> bool {
-        self.bytes = 0;
-        self.started.get_or_insert_with(Instant::now).elapsed() >= MOST_TIME
+        self.bytes_to_look = BYTES_A_LOOK;
+        self.limited && self.started.get_or_insert_with(Instant::now).elapsed() >= MOST_TIME
     }
 }
 

@@ -23,7 +23,7 @@
 
 use crate::nodes::{Letter, Node};
 use crate::sync::{AtomicPtr, Ordering};
-use std::ptr;
+use std::ptr::{self, NonNull};
 use watershed_simd::prefetch;
 
 /// The queue itself.
@@ -35,6 +35,21 @@ pub(crate) struct Inbox<T> {
     head: AtomicPtr<Node<T>>,
     capacity: usize,
 }
+
+/// What a queue was when it was looked at.
+#[derive(Debug)]
+pub(crate) struct Seen<T> {
+    head: *mut Node<T>,
+    depth: usize,
+}
+
+impl<T> Clone for Seen<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Seen<T> {}
 
 // SAFETY: the inbox hands items from one thread to another, by ownership; it gives out no shared access to them.
 unsafe impl<T: Send> Send for Inbox<T> {}
@@ -49,24 +64,43 @@ impl<T> Inbox<T> {
     /// Whether one more item may be put.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
+        self.admits(self.look())
+    }
+
+    /// The queue as it is now.
+    #[inline]
+    pub(crate) fn look(&self) -> Seen<T> {
         // Acquire: pairs with the put of the node that is looked at.
-        depth(self.head.load(Ordering::Acquire)) < self.capacity
+        let head = self.head.load(Ordering::Acquire);
+        Seen { head, depth: depth(head) }
+    }
+
+    /// Whether one more item may be put, by what was seen.
+    #[inline]
+    pub(crate) fn admits(&self, seen: Seen<T>) -> bool {
+        seen.depth < self.capacity
     }
 
     /// Puts an item, whether there is room or not: who puts has looked.
     #[inline]
     pub(crate) fn put(&self, letter: Letter<T>) {
+        self.put_behind(self.look(), letter);
+    }
+
+    /// The same where the queue was looked at before. If others have put or taken since then, it is looked at again.
+    #[inline]
+    pub(crate) fn put_behind(&self, seen: Seen<T>, letter: Letter<T>) {
         let node = letter.into_raw();
-        let mut head = self.head.load(Ordering::Acquire);
+        let Seen { mut head, depth: mut before } = seen;
         loop {
             // SAFETY: the node came from a letter, so it is ours alone until the compare-exchange below succeeds.
             unsafe {
                 (*node).next.with_mut(|next| *next = head);
-                (*node).depth.store(depth(head) + 1, Ordering::Relaxed);
+                (*node).depth.store(before + 1, Ordering::Relaxed);
             }
             match self.head.compare_exchange_weak(head, node, Ordering::SeqCst, Ordering::Acquire) {
                 Ok(_) => return,
-                Err(newer) => head = newer,
+                Err(newer) => (head, before) = (newer, depth(newer)),
             }
         }
     }
@@ -102,6 +136,7 @@ impl<T> Inbox<T> {
 }
 
 /// How many items are in a list that begins with `head`.
+#[inline]
 fn depth<T>(head: *mut Node<T>) -> usize {
     // SAFETY: nodes are freed with their pools, and these live as long as the inbox (contract of `NodePool::new`); `depth` is an atomic,
     // so it does not matter who has the node by now.
@@ -158,13 +193,11 @@ impl<T> Letters<T> {
 impl<T> Iterator for Letters<T> {
     type Item = Letter<T>;
 
+    #[inline]
     fn next(&mut self) -> Option<Letter<T>> {
-        if self.first.is_null() {
-            return None;
-        }
-        let node = self.first;
+        let node = NonNull::new(self.first)?;
         // SAFETY: the list owns its nodes and `next` of each was written by `take_all`.
-        self.first = unsafe { (*node).next.with(|next| *next) };
+        self.first = unsafe { node.as_ref().next.with(|next| *next) };
         // SAFETY: the list had it for itself.
         Some(unsafe { Letter::new(node) })
     }

@@ -2,7 +2,7 @@
 
 use crate::sync::{AtomicPtr, AtomicUsize, Ordering, UnsafeCell};
 use crossbeam_utils::CachePadded;
-use std::ptr;
+use std::ptr::{self, NonNull};
 use watershed_simd::prefetch;
 
 /// One item on its way. Allocated by a [`NodePool`], which frees it when it is dropped itself. Not in one cache line with the next, which
@@ -24,7 +24,7 @@ pub(crate) struct Node<T> {
 /// to its pool when it is dropped; the item in it is kept there as it is, so that its memory is used again.
 #[derive(Debug)]
 pub(crate) struct Letter<T> {
-    node: *mut Node<T>,
+    node: NonNull<Node<T>>,
 }
 
 // SAFETY: a letter owns its node alone.
@@ -34,29 +34,28 @@ impl<T> Letter<T> {
     /// # Safety
     /// The caller has the node for itself and does not use it any more.
     #[inline]
-    pub(crate) unsafe fn new(node: *mut Node<T>) -> Letter<T> {
+    pub(crate) unsafe fn new(node: NonNull<Node<T>>) -> Letter<T> {
         Letter { node }
     }
 
     /// The node, which is then the caller's.
+    #[inline]
     pub(crate) fn into_raw(self) -> *mut Node<T> {
-        let node = self.node;
-        std::mem::forget(self);
-        node
+        std::mem::ManuallyDrop::new(self).node.as_ptr()
     }
 
     /// Looks at the item, or changes it.
     #[inline]
     pub(crate) fn with_item<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> R {
         // SAFETY: the letter owns its node alone and is borrowed mutably.
-        unsafe { (*self.node).item.with_mut(|item| f(&mut *item)) }
+        unsafe { self.node.as_ref().item.with_mut(|item| f(&mut *item)) }
     }
 }
 
 impl<T> Drop for Letter<T> {
     fn drop(&mut self) {
         // SAFETY: the letter owns its node alone, and has it for the last time.
-        unsafe { give_back(self.node, self.node) };
+        unsafe { give_back(self.node.as_ptr(), self.node.as_ptr()) };
     }
 }
 
@@ -170,12 +169,9 @@ impl<T: Default> NodePool<T> {
 
     #[inline]
     fn take_free(&mut self) -> Option<Letter<T>> {
-        let node = self.free;
-        if node.is_null() {
-            return None;
-        }
+        let node = NonNull::new(self.free)?;
         // SAFETY: nodes in `free` are the pool's alone.
-        self.free = unsafe { (*node).next.with(|next| *next) };
+        self.free = unsafe { node.as_ref().next.with(|next| *next) };
         // The next commit will write there.
         prefetch::for_write(self.free.cast());
         prefetch::for_write(self.free.cast::<u8>().wrapping_add(prefetch::LINE_BYTES));

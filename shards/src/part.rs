@@ -43,9 +43,11 @@ pub(crate) struct Part {
     /// Whether there is `one`, a `list`, `ops`: lines are not touched in which there is nothing.
     has_one: bool,
     has_list: bool,
-    has_ops: bool,
+    pub(crate) has_ops: bool,
+    _rest_of_line: [u64; 1],
     // In the second line: the chunk of a batch of one, whose list need not be fetched.
     one: MaybeUninit<Chunk>,
+    _rest_of_second_line: [u64; 1],
     // In the third.
     /// A batch's chunks, none of them borrowed, as they came, with tickets from `first_ticket` on; before `ops`.
     list: Vec<Chunk>,
@@ -53,14 +55,23 @@ pub(crate) struct Part {
     bytes: Vec<u8>,
 }
 
-/// A chunk that waits as it came.
-type Chunk = (ChunkInfo, Source<'static>);
+// Where a chunk or the list's place lies in two lines, each copy and each look is of both.
+#[cfg(target_pointer_width = "64")]
+const _: () = {
+    let at = std::mem::offset_of!(crate::nodes::Node<Part>, item);
+    assert!(at + std::mem::offset_of!(Part, one) == prefetch::LINE_BYTES);
+    assert!(at + std::mem::offset_of!(Part, list) == 2 * prefetch::LINE_BYTES);
+};
 
-/// A part's chunks as its shard's owner does them.
+/// A chunk that waits as it came.
+pub(crate) type Chunk = (ChunkInfo, Source<'static>);
+
+/// What is left of a part's chunks, as its shard's owner does them.
 pub(crate) struct ToDo<'a> {
     pub(crate) chunks: &'a mut [Chunk],
-    pub(crate) first_ticket: u64,
-    /// How many of them have been done.
+    /// Of the first of them.
+    pub(crate) ticket: u64,
+    /// How many of the part's chunks and ops have been done.
     pub(crate) done: &'a mut usize,
     pub(crate) memory: Option<&'a Smb>,
 }
@@ -77,7 +88,9 @@ impl Default for Part {
             has_one: false,
             has_list: false,
             has_ops: false,
+            _rest_of_line: [0],
             one: MaybeUninit::uninit(),
+            _rest_of_second_line: [0],
             list: Vec::new(),
             ops: Vec::new(),
             bytes: Vec::new(),
@@ -92,7 +105,23 @@ impl Drop for Part {
 }
 
 impl Part {
+    /// All of it has been done, so that nothing is left here but its memory, which the caller gets.
     #[inline]
+    pub(crate) fn finish(&mut self) -> Option<Smb> {
+        self.done = 0;
+        self.has_one = false;
+        if self.has_list {
+            self.has_list = false;
+            // SAFETY: no element is forgotten that must be dropped: a token has no destructor, and from what has one the source was taken.
+            unsafe { self.list.set_len(0) };
+        }
+        if self.has_ops {
+            self.clear_ops();
+        }
+        self.memory.take()
+    }
+
+    /// Drops what is left of it, whether it has been done or not.
     pub(crate) fn clear(&mut self) {
         self.done = 0;
         self.memory = None;
@@ -130,26 +159,32 @@ impl Part {
         }
     }
 
-    /// A hint that it will be worked on next.
+    /// A hint that it will be worked on next. The lines of the part itself are there.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        let first = self.chunks().as_ptr().cast();
-        prefetch::for_read(first);
         if self.has_list {
+            let first = self.list.as_ptr().cast::<u8>();
+            prefetch::for_read(first);
             prefetch::for_read(first.wrapping_add(prefetch::LINE_BYTES));
         }
     }
 
-    /// The chunks that wait as they came.
+    /// The chunks that wait as they came and have not been done.
     #[inline]
-    pub(crate) fn chunks_to_do(&mut self) -> ToDo<'_> {
+    pub(crate) fn undone(&mut self) -> ToDo<'_> {
         let chunks: &mut [Chunk] = match self.has_one {
             // SAFETY: `has_one` says that it is there.
             true => std::slice::from_mut(unsafe { self.one.assume_init_mut() }),
             false if self.has_list => &mut self.list,
             false => &mut [],
         };
-        ToDo { chunks, first_ticket: self.first_ticket, done: &mut self.done, memory: self.memory.as_ref() }
+        let ticket = self.first_ticket + self.done as u64;
+        let chunks = match self.done {
+            // Nearly always.
+            0 => chunks,
+            done => chunks.get_mut(done..).unwrap_or_default(),
+        };
+        ToDo { chunks, ticket, done: &mut self.done, memory: self.memory.as_ref() }
     }
 
     /// What comes next behind the chunks, and the part's bytes.
@@ -166,7 +201,8 @@ impl Part {
     #[inline]
     pub(crate) fn take_chunks(&mut self, batch: &mut Batch<'_>, is_owned: bool, first_ticket: u64) {
         debug_assert!(self.chunks().is_empty() && self.memory.is_none());
-        self.memory = batch.memory.take();
+        // There was none, so that nothing is leaked; to drop it would be to look.
+        std::mem::forget(std::mem::replace(&mut self.memory, batch.memory.take()));
         self.first_ticket = first_ticket;
         let chunks = &mut batch.chunks;
         if is_owned {

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use common::{info, parse, payload, read_all, write_packet};
 use watershed_engine::Packet;
-use watershed_shards::{BLOCK_BYTES, Batch, CommitError, Homes, ShardedBuffer, ShardedConfig, Source};
+use watershed_shards::{
+    BLOCK_BYTES, Batch, CommitError, Committer, Homes, ShardedBuffer, ShardedConfig, Source,
+};
 use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
 
 fn ring(num_shards: usize) -> ShardedBuffer {
@@ -81,7 +83,53 @@ fn taken_chunks_are_copied_from_the_memory_of_their_batch_and_freed() {
             smb.try_acquire(0, PageLayout::Div1).is_ok(),
             "all chunks are free, so the page can be cut anew"
         );
-        assert_eq!(Arc::strong_count(smb.memory()), 1, "nobody keeps the memory");
+        let memory = Arc::downgrade(smb.memory());
+        drop(smb);
+        assert!(memory.upgrade().is_none(), "nobody keeps the memory");
+    }
+}
+
+/// A chunk that was taken for reading in new memory, committed by a batch that has the only reference to it.
+fn queue_one(committer: &mut Committer, smb: &Smb, page: usize, writer: u16, chunk_id: u32) {
+    let chunk = smb.try_acquire(page, PageLayout::Div4).unwrap();
+    let place = (chunk.page(), chunk.index());
+    let header = ChunkHeader { chunk_id, writer_id: writer, fragments: 1, flags: ChunkFlags::NONE };
+    smb.write_header(&chunk, header);
+    smb.write_payload(&chunk, 0, &payload(&[vec![b'0' + writer as u8; 3]]));
+    smb.complete(chunk).unwrap();
+    let token = smb.try_begin_read(place.0, place.1).unwrap().detach();
+    let chunks = vec![(info(1, writer, chunk_id, 1, 0), Source::Shared(token))];
+    let mut batch = Batch { memory: Some(smb.clone()), chunks, ..Batch::default() };
+    committer.commit(&mut batch).unwrap();
+    assert!(batch.is_empty() && batch.memory.is_none());
+}
+
+/// Memory stays as long as chunks in it wait, also when its producer has gone, and not longer than the turn in which they are done: in whatever
+/// order batches of several memories come, and however many to a turn.
+#[test]
+fn memories_of_queued_batches_go_when_their_chunks_are_done() {
+    for batches in [&[0, 0, 1, 0, 1, 1, 2][..], &[0; 200], &[0, 1].repeat(70)] {
+        let buffer = ring(1);
+        let mut committer = buffer.committer().unwrap();
+        let smbs =
+            [(); 3].map(|()| Smb::new(Arc::new(SharedMemory::anonymous(64 * 4096).unwrap()), 4096).unwrap());
+        // The writers are known, so that what is queued goes the short way.
+        for (which, smb) in smbs.iter().enumerate() {
+            queue_one(&mut committer, smb, 63, which as u16 + 1, 0);
+        }
+        let stopped = buffer.stop_shard(0);
+        let mut next_ids = [1; 3];
+        for (at, &which) in batches.iter().enumerate() {
+            queue_one(&mut committer, &smbs[which], at / 4, which as u16 + 1, next_ids[which]);
+            next_ids[which] += 1;
+        }
+        let memories = smbs.each_ref().map(|smb| Arc::downgrade(smb.memory()));
+        let waiting = [0, 1, 2].map(|which| batches.contains(&which));
+        drop(smbs);
+        assert_eq!(memories.each_ref().map(|memory| memory.upgrade().is_some()), waiting);
+        drop(stopped);
+        assert_eq!(read_all(&buffer).len(), batches.len() + 3);
+        assert!(memories.iter().all(|memory| memory.upgrade().is_none()), "nobody keeps a memory");
     }
 }
 
