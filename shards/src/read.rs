@@ -38,7 +38,7 @@ const ALL_BLOCKS_OF_ONE_THREAD_BYTES: usize = 1 << 20;
 /// and of all that lies ready.
 #[cfg(feature = "parallel")]
 mod ahead {
-    pub(super) const BLOCK_BYTES: std::ops::RangeInclusive<usize> = 16 << 10..=128 << 10;
+    pub(super) const BLOCK_BYTES: std::ops::RangeInclusive<usize> = 16 << 10..=256 << 10;
     pub(super) const BLOCKS_OF_A_SHARD: usize = 8;
     pub(super) const SHARD_BYTES: usize = 2 << 20;
     pub(super) const ALL_BYTES: usize = 8 << 20;
