@@ -35,7 +35,8 @@ impl ShardedBuffer {
         // The cut comes first: what it covers is queued now, so it is in the rings when they have been drained. What else gets
         // there meanwhile is behind the cut and not read from the copy.
         let limit = self.limit.unwrap_or_else(|| inner.tickets.cut());
-        let held: Vec<Owned<'_>> = inner.places.made().map(|(shard, _)| self.hold_drained(shard)).collect();
+        let mut held: Vec<Owned<'_>> =
+            inner.places.made().map(|(shard, _)| self.hold_drained(shard)).collect();
         let ranges = held.iter().filter_map(|owned| Some(owned.state.engine.as_ref()?.filled())).flatten();
         copy_bytes(&inner.region, &region, ranges.collect());
         let copy = Inner {
@@ -58,14 +59,18 @@ impl ShardedBuffer {
             homes: inner.homes,
             next_home: AtomicU32::new(0),
         };
-        for original in &held {
+        let copy_structure = |original: &mut Owned<'_>| {
             if let (Some(engine), Some(owned)) =
                 (&original.state.engine, Owned::try_new(&copy, original.shard, self.owner))
             {
-                // SAFETY: the region is new; each of its extents is given to the one copy whose original has it.
+                // SAFETY: the region is new and has the bytes; each of its extents is given to the one copy whose original has it.
                 owned.state.engine = Some(unsafe { engine.copy_structure(Arc::clone(&copy.region)) });
             }
-        }
+        };
+        #[cfg(feature = "parallel")]
+        held.par_iter_mut().for_each(copy_structure);
+        #[cfg(not(feature = "parallel"))]
+        held.iter_mut().for_each(copy_structure);
         for owned in held {
             let shard = owned.shard;
             drop(owned);
