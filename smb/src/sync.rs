@@ -2,9 +2,9 @@
 //! place under `--cfg loom`.
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU16, AtomicU32, AtomicUsize, Ordering, fence};
+pub(crate) use loom::sync::atomic::{AtomicU16, AtomicU32, AtomicUsize, Ordering};
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU16, AtomicU32, AtomicUsize, Ordering, fence};
+pub(crate) use std::sync::atomic::{AtomicU16, AtomicU32, AtomicUsize, Ordering};
 
 /// What to do after the `attempt`-th compare-exchange (from 0) lost against a neighbour on the same page: try again at
 /// once, then let others run, then step aside for a moment.
