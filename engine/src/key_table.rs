@@ -63,9 +63,16 @@ impl KeyTable {
     /// Where a key's entry is. None if it is not in the table.
     #[inline]
     pub(crate) fn find(&mut self, key: u32) -> Option<Place> {
+        self.find_entry(key).map(|(place, _)| place)
+    }
+
+    /// The same, with the entry.
+    #[inline(always)]
+    pub(crate) fn find_entry(&mut self, key: u32) -> Option<(Place, &mut Entry)> {
         self.last = self.group_of(key >> GROUP_BITS)?;
         let place = Self::place_in(self.last, key);
-        (self.get(place).value != VACANT).then_some(place)
+        let entry = self.get_mut(place);
+        (entry.value != VACANT).then_some((place, entry))
     }
 
     /// The group of an owner. Those who come back in the order in which they came first are found without a hash, of which two lines are in no

@@ -99,6 +99,11 @@ impl SlotQueue {
 
     #[inline(never)]
     fn push_back_slowly(&mut self, slot: u32) {
+        if self.heap.is_empty() && self.len() < self.inline.len() {
+            self.inline[(self.head + self.len) as usize % self.inline.len()] = slot;
+            self.len += 1;
+            return;
+        }
         if self.len() == self.places().len() {
             self.grow();
         }
@@ -147,9 +152,11 @@ impl SlotQueue {
 
     #[inline(never)]
     fn pop_inline_if(&mut self, slot: u32) -> bool {
-        let is_front = self.inline[self.head as usize] == slot;
+        let places = self.inline.len() as u32;
+        let is_front = self.inline[(self.head % places) as usize] == slot;
         if is_front {
-            self.pop_front();
+            self.head = (self.head + 1) % places;
+            self.len -= 1;
         }
         is_front
     }
@@ -159,8 +166,9 @@ impl SlotQueue {
     pub(crate) fn clear(&mut self) {
         if !self.heap.is_empty() {
             self.heap = Box::default();
+            self.head = 0;
         }
-        (self.head, self.len) = (0, 0);
+        self.len = 0;
     }
 
     /// Puts `slot` at `index <= len`; what is behind moves by one.

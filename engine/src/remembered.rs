@@ -56,6 +56,12 @@ impl Remembered {
         position
     }
 
+    /// Whether there is something to be done before the next push.
+    #[inline]
+    pub(crate) fn needs_room(&self) -> bool {
+        self.has_too_many_holes() || self.is_full()
+    }
+
     /// Whether [`Remembered::pack`] should come before the next push: holes have become the larger part.
     pub(crate) fn has_too_many_holes(&self) -> bool {
         self.holes > 1024 + (self.queue.len() - self.holes) / 4
@@ -72,14 +78,38 @@ impl Remembered {
         &mut self.queue[index]
     }
 
+    /// What is at a position.
+    #[inline]
+    pub(crate) fn get(&self, position: u32) -> &Memory {
+        &self.queue[self.index_of(position)]
+    }
+
     /// Takes a sequence back.
-    pub(crate) fn take(&mut self, position: u32) -> Memory {
+    #[inline]
+    pub(crate) fn take(&mut self, position: u32) {
+        // Those who come back in the order in which they went leave no holes.
+        if position == self.base {
+            self.pop_front();
+        } else {
+            self.make_hole(position);
+        }
+        if self.holes != 0 {
+            self.drop_holes();
+        }
+    }
+
+    #[inline(never)]
+    fn make_hole(&mut self, position: u32) {
         self.holes += 1;
-        let memory = std::mem::take(self.get_mut(position));
+        *self.get_mut(position) = Memory::default();
+    }
+
+    /// Those at the front.
+    #[inline(never)]
+    fn drop_holes(&mut self) {
         while self.queue.front().is_some_and(|front| front.key == 0) {
             self.pop_front();
         }
-        memory
     }
 
     fn pop_front(&mut self) -> Option<Memory> {
@@ -109,5 +139,30 @@ impl Remembered {
         let all = self.queue.iter_mut().enumerate();
         all.map(move |(i, memory)| (base.wrapping_add(i as u32) % POSITIONS, memory))
             .filter(|(_, m)| m.key != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequences_come_back_from_the_front_and_from_within() {
+        let mut remembered = Remembered::default();
+        let memory = |key: u32| Memory { key, ..Memory::default() };
+        let positions: Vec<u32> = (1..=9).map(|key| remembered.push(memory(key))).collect();
+        for key in [1, 4, 3, 2, 9] {
+            let position = positions[key as usize - 1];
+            assert_eq!(remembered.get(position).key, key);
+            remembered.take(position);
+        }
+        // Those before the fifth are gone with their holes; that of the ninth is left.
+        assert_eq!((remembered.queue.len(), remembered.holes), (5, 1));
+        let mut moved = Vec::new();
+        remembered.pack(|key, position| moved.push((key, position)));
+        assert_eq!(moved.iter().map(|&(key, _)| key).collect::<Vec<_>>(), [5, 6, 7, 8]);
+        assert!(moved.iter().all(|&(key, position)| remembered.get(position).key == key));
+        assert_eq!(remembered.forget_oldest(), Some(5));
+        assert_eq!(remembered.push(memory(10)), moved[3].1 + 1);
     }
 }

@@ -103,13 +103,8 @@ impl Sequence {
     pub(crate) fn vacate(&mut self) {
         debug_assert!(self.queue.is_empty() && self.old_lives.is_none() && self.newest_start == 0);
         self.queue.clear();
-        self.key = 0;
-        self.recent = 0;
-        self.last = None;
-        self.pending_loss = 0;
-        self.ended = None;
-        self.stalled_in = 0;
-        self.histogram = NONE;
+        // Whoever gets the place sets the rest.
+        (self.key, self.recent, self.stalled_in) = (0, 0, 0);
     }
 
     /// Becomes what was remembered; it was vacant. Field by field: a whole sequence that is made elsewhere is copied in words wider than those in
@@ -132,6 +127,13 @@ impl Sequence {
         };
     }
 
+    /// Whether nobody comes back, and nothing is left to be told.
+    #[inline]
+    pub(crate) fn is_done_with(&self) -> bool {
+        self.ended == Some(Ended::Producer) && self.pending_loss == 0
+    }
+
+    #[inline]
     pub(crate) fn to_memory(&self) -> Memory {
         let mut bits = self.pending_loss & memory_bit::LOSS;
         bits |= match self.ended {

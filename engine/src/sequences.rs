@@ -11,7 +11,7 @@
 use std::collections::HashSet;
 
 use crate::ids::LossReasons;
-use crate::key_table::{Entry, KeyTable, Place, VACANT};
+use crate::key_table::{Entry, KeyTable, VACANT};
 use crate::records::NONE;
 use crate::remembered::{Remembered, memory_bit};
 use crate::sequence::{Ended, Sequence};
@@ -26,6 +26,21 @@ const RECENT: usize = 1024;
 #[inline]
 fn recent_place(key: u32) -> usize {
     (key ^ key >> 11) as usize % RECENT
+}
+
+/// No key is 0.
+#[cold]
+#[inline(never)]
+fn no_recent() -> Vec<(u32, u32)> {
+    vec![(0, NONE); RECENT]
+}
+
+/// One more place in the slab.
+#[cold]
+#[inline(never)]
+fn grow(slab: &mut Vec<Sequence>) -> u32 {
+    slab.push(Sequence::vacant());
+    slab.len() as u32 - 1
 }
 
 /// All sequences of a buffer.
@@ -115,48 +130,32 @@ impl Sequences {
 
     #[inline(never)]
     fn open_by_hash(&mut self, key: u32) -> Option<u32> {
-        let place = self.index.find(key)?;
-        let mut index = self.index.get(place).value;
-        if index & REMEMBERED != 0 {
-            index = self.recall(place);
+        let Sequences { slab, free, index, remembered, .. } = self;
+        let (place, entry) = index.find_entry(key)?;
+        let mut found = entry.value;
+        if found & REMEMBERED != 0 {
+            let position = found & !REMEMBERED;
+            found = free.pop().unwrap_or_else(|| grow(slab));
+            slab[found as usize].recall(remembered.get(position), entry.note, place);
+            remembered.take(position);
+            entry.value = found;
         }
-        if self.recent.is_empty() {
-            self.recent = vec![(0, NONE); RECENT];
+        match self.recent.get_mut(recent_place(key)) {
+            Some(recent) => *recent = (key, found),
+            None => self.recent = no_recent(),
         }
-        self.recent[recent_place(key)] = (key, index);
-        (self.last_key, self.last_index) = (key, index);
-        Some(index)
-    }
-
-    fn recall(&mut self, place: Place) -> u32 {
-        let entry = self.index.get(place);
-        let memory = self.remembered.take(entry.value & !REMEMBERED);
-        let index = self.make_place();
-        self.slab[index as usize].recall(&memory, entry.note, place);
-        self.index.get_mut(place).value = index;
-        index
+        (self.last_key, self.last_index) = (key, found);
+        Some(found)
     }
 
     /// Makes a sequence that is not known.
     pub(crate) fn create(&mut self, key: u32, identity: u32) -> u32 {
         let place = self.index.insert(key, 0);
-        let index = self.make_place();
+        let index = self.free.pop().unwrap_or_else(|| grow(&mut self.slab));
         self.slab[index as usize] = Sequence::new(key, identity, place);
         self.index.get_mut(place).value = index;
         (self.last_key, self.last_index) = (key, index);
         index
-    }
-
-    /// A vacant place in the slab.
-    #[inline]
-    fn make_place(&mut self) -> u32 {
-        self.free.pop().unwrap_or_else(|| self.grow())
-    }
-
-    #[cold]
-    fn grow(&mut self) -> u32 {
-        self.slab.push(Sequence::vacant());
-        self.slab.len() as u32 - 1
     }
 
     /// Whether no more sequences can be live.
@@ -178,6 +177,8 @@ impl Sequences {
         self.collects_dropped = true;
     }
 
+    #[cold]
+    #[inline(never)]
     fn drop_key(&mut self, key: u32) {
         self.index.remove(key);
         if self.collects_dropped {
@@ -193,24 +194,34 @@ impl Sequences {
 
     #[inline(never)]
     fn remember(&mut self, index: u32) {
-        let sequence = &mut self.slab[index as usize];
-        let memory = sequence.to_memory();
-        let (place, histogram) = (sequence.place, sequence.histogram);
-        let is_done_with = sequence.ended == Some(Ended::Producer) && sequence.pending_loss == 0;
-        sequence.vacate();
+        let sequence = &self.slab[index as usize];
+        let (key, place) = (sequence.key, sequence.place);
+        if sequence.is_done_with() {
+            self.drop_key(key);
+        } else {
+            if self.remembered.needs_room() {
+                self.make_room_to_remember();
+            }
+            let sequence = &self.slab[index as usize];
+            let position = self.remembered.push(sequence.to_memory());
+            *self.index.get_mut(place) = Entry { value: position | REMEMBERED, note: sequence.histogram };
+        }
+        self.slab[index as usize].vacate();
         self.free.push(index);
-        if self.last_key == memory.key {
+        if self.last_key == key {
             self.last_key = 0;
         }
-        if let Some(recent) =
-            self.recent.get_mut(recent_place(memory.key)).filter(|recent| recent.0 == memory.key)
+        if let Some(recent) = self.recent.get_mut(recent_place(key))
+            && recent.0 == key
         {
             *recent = (0, NONE);
         }
-        if is_done_with {
-            self.drop_key(memory.key);
-            return;
-        }
+    }
+
+    /// Closes holes among the remembered ones, and forgets the oldest if there are too many.
+    #[cold]
+    #[inline(never)]
+    fn make_room_to_remember(&mut self) {
         if self.remembered.has_too_many_holes() {
             let index = &mut self.index;
             self.remembered.pack(|key, position| {
@@ -223,8 +234,6 @@ impl Sequences {
                 self.forgotten += 1;
             }
         }
-        let position = self.remembered.push(memory);
-        *self.index.get_mut(place) = Entry { value: position | REMEMBERED, note: histogram };
     }
 
     /// Adds loss to a sequence, live or not. Nothing happens if it is not known.
