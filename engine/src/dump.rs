@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use crate::buffer::TraceBuffer;
 use crate::ids::{LossReasons, ids_of};
-use crate::records::{Slot, bit};
+use crate::records::{Record, Slot, bit};
 use crate::sizes;
 use crate::stats::Amount;
 use crate::tbchunk::{INCOMPLETE, TbChunk, checksum, outer_bytes};
@@ -108,7 +108,14 @@ impl TraceBuffer {
         if in_lists as u64 != listed.chunks || listed != ledger.listed || !ledger.is_balanced() {
             return Err(format!("{in_lists} records in lists, {listed:?} in the extents, {ledger:?}"));
         }
-        Ok(())
+        let records = self.records.slots().map(|slot| self.records.get(slot));
+        let mut places = records.filter(|record| !record.is_padding()).map(Record::offset);
+        match &self.space.extents {
+            Some(extents) if !extents.agrees_with(&mut places) => {
+                Err(format!("{extents:?} counts other records"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_header(&self, slot: Slot, outer: usize) -> Result<(), String> {

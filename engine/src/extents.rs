@@ -86,6 +86,13 @@ impl Extents {
         self.listed[index] -= records;
     }
 
+    /// Whether each extent counts as many listed records as are there.
+    pub(crate) fn agrees_with(&self, places: impl Iterator<Item = usize>) -> bool {
+        let mut counted = vec![0; self.listed.len()];
+        places.for_each(|offset| counted[self.index_of(offset)] += 1);
+        counted == self.listed
+    }
+
     fn has_listed(&self, index: u32) -> bool {
         self.listed.get(index as usize).is_some_and(|&listed| listed != 0)
     }
