@@ -24,11 +24,11 @@ pub fn for_read(at: *const u8) {
 /// The line at `at` will be written soon.
 #[inline(always)]
 pub fn for_write(at: *const u8) {
+    // By its name: the intrinsic with the hint ET0 becomes a prefetch for reading unless the whole program is compiled for newer processors.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch does not fault. Where the processor lacks the write form it is a no-op.
+    // SAFETY: a prefetch does not fault. An x86-64 that lacks the write form takes it for a no-op.
     unsafe {
-        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_ET0>(at.cast());
+        std::arch::asm!("prefetchw [{0}]", in(reg) at, options(nostack, preserves_flags, readonly));
     }
     #[cfg(all(target_arch = "aarch64", not(miri)))]
     // SAFETY: a prefetch does not fault.
