@@ -110,6 +110,7 @@ impl Committer {
     /// # Errors
     /// [`CommitError`]; then the batch is as it was.
     pub fn commit(&mut self, batch: &mut Batch<'_>) -> Result<(), CommitError> {
+        self.inner.tickets.will_be_taken();
         match self.queue_plain(batch) {
             Some(queued) => Ok(queued?),
             None => self.commit_any(batch),
@@ -209,6 +210,7 @@ impl Committer {
     /// As there.
     #[inline]
     pub fn commit_chunk(&mut self, info: &ChunkInfo, bytes: &[u8]) -> Result<(), CommitError> {
+        self.inner.tickets.will_be_taken();
         check(info, bytes.len())?;
         let Committer { seat, owner, recent, inner, .. } = self;
         if !inner.has_workers

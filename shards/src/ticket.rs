@@ -122,6 +122,13 @@ impl Tickets {
         }
     }
 
+    /// A hint that tickets will be taken in a moment: the counter's line, which another core has, comes while this one looks at the batch and for its
+    /// home. Not given earlier, as at the end of the batch before: among many cores the line would be gone again, for nothing.
+    #[inline(always)]
+    pub(crate) fn will_be_taken(&self) {
+        watershed_simd::prefetch::for_write((&raw const *self.next).cast());
+    }
+
     /// A number such that every chunk with a smaller ticket has been queued, and no batch lies on both sides of it. Never smaller than an
     /// earlier one, which stays right for ever.
     pub(crate) fn cut(&self) -> u64 {
