@@ -173,8 +173,8 @@ impl<T: Default> NodePool<T> {
         // SAFETY: nodes in `free` are the pool's alone.
         self.free = unsafe { node.as_ref().next.with(|next| *next) };
         // The next commit will write there.
-        prefetch::for_write(self.free.cast());
-        prefetch::for_write(self.free.cast::<u8>().wrapping_add(prefetch::LINE_BYTES));
+        prefetch::for_write_shared(self.free.cast());
+        prefetch::for_write_shared(self.free.cast::<u8>().wrapping_add(prefetch::LINE_BYTES));
         Some(Letter { node })
     }
 

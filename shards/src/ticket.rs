@@ -126,7 +126,7 @@ impl Tickets {
     /// home. Not given earlier, as at the end of the batch before: among many cores the line would be gone again, for nothing.
     #[inline(always)]
     pub(crate) fn will_be_taken(&self) {
-        watershed_simd::prefetch::for_write((&raw const *self.next).cast());
+        watershed_simd::prefetch::for_write_shared((&raw const *self.next).cast());
     }
 
     /// A number such that every chunk with a smaller ticket has been queued, and no batch lies on both sides of it. Never smaller than an

@@ -21,10 +21,23 @@ pub fn for_read(at: *const u8) {
     let _ = at;
 }
 
-/// The line at `at` will be written soon.
+/// The line at `at` will be written soon, and no other core has it: where the processor fetches such lines for itself alone anyway, this may be a
+/// hint for reading (so on x86-64, unless the whole program is compiled for newer processors), whose address takes no instruction of its own.
 #[inline(always)]
 pub fn for_write(at: *const u8) {
-    // By its name: the intrinsic with the hint ET0 becomes a prefetch for reading unless the whole program is compiled for newer processors.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch does not fault. Where the processor lacks the write form it is a no-op.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_ET0>(at.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    for_write_shared(at);
+}
+
+/// The line at `at`, which another core may have, will be written soon: it is taken from that one.
+#[inline(always)]
+pub fn for_write_shared(at: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch does not fault. An x86-64 that lacks the write form takes it for a no-op.
     unsafe {
