@@ -65,6 +65,9 @@ impl<F: Fn(&Packet<'_>, &mut Vec<u8>) -> bool + Sync> PacketWriter for F {
 }
 
 /// A pass over everything that was committed before it began. Dropping it keeps what was not handed out for the next pass.
+///
+/// What several threads extract, `rayon`'s global threads do. They are made by the first that asks for them, and inherit the CPUs on which that
+/// one may run: a program that pins its threads lets one that is not pinned read first, or builds the pool itself.
 pub struct ReadPass<'a, W> {
     reading: MutexGuard<'a, Reading>,
     merge: Merge,
