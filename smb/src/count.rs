@@ -240,8 +240,16 @@ mod tests {
             std::mem::forget((first.clone(), first));
             return;
         }
+        let program = std::env::current_exe().unwrap();
         let run = |at: usize| {
-            let mut this = std::process::Command::new(std::env::current_exe().unwrap());
+            let mut this = match std::env::var("WATERSHED_TEST_EMULATOR") {
+                Ok(emulator) => {
+                    let mut command = std::process::Command::new(emulator);
+                    command.arg(&program);
+                    command
+                }
+                Err(_) => std::process::Command::new(&program),
+            };
             this.args(["--exact", "count::tests::too_many_references_end_the_process"]);
             this.env(AT, at.to_string()).output().unwrap().status
         };
