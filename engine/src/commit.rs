@@ -66,11 +66,21 @@ impl TraceBuffer {
         info: &ChunkInfo,
         source: &S,
     ) -> Result<(), Refused> {
-        let key = key_of(info.producer_id_trusted, info.writer_id);
-        let size_bytes = source.size_bytes();
         if self.is_read_only {
             return Err(Refused::ReadOnly);
         }
+        let key = self.admit_key(info, source.size_bytes())?;
+        self.end_read_pass();
+        let mut scratch = self.commit_scratch.take().unwrap_or_else(CommitScratch::new);
+        self.copy_admitted(key, info, source, &mut scratch);
+        self.commit_scratch = Some(scratch);
+        Ok(())
+    }
+
+    /// Which sequence a chunk is of, if it may be committed at all.
+    #[inline(always)]
+    pub(crate) fn admit_key(&self, info: &ChunkInfo, size_bytes: usize) -> Result<u32, Refused> {
+        let key = key_of(info.producer_id_trusted, info.writer_id);
         if key == 0 {
             return Err(Refused::ReservedKey);
         }
@@ -80,8 +90,18 @@ impl TraceBuffer {
         if self.sequences.is_full() {
             return Err(Refused::TooManySequences);
         }
-        self.end_read_pass();
-        let mut scratch = self.commit_scratch.take().unwrap_or_else(CommitScratch::new);
+        Ok(key)
+    }
+
+    /// Commits a chunk that may be committed, when no read pass stands anywhere.
+    #[inline(always)]
+    pub(crate) fn copy_admitted<S: ByteSource + ?Sized>(
+        &mut self,
+        key: u32,
+        info: &ChunkInfo,
+        source: &S,
+        scratch: &mut CommitScratch,
+    ) {
         let opened = self.sequences.open(key);
         let place = match opened {
             Some(index) if !self.is_sealed => self.place_of(index, info.chunk_id),
@@ -89,12 +109,10 @@ impl TraceBuffer {
         };
         let chunk = Opened { info, key, opened, place };
         match source.shared_bytes() {
-            Some(bytes) if self.commit_in_place(&chunk, bytes, &mut scratch) => {}
-            Some(_) => self.commit_elsewhere(chunk, source, &mut scratch),
-            None => self.commit_private(&chunk, source, &mut scratch),
+            Some(bytes) if self.commit_in_place(&chunk, bytes, scratch) => {}
+            Some(_) => self.commit_elsewhere(chunk, source, scratch),
+            None => self.commit_private(&chunk, source, scratch),
         }
-        self.commit_scratch = Some(scratch);
-        Ok(())
     }
 
     /// Commits an ordinary chunk right from memory in which others may write. False, and nothing done, if it is none.

@@ -15,7 +15,7 @@
 use crate::buffer::TraceBuffer;
 use crate::records::{NONE, Record};
 use crate::stats::Account;
-use crate::tbchunk::TbChunk;
+use crate::tbchunk::{TbChunk, outer_bytes};
 use std::collections::VecDeque;
 
 /// How many records ahead of an eviction their sequences are asked for. With many writers no cache holds them.
@@ -111,6 +111,12 @@ impl TraceBuffer {
     #[inline]
     pub(crate) fn needs_extent(&self, outer: usize) -> bool {
         !self.space.fits(outer) && self.extents().spare.is_none()
+    }
+
+    /// The same of a chunk of `payload_bytes`, in a shard that may be alone.
+    #[inline]
+    pub(crate) fn may_need_extent(&self, payload_bytes: usize) -> bool {
+        self.space.extents.is_some() && self.needs_extent(outer_bytes(payload_bytes))
     }
 
     /// Gives the shard an extent for when it needs one.

@@ -41,6 +41,7 @@ mod append;
 mod buffer;
 mod chain;
 mod commit;
+mod commits;
 mod config;
 mod due;
 mod dump;
@@ -80,6 +81,7 @@ mod turn;
 mod walk;
 
 pub use buffer::TraceBuffer;
+pub use commits::Commits;
 pub use config::{BufferConfig, ChunkInfo, CreateError, FillPolicy, HugePages, Patch, Refused};
 pub use histogram::{NUM_BUCKETS, WriterStats};
 pub use ids::{ChunkFlags, ChunkId, ClientIdentity, LossReasons, ProducerId, WriterId};

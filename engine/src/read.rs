@@ -148,7 +148,10 @@ impl TraceBuffer {
     pub(crate) fn end_read_pass(&mut self) {
         self.settle();
         if self.tickets.is_some() {
-            self.reader.pause();
+            // Nearly always it stands in no sequence, and is as a pause leaves it.
+            if self.reader.sequence != NONE {
+                self.reader.pause();
+            }
         } else {
             self.reader.stop();
         }

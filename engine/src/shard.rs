@@ -13,7 +13,6 @@ use crate::sink::OverwriteSink;
 use crate::source::ByteSource;
 use crate::space::Space;
 use crate::stats::{BufferStats, Ledger};
-use crate::tbchunk::outer_bytes;
 
 /// A shard. Who owns it has it for itself; the bytes of the region outside of the extents that were granted to it are never touched
 /// through it. A shard that is alone has the whole region as its ring and needs no extents.
@@ -21,7 +20,7 @@ use crate::tbchunk::outer_bytes;
 /// Every chunk comes with a ticket, a number that grows with the order of commits over all shards. In-place recommits keep the ticket
 /// that a record has; relocated and re-admitted records take the new one.
 #[derive(Debug)]
-pub struct Shard(TraceBuffer);
+pub struct Shard(pub(crate) TraceBuffer);
 
 impl Shard {
     /// A shard without extents. `extent_bytes` must be a power of two, at least 128 KiB.
@@ -59,7 +58,7 @@ impl Shard {
     /// Whether a chunk of `payload_bytes` may need an extent first: see [`grant`](Self::grant).
     #[inline]
     pub fn needs_extent(&self, payload_bytes: usize) -> bool {
-        self.0.space.extents.is_some() && self.0.needs_extent(outer_bytes(payload_bytes))
+        self.0.may_need_extent(payload_bytes)
     }
 
     /// Gives the shard extent number `index`.
@@ -119,9 +118,7 @@ impl Shard {
         source: &S,
         ticket: u64,
     ) -> Result<(), Refused> {
-        if let Some(tickets) = &mut self.0.tickets {
-            tickets.now = ticket;
-        }
+        self.0.set_ticket(ticket);
         self.0.copy_chunk_here(info, source)
     }
 

@@ -30,6 +30,14 @@ impl TraceBuffer {
         self.tickets.as_ref().expect("a shard has tickets")
     }
 
+    /// The ticket of the chunk that comes next.
+    #[inline(always)]
+    pub(crate) fn set_ticket(&mut self, ticket: u64) {
+        if let Some(tickets) = &mut self.tickets {
+            tickets.now = ticket;
+        }
+    }
+
     /// The ticket of the oldest listed record.
     pub(crate) fn oldest_ticket(&self) -> Option<u64> {
         let oldest = self
