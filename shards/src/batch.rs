@@ -223,7 +223,7 @@ pub(crate) fn key_of(producer: ProducerId, writer: WriterId) -> Key {
 }
 
 /// A chunk in shared memory as the engine sees it: bytes that may change at any time.
-struct SharedBytes<'a>(Payload<'a>);
+pub(crate) struct SharedBytes<'a>(pub(crate) Payload<'a>);
 
 impl ByteSource for SharedBytes<'_> {
     fn size_bytes(&self) -> usize {

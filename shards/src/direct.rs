@@ -218,14 +218,14 @@ pub(crate) fn commit_now(
 
 /// Writes all chunks of a batch into the shard in hand.
 fn write(inner: &Inner, mut owned: Owned<'_>, batch: &mut Batch<'_>, first_ticket: u64) {
+    let mut done = owned.write_shared(batch, first_ticket);
     let Batch { chunks, memory, .. } = &mut *batch;
     let num_chunks = chunks.len();
-    let mut done = 0;
-    for (ticket, (info, source)) in (first_ticket..).zip(chunks) {
+    for (info, source) in &mut chunks[done..] {
         if !owned.has_extent_for(source.most_bytes()) {
             break;
         }
-        source.commit_to(memory.as_ref(), owned.engine(), info, ticket);
+        source.commit_to(memory.as_ref(), owned.engine(), info, first_ticket + done as u64);
         done += 1;
     }
     if done == num_chunks {

@@ -4,13 +4,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
 use watershed_engine::ChunkInfo;
-use watershed_smb::{ReadToken, Smb, SpentSmbs};
+use watershed_smb::{Reads, Smb};
 
-use crate::batch::{PatchSet, Source, copy_shared};
+use crate::batch::{PatchSet, Source};
 use crate::inner::{Inner, Place};
 use crate::nodes::{Letter, Returns};
 use crate::own::Owned;
 use crate::part::{Chunk, Op, Part, ToDo, Waiting};
+use crate::shared::Halt;
 use crate::word::OwnerId;
 
 /// The most chunks, and the longest time, before the word is given back. The clock is looked at after so many bytes.
@@ -63,11 +64,14 @@ impl Owned<'_> {
         let mut turn = Turn::new(limited);
         *at_work = self.state.current.take();
         loop {
-            if at_work.is_none() {
-                *at_work = self.next_letter();
+            match self.do_shared_letters(at_work, &mut turn, returns) {
+                None => return Drained::Everything,
+                Some(Halt::Paused) => return Drained::TurnIsOver,
+                Some(Halt::NoRoom) if self.get_extent() => continue,
+                Some(Halt::NoRoom) => return Drained::NoExtent,
+                Some(Halt::NotShared) => {}
             }
             let Some(letter) = at_work else { return Drained::Everything };
-            self.state.backlog.prefetch(Part::prefetch);
             if let Some(stopped) = letter.with_item(|part| self.do_part(part, &mut turn)) {
                 return stopped;
             }
@@ -75,8 +79,8 @@ impl Owned<'_> {
         }
     }
 
-    /// Does what is left of a part. None if all of it is done.
-    #[inline]
+    /// Does what is left of any part. None if all of it is done.
+    #[inline(never)]
     fn do_part(&mut self, part: &mut Part, turn: &mut Turn) -> Option<Drained> {
         let ToDo { chunks, mut ticket, done, memory } = part.undone();
         for chunk in chunks {
@@ -92,13 +96,12 @@ impl Owned<'_> {
             return Some(stopped);
         }
         if let Some(memory) = part.finish() {
-            turn.spent.add(memory);
+            turn.reads.take_up(memory);
         }
         None
     }
 
     /// Does a chunk that waits as it came, unless the turn is over.
-    #[inline(always)]
     fn do_next(
         &mut self,
         (info, source): &mut Chunk,
@@ -106,37 +109,25 @@ impl Owned<'_> {
         ticket: u64,
         turn: &mut Turn,
     ) -> Option<Drained> {
-        if turn.is_over() {
+        if turn.rest.is_over() {
             return Some(Drained::TurnIsOver);
         }
-        let bytes = match (source, memory) {
-            (Source::Shared(token), Some(memory)) => self.do_shared(info, token, memory, ticket),
-            (source, _) => self.do_chunk(info, source, memory, ticket),
-        };
-        let Some(bytes) = bytes else { return Some(Drained::NoExtent) };
-        turn.note(bytes);
+        let Some(bytes) = self.do_chunk(info, source, memory, ticket) else { return Some(Drained::NoExtent) };
+        turn.rest.note(bytes);
         None
     }
 
     #[inline(never)]
     fn do_ops(&mut self, part: &mut Part, turn: &mut Turn) -> Option<Drained> {
         while let Some((op, bytes, memory)) = part.next_op() {
-            if turn.is_over() {
+            if turn.rest.is_over() {
                 return Some(Drained::TurnIsOver);
             }
             let Some(bytes) = self.do_op(op, bytes, memory) else { return Some(Drained::NoExtent) };
             part.done += 1;
-            turn.note(bytes);
+            turn.rest.note(bytes);
         }
         None
-    }
-
-    #[inline]
-    fn next_letter(&mut self) -> Option<Letter<Part>> {
-        self.state.backlog.next().or_else(|| {
-            self.state.backlog = self.place.inbox.take_all();
-            self.state.backlog.next()
-        })
     }
 
     /// Does one thing, and tells how many bytes that was about. None if it needs an extent and there is none.
@@ -178,46 +169,41 @@ impl Owned<'_> {
         source.give_up_to(memory, self.engine(), info, ticket);
         Some(bytes)
     }
-
-    /// The same of a chunk in shared memory. The caller does not look at its token again: it counts as done, also if this panics.
-    #[inline(always)]
-    fn do_shared(&mut self, info: &ChunkInfo, token: &ReadToken, memory: &Smb, ticket: u64) -> Option<usize> {
-        let bytes = token.size_bytes();
-        if !self.has_extent_for(bytes) {
-            return None;
-        }
-        // SAFETY: a token that stays where it was is no second one, since nobody uses it, and it has no destructor.
-        let token = unsafe { std::ptr::from_ref(token).read() };
-        copy_shared(memory, token, self.engine(), info, ticket);
-        Some(bytes)
-    }
 }
 
-/// What is left of an owner's turn.
-struct Turn {
+/// An owner's turn.
+pub(crate) struct Turn {
+    pub(crate) rest: Rest,
+    /// The memory at hand. What has been read is given back at the latest when the turn is over.
+    pub(crate) reads: Reads,
+}
+
+/// What is left of a turn.
+pub(crate) struct Rest {
     limited: bool,
     chunks_left: usize,
     bytes_to_look: isize,
     started: Option<Instant>,
-    /// The memories of what has been done. Those that are the same are counted down at once, at the latest when the turn is over.
-    spent: SpentSmbs,
 }
 
 impl Turn {
     fn new(limited: bool) -> Turn {
         let chunks_left = if limited { MOST_CHUNKS } else { usize::MAX };
-        Turn { limited, chunks_left, bytes_to_look: BYTES_A_LOOK, started: None, spent: SpentSmbs::new() }
+        let rest = Rest { limited, chunks_left, bytes_to_look: BYTES_A_LOOK, started: None };
+        Turn { rest, reads: Reads::new() }
     }
+}
 
+impl Rest {
     #[inline]
-    fn note(&mut self, bytes: usize) {
+    pub(crate) fn note(&mut self, bytes: usize) {
         self.chunks_left -= 1;
         // No chunk has more than 64 KiB.
         self.bytes_to_look -= bytes as isize;
     }
 
     #[inline]
-    fn is_over(&mut self) -> bool {
+    pub(crate) fn is_over(&mut self) -> bool {
         self.chunks_left == 0 || self.bytes_to_look <= 0 && self.is_late()
     }
 

@@ -30,7 +30,7 @@ impl Owned<'_> {
     }
 
     #[cold]
-    fn get_extent(&mut self) -> bool {
+    pub(crate) fn get_extent(&mut self) -> bool {
         self.may_lose_oldest = true;
         let Some(index) = self.inner.pool.take().or_else(|| self.evict_somewhere()) else { return false };
         self.place.hints.granted.store(self.newest(), Ordering::Relaxed);

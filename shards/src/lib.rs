@@ -77,6 +77,8 @@ mod read;
 #[cfg(not(loom))]
 mod route;
 #[cfg(not(loom))]
+mod shared;
+#[cfg(not(loom))]
 mod spare;
 mod sync;
 mod ticket;

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{info, parse, payload, read_all, write_packet};
-use watershed_engine::Packet;
+use watershed_engine::{ByteSource, Packet};
 use watershed_shards::{
-    BLOCK_BYTES, Batch, CommitError, Committer, Homes, ShardedBuffer, ShardedConfig, Source,
+    BLOCK_BYTES, Batch, CommitError, Committer, Homes, OwnedBytes, ShardedBuffer, ShardedConfig, Source,
 };
 use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
 
@@ -130,6 +130,115 @@ fn memories_of_queued_batches_go_when_their_chunks_are_done() {
         drop(stopped);
         assert_eq!(read_all(&buffer).len(), batches.len() + 3);
         assert!(memories.iter().all(|memory| memory.upgrade().is_none()), "nobody keeps a memory");
+    }
+}
+
+/// Bytes that a batch owns.
+struct Bytes(Vec<u8>);
+
+impl ByteSource for Bytes {
+    fn size_bytes(&self) -> usize {
+        self.0.len()
+    }
+
+    fn copy_range(&self, offset_bytes: usize, dst: &mut [u8]) {
+        dst.copy_from_slice(&self.0[offset_bytes..][..dst.len()]);
+    }
+}
+
+/// A chunk of one packet that was taken for reading, alone in its page.
+fn taken(smb: &Smb, page: usize, writer: u16, chunk_id: u32, payload: &[u8]) -> Source<'static> {
+    let chunk = smb.try_acquire(page, PageLayout::Div1).unwrap();
+    smb.write_header(
+        &chunk,
+        ChunkHeader { chunk_id, writer_id: writer, fragments: 1, flags: ChunkFlags::NONE },
+    );
+    smb.write_payload(&chunk, 0, payload);
+    smb.complete(chunk).unwrap();
+    Source::Shared(smb.try_begin_read(page, 0).unwrap().detach())
+}
+
+/// Rows of chunks in shared memory that are longer than a turn and than an extent, of two writers of one shard, with a chunk from elsewhere among
+/// them: all come out in order, and all are freed.
+#[test]
+fn rows_go_on_behind_whatever_interrupts_them() {
+    const CHUNKS: u32 = 150;
+    let body = |n: u32| [&n.to_le_bytes()[..], &[7; 3900]].concat();
+    for case in 0..2 * 2 * 3 {
+        let (num_shards, waits, odd) = (case % 2 + 1, case / 2 % 2 == 1, case / 4);
+        let buffer = ring(num_shards);
+        let mut committer = buffer.committer().unwrap();
+        let smb = Smb::new(Arc::new(SharedMemory::anonymous(256 * 4096).unwrap()), 4096).unwrap();
+        for writer in 1..=3 {
+            queue_one(&mut committer, &smb, 255, writer, 0);
+        }
+        let elsewhere = payload(&[body(40)]);
+        let mut batch = Batch { memory: Some(smb.clone()), ..Batch::default() };
+        for n in 1..=CHUNKS {
+            let (writer, id) = (if n % 2 == 0 { 1 } else { 3 }, n.div_ceil(2));
+            let source = match odd {
+                1 if n == 40 => Source::Owned(OwnedBytes(Box::new(Bytes(elsewhere.clone())))),
+                2 if n == 40 => Source::Borrowed(&elsewhere),
+                _ => taken(&smb, n as usize, writer, id, &payload(&[body(n)])),
+            };
+            batch.chunks.push((info(1, writer, id, 1, 0), source));
+        }
+        let stopped =
+            waits.then(|| (0..num_shards).map(|shard| buffer.stop_shard(shard)).collect::<Vec<_>>());
+        committer.commit(&mut batch).unwrap();
+        assert!(batch.is_empty() && batch.memory.is_none());
+        drop(stopped);
+        let read = read_all(&buffer);
+        let numbers =
+            read[3..].iter().map(|packet| u32::from_le_bytes(packet.bytes[..4].try_into().unwrap()));
+        assert!(numbers.eq(1..=CHUNKS), "{num_shards}, {waits}, {odd}");
+        assert!((0..256).all(|page| smb.snapshot(page).unwrap().is_free()), "{num_shards}, {waits}, {odd}");
+        let memory = Arc::downgrade(smb.memory());
+        drop(smb);
+        assert!(memory.upgrade().is_none(), "nobody keeps the memory");
+    }
+}
+
+/// Whether chunks are committed one by one or in rows, directly or out of a queue: a read in small pieces that is overtaken by them gives the same.
+#[test]
+fn a_read_goes_on_beside_rows_as_it_does_beside_single_chunks() {
+    let history = |in_rows: bool, waits: bool| {
+        let config = ShardedConfig { num_shards: Some(1), ..ShardedConfig::ring(1 << 20) };
+        let buffer = ShardedBuffer::create(config).unwrap();
+        let mut committer = buffer.committer().unwrap();
+        let smb = Smb::new(Arc::new(SharedMemory::anonymous(64 * 4096).unwrap()), 4096).unwrap();
+        let mut bytes = Vec::new();
+        for round in 0..40 {
+            let bodies: Vec<_> =
+                (0..60).map(|n| payload(&[vec![round as u8; 1000 + 45 * (n + round) % 2900]])).collect();
+            let chunk = |n: usize| info(1, n as u16 % 2 + 1, ((n + 60 * round) / 2) as u32, 1, 0);
+            let stopped = waits.then(|| buffer.stop_shard(0));
+            if in_rows {
+                let chunks = bodies.iter().enumerate().map(|(n, body)| {
+                    let info = chunk(n);
+                    (info, taken(&smb, n, info.writer_id.0, info.chunk_id.0, body))
+                });
+                let mut batch =
+                    Batch { memory: Some(smb.clone()), chunks: chunks.collect(), ..Batch::default() };
+                committer.commit(&mut batch).unwrap();
+            } else {
+                for (n, body) in bodies.iter().enumerate() {
+                    committer.commit_chunk(&chunk(n), body).unwrap();
+                }
+            }
+            drop(stopped);
+            let mut pass = buffer.read_pass(write_packet);
+            let pieces = pass.next_pieces(30_000);
+            pieces
+                .into_iter()
+                .for_each(|pieces| pieces.iter().for_each(|piece| bytes.extend_from_slice(piece)));
+        }
+        bytes.extend(read_all(&buffer).into_iter().flat_map(|packet| packet.bytes));
+        bytes
+    };
+    let expected = history(false, false);
+    for (in_rows, waits) in [(false, true), (true, false), (true, true)] {
+        assert!(history(in_rows, waits) == expected, "{in_rows}, {waits}");
     }
 }
 

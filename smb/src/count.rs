@@ -45,11 +45,37 @@ impl<T> Counted<T> {
         let block = Box::new(Block { count: Apart(AtomicUsize::new(1)), value });
         Counted { block: NonNull::from(Box::leak(block)), value: PhantomData }
     }
+}
+
+/// A reference that is counted, or that has one and nothing else to be dropped.
+pub(crate) trait Reference: Sized {
+    /// Whether it is one to the same value.
+    fn is_same(&self, other: &Self) -> bool;
+
+    /// Another to the same value, that is not counted.
+    ///
+    /// # Safety
+    /// The caller has forgotten one that was.
+    unsafe fn uncounted(&self) -> Self;
 
     /// Gives up `num` references to one value, of which this is one.
     ///
     /// # Safety
     /// `num` is at least 1, and the caller has as many more references than this one as it is more than 1, and does not use them any more.
+    unsafe fn give_up(self, num: usize);
+}
+
+impl<T> Reference for Counted<T> {
+    #[inline]
+    fn is_same(&self, other: &Self) -> bool {
+        self.block == other.block
+    }
+
+    #[inline]
+    unsafe fn uncounted(&self) -> Self {
+        Counted { block: self.block, value: PhantomData }
+    }
+
     #[inline]
     unsafe fn give_up(self, num: usize) {
         let counted = ManuallyDrop::new(self);
@@ -115,26 +141,44 @@ impl<T: fmt::Debug> fmt::Debug for Counted<T> {
 /// References that are done with. Those to one value that come one after the other are given up together: when one to another value
 /// comes, or when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Spent<T> {
-    one: Option<Counted<T>>,
+pub(crate) struct Spent<R: Reference> {
+    one: Option<R>,
     /// References to the same value, without those that `one` is.
     more: usize,
 }
 
-impl<T> Spent<T> {
-    pub(crate) const fn none() -> Spent<T> {
+impl<R: Reference> Spent<R> {
+    pub(crate) const fn none() -> Spent<R> {
         Spent { one: None, more: 0 }
     }
 
+    /// The value of the references that came last.
     #[inline]
-    pub(crate) fn add(&mut self, counted: Counted<T>) {
-        if self.one.as_ref().is_some_and(|one| one.block == counted.block) {
-            std::mem::forget(counted);
+    pub(crate) fn newest(&self) -> Option<&R> {
+        self.one.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, reference: R) {
+        if self.one.as_ref().is_some_and(|one| one.is_same(&reference)) {
+            std::mem::forget(reference);
             // References are counted, and there are never more than the count holds.
             self.more += 1;
         } else {
             self.flush();
-            self.one = Some(counted);
+            self.one = Some(reference);
+        }
+    }
+
+    /// One of the references that came last, not to be given up after all.
+    pub(crate) fn take_back(&mut self) -> Option<R> {
+        match self.more.checked_sub(1) {
+            None => self.one.take(),
+            Some(less) => {
+                self.more = less;
+                // SAFETY: one that was the same was forgotten when it was added, and is counted here no more.
+                self.one.as_ref().map(|one| unsafe { one.uncounted() })
+            }
         }
     }
 
@@ -148,7 +192,7 @@ impl<T> Spent<T> {
     }
 }
 
-impl<T> Drop for Spent<T> {
+impl<R: Reference> Drop for Spent<R> {
     #[inline]
     fn drop(&mut self) {
         self.flush();
@@ -202,7 +246,21 @@ mod tests {
         assert_eq!(Arc::strong_count(&a_is_there), 2);
         drop(spent);
         assert_eq!(Arc::strong_count(&a_is_there), 1);
-        drop(Spent::<u32>::none());
+        drop(Spent::<Counted<u32>>::none());
+    }
+
+    #[test]
+    fn a_reference_that_is_taken_back_is_not_given_up() {
+        let (a, witness) = counted();
+        let mut spent = Spent::none();
+        spent.add(a.clone());
+        spent.add(a.clone());
+        let back: Vec<_> = std::iter::from_fn(|| spent.take_back()).collect();
+        assert_eq!((back.len(), count(&a)), (2, 3));
+        drop(spent);
+        assert_eq!(count(&a), 3, "none was left");
+        drop((back, a));
+        assert_eq!(Arc::strong_count(&witness), 1);
     }
 
     #[test]

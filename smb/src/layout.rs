@@ -157,6 +157,22 @@ impl PageSnapshot {
         Self(self.0 & !(STATE_MASK << shift) | ((state as u32) << shift))
     }
 
+    /// The bits that hold the state of chunk `index`, which must be below [`MAX_CHUNKS_PER_PAGE`].
+    pub(crate) const fn state_bits(index: usize) -> u32 {
+        STATE_MASK << (STATE_BITS * index as u32)
+    }
+
+    /// The word with the chunks freed whose states these bits hold, zero as a whole when no other chunk is in use. None unless all of them are
+    /// being read.
+    pub(crate) const fn with_read_chunks_freed(self, state_bits: u32) -> Option<Self> {
+        const ALL_BEING_READ: u32 = ALL_STATES_MASK / STATE_MASK * ChunkState::BeingRead as u32;
+        if (self.0 ^ ALL_BEING_READ) & state_bits != 0 {
+            return None;
+        }
+        let freed = Self(self.0 & !state_bits);
+        Some(if freed.0 & ALL_STATES_MASK == 0 { Self::FREE } else { freed })
+    }
+
     /// The word with chunk `index` freed: zero as a whole when no other chunk is in use.
     pub(crate) const fn with_chunk_freed(self, index: usize) -> Self {
         let freed = self.with_state(index, ChunkState::Free);

@@ -54,6 +54,7 @@ mod header;
 mod layout;
 mod memory;
 mod read;
+mod reads;
 mod region;
 mod sizing;
 mod smb;
@@ -73,9 +74,10 @@ pub use layout::{
 #[cfg(not(loom))]
 pub use memory::{MapError, SharedMemory};
 pub use read::{Payload, ReadChunk, ReadToken, ScrapedChunk};
+pub use reads::{Reading, Reads};
 pub use sizing::{
     DEFAULT_PAGE_SIZE_BYTES, DEFAULT_SMB_SIZE_BYTES, MAX_PAGE_SIZE_BYTES, MAX_SMB_SIZE_BYTES,
     MIN_PAGE_SIZE_BYTES, SmbSize,
 };
-pub use smb::{GeometryError, Smb, SpentSmbs, TransitionError};
+pub use smb::{GeometryError, Smb, TransitionError};
 pub use write::{AcquireError, WriteChunk};

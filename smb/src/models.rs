@@ -91,6 +91,39 @@ fn two_writers_never_share_a_chunk() {
     });
 }
 
+/// Takes what is complete in page 0 and reads it as out of a queue: freed together, in one go.
+fn read_together(smb: &Smb) -> usize {
+    let tokens: Vec<_> =
+        (0..2).filter_map(|index| smb.try_begin_read(0, index).ok()).map(ReadChunk::detach).collect();
+    let mut reads = Reads::new();
+    reads.take_up(smb.clone());
+    for token in &tokens {
+        let chunk = reads.attach(token).unwrap();
+        let (mut bytes, header) = ([0; 2], token.header());
+        chunk.payload().copy_range(0, &mut bytes);
+        assert_eq!(bytes, [header.writer_id as u8, header.chunk_id as u8]);
+    }
+    tokens.len()
+}
+
+#[test]
+fn chunks_that_are_freed_together_can_be_used_again() {
+    model(20, || {
+        let smb = Smb::modelled(&[PageLayout::Div2], 4096);
+        assert!(write(&smb, 1, 1));
+        assert!(write(&smb, 1, 2));
+        let writer = thread::spawn({
+            let smb = smb.clone();
+            move || write(&smb, 2, 3)
+        });
+        let early = read_together(&smb);
+        assert!(early >= 2);
+        let written = 2 + usize::from(writer.join().unwrap());
+        assert_eq!(early + read_together(&smb), written);
+        assert!(smb.snapshot(0).unwrap().is_free());
+    });
+}
+
 #[test]
 fn a_page_is_partitioned_anew_only_when_nobody_is_in_it() {
     model(20, || {

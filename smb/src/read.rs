@@ -67,6 +67,11 @@ pub struct ReadToken {
 }
 
 impl ReadToken {
+    #[inline]
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
     /// The header as it was read when the chunk was taken. Untrusted.
     #[must_use]
     pub fn header(&self) -> ChunkHeader {
@@ -157,7 +162,7 @@ impl<'a> ScrapedChunk<'a> {
 
 impl Smb {
     #[inline]
-    fn payload(&self, place: &Place) -> Payload<'_> {
+    pub(crate) fn payload(&self, place: &Place) -> Payload<'_> {
         Payload {
             smb: self,
             offset_bytes: place.offset_bytes() + CHUNK_HEADER_BYTES,

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::layout::{ChunkState, PageLayout, PageSnapshot};
-use crate::region::{Region, Spent};
+use crate::region::Region;
 use crate::sync::{Ordering, back_off, peek};
 
 /// How often a transition is tried against neighbours that change the same bitmap word. Fourteen well-behaved
@@ -46,36 +46,11 @@ pub struct Smb {
     pub(crate) region: Region,
 }
 
-/// Clones of [`Smb`] that are done with. To drop a clone is a read-modify-write of a count that all clones share; here all that come one after the
-/// other and are the same memory are dropped by one: when a clone of another memory comes, or when this is dropped.
-#[derive(Debug)]
-pub struct SpentSmbs(Spent);
-
-impl SpentSmbs {
-    /// Without any.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self(Spent::none())
-    }
-
-    /// Takes a clone that is done with.
-    #[inline]
-    pub fn add(&mut self, smb: Smb) {
-        smb.region.into_spent(&mut self.0);
-    }
-}
-
-impl Default for SpentSmbs {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// A place in the buffer, as computed from one bitmap value. Small, since chunks that wait in a queue carry theirs along: a buffer has at most
 /// 32 MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    page: u32,
+    pub(crate) page: u32,
     offset_bytes: u32,
     payload_size_bytes: u16,
     index: u8,
@@ -91,6 +66,12 @@ impl Place {
     #[inline]
     pub(crate) fn index(&self) -> usize {
         self.index.into()
+    }
+
+    /// The bits of the page's bitmap that hold the chunk's state.
+    #[inline]
+    pub(crate) fn states(&self) -> u32 {
+        PageSnapshot::state_bits(self.index())
     }
 
     /// Offset of the chunk header from the start of the region, in bytes.

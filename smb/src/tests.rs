@@ -299,6 +299,99 @@ fn both_ends_of_a_sealed_mapping_see_the_same_chunks() {
     assert!(producer.snapshot(1).unwrap().is_free());
 }
 
+/// Chunks of `page`, cut into `layout`, that have been taken for reading: those with these indices, in this order; the others stay complete.
+fn taken(smb: &Smb, page: usize, layout: PageLayout, indices: &[usize]) -> Vec<ReadToken> {
+    for id in 0..layout.num_chunks() {
+        let chunk = smb.try_acquire(page, layout).unwrap();
+        smb.write_header(&chunk, header(id as u32 + 1, 1));
+        smb.write_payload(&chunk, 0, &[id as u8]);
+        smb.complete(chunk).unwrap();
+    }
+    indices.iter().map(|&index| smb.try_begin_read(page, index).unwrap().detach()).collect()
+}
+
+#[test]
+fn chunks_of_one_page_are_freed_together_and_with_the_last_the_page() {
+    let smb = smb(2, 4096);
+    for layout in [PageLayout::Div4, PageLayout::Div14] {
+        let tokens = taken(&smb, 0, layout, &[2, 0, 3]);
+        let before = word(&smb, 0);
+        let mut reads = Reads::new();
+        assert!(reads.attach(&tokens[0]).is_none(), "no memory");
+        reads.take_up(smb.clone());
+        for (token, expected) in tokens.iter().zip([2, 0, 3]) {
+            let chunk = reads.attach(token).unwrap();
+            let mut byte = [0];
+            chunk.payload().copy_range(0, &mut byte);
+            assert_eq!((byte, chunk.payload().size_bytes()), ([expected], token.size_bytes()));
+            drop(chunk);
+            let words = smb.region.header(token.place().offset_bytes());
+            assert_eq!(words.chunk_id.load(Ordering::Relaxed), 0, "the header is zeroed at once");
+            assert_eq!(word(&smb, 0), before, "the chunk is not free yet");
+        }
+        reads.free();
+        for (index, state) in smb.snapshot(0).unwrap().states() {
+            let freed = [0, 2, 3].contains(&index);
+            assert_eq!(state, if freed { ChunkState::Free } else { ChunkState::Complete }, "{index}");
+        }
+        let rest: Vec<_> = (0..layout.num_chunks()).filter(|index| ![0, 2, 3].contains(index)).collect();
+        for index in rest {
+            drop(reads.attach(&smb.try_begin_read(0, index).unwrap().detach()));
+        }
+        drop(reads);
+        assert!(smb.snapshot(0).unwrap().is_free(), "{layout:?}");
+    }
+}
+
+#[test]
+fn another_page_another_memory_and_putting_down_free_what_was_read() {
+    let (first, second) = (smb(2, 4096), smb(2, 4096));
+    let tokens =
+        [(&first, 0), (&first, 1), (&second, 1)].map(|(smb, page)| taken(smb, page, PageLayout::Div1, &[0]));
+    let mut reads = Reads::new();
+    reads.take_up(first.clone());
+    drop(reads.attach(&tokens[0][0]));
+    drop(reads.attach(&tokens[1][0]));
+    let words = |smb: &Smb| [0, 1].map(|page| word(smb, page) == 0);
+    assert_eq!(words(&first), [true, false], "another page");
+    reads.take_up(first.clone());
+    assert_eq!(words(&first), [true, false], "the same memory");
+    reads.take_up(second.clone());
+    assert_eq!((words(&first), words(&second)), ([true; 2], [true, false]), "another memory");
+    drop(reads.attach(&tokens[2][0]));
+    let back = reads.put_down().unwrap();
+    assert_eq!(words(&second), [true; 2], "put down");
+    assert!(std::ptr::eq(&raw const **back.memory(), &raw const **second.memory()));
+    assert!(reads.put_down().is_none(), "the first memory's clones are dropped, the second's is back");
+}
+
+/// What the producer does to one chunk of a page, or to all of it, is its own loss.
+#[test]
+fn chunks_that_were_tampered_with_hold_up_no_others() {
+    let smb = smb(1, 4096);
+    for state in [ChunkState::Free, ChunkState::BeingWritten, ChunkState::Complete] {
+        let tokens = taken(&smb, 0, PageLayout::Div4, &[0, 1, 2, 3]);
+        let mut reads = Reads::new();
+        reads.take_up(smb.clone());
+        tokens.iter().for_each(|token| drop(reads.attach(token)));
+        forge(&smb, 0, smb.snapshot(0).unwrap().with_state(1, state).word());
+        drop(reads);
+        let left = PageSnapshot::partitioned(PageLayout::Div4).with_state(1, state).word();
+        assert_eq!(word(&smb, 0), if state == ChunkState::Free { 0 } else { left }, "{state:?}");
+        forge(&smb, 0, 0);
+    }
+    let tokens = taken(&smb, 0, PageLayout::Div4, &[0, 1]);
+    let reading = ChunkState::BeingRead;
+    let other =
+        PageSnapshot::partitioned(PageLayout::Div2).with_state(0, reading).with_state(1, reading).word();
+    let mut reads = Reads::new();
+    reads.take_up(smb.clone());
+    tokens.iter().for_each(|token| drop(reads.attach(token)));
+    forge(&smb, 0, other);
+    drop(reads);
+    assert_eq!(word(&smb, 0), other, "a page that was cut anew is left alone");
+}
+
 /// The inode of a memfd is in the process's list of mappings as long as it is mapped. A file elsewhere may have the same number.
 #[cfg(target_os = "linux")]
 #[test]
@@ -315,10 +408,10 @@ fn memory_is_unmapped_with_the_last_clone_however_it_is_dropped() {
         let clones = [(); 5].map(|()| first.clone());
         let chunk = first.try_acquire(1, PageLayout::Div1).unwrap();
         if spent {
-            let mut all = SpentSmbs::new();
-            clones.into_iter().for_each(|clone| all.add(clone));
+            let mut all = Reads::new();
+            clones.into_iter().for_each(|clone| all.take_up(clone));
             drop(first.clone());
-            all.add(first);
+            all.take_up(first);
             assert!(is_mapped());
         } else {
             drop(first);

@@ -159,12 +159,7 @@ impl Smb {
 
     /// Zeroes the header and frees the chunk, from `from`.
     pub(crate) fn release_chunk(&self, place: Place, from: ChunkState) -> Result<(), TransitionError> {
-        let words = self.region.header(place.offset_bytes());
-        // Relaxed: the exchange below publishes them. They come first so that a count of zero always means "the header
-        // of the present owner is not written yet".
-        words.chunk_id.store(0, Ordering::Relaxed);
-        words.writer_id.store(0, Ordering::Relaxed);
-        words.fragments.store(0, Ordering::Relaxed);
+        self.zero_header(&place);
         // Release: everything we read and wrote in this chunk happens before the next owner's Acquire in `try_acquire`.
         self.transition(
             place.page(),
@@ -174,5 +169,16 @@ impl Smb {
             Ordering::Release,
         )
         .map(drop)
+    }
+
+    /// To be called before the chunk is freed.
+    #[inline]
+    pub(crate) fn zero_header(&self, place: &Place) {
+        let words = self.region.header(place.offset_bytes());
+        // Relaxed: the exchange that frees the chunk publishes them. They come first so that a count of zero always means "the header
+        // of the present owner is not written yet".
+        words.chunk_id.store(0, Ordering::Relaxed);
+        words.writer_id.store(0, Ordering::Relaxed);
+        words.fragments.store(0, Ordering::Relaxed);
     }
 }

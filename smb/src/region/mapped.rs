@@ -14,7 +14,7 @@ use watershed_simd::SharedBytes;
 
 /// A counted reference to a mapping, and the size of its pages.
 #[derive(Clone, Debug)]
-pub(crate) struct Region(Counted<Mapping>);
+pub(crate) struct Region(pub(super) Counted<Mapping>);
 
 #[derive(Debug)]
 pub(crate) struct Mapping {
@@ -30,19 +30,10 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
-/// References that are done with: those to one mapping are given up together.
-pub(crate) type Spent = crate::count::Spent<Mapping>;
-
 impl Region {
     pub(crate) fn new(memory: Arc<SharedMemory>, page_size_bytes: usize) -> Self {
         let (start, size_bytes) = (memory.start(), memory.size_bytes());
         Self(Counted::new(Mapping { start, size_bytes, page_size_bytes, memory }))
-    }
-
-    /// To be given up with others.
-    #[inline]
-    pub(crate) fn into_spent(self, spent: &mut Spent) {
-        spent.add(self.0);
     }
 
     pub(crate) fn memory(&self) -> &Arc<SharedMemory> {
@@ -59,6 +50,7 @@ impl Region {
 
     /// A pointer to `len` bytes at `offset`. Panics when they are not inside the region: offsets come from checked page
     /// and chunk indexes, so that would be a bug of this crate.
+    #[inline]
     fn at(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(
             offset.checked_add(len).is_some_and(|end| end <= self.0.size_bytes),
@@ -69,6 +61,7 @@ impl Region {
     }
 
     /// The bitmap word of the page that starts at `offset`.
+    #[inline]
     pub(crate) fn page_word(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4));
         // SAFETY: the four bytes are inside a mapping that lives as long as `self`, which starts at a multiple of the
@@ -78,6 +71,7 @@ impl Region {
     }
 
     /// The header words of the chunk that starts at `offset`.
+    #[inline]
     pub(crate) fn header(&self, offset: usize) -> HeaderWords<'_> {
         assert!(offset.is_multiple_of(4));
         let at = self.at(offset, CHUNK_HEADER_BYTES);
@@ -103,6 +97,7 @@ impl Region {
     }
 
     /// `len` bytes at `offset`, for a kernel that looks at them as `copy_untrusted` does.
+    #[inline]
     pub(crate) fn shared_bytes(&self, offset: usize, len: usize) -> Option<SharedBytes<'_>> {
         // SAFETY: `at` has checked the range in the mapping, which lives as long as `self`, and to which no reference exists.
         Some(unsafe { SharedBytes::new(self.at(offset, len), len) })

@@ -33,9 +33,7 @@ pub(crate) struct Model {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Region(Counted<Model>);
-
-pub(crate) type Spent = crate::count::Spent<Model>;
+pub(crate) struct Region(pub(super) Counted<Model>);
 
 impl Region {
     pub(crate) fn new(layouts: &[PageLayout], page_size_bytes: usize) -> Self {
@@ -53,10 +51,6 @@ impl Region {
         };
         let chunks = chunks.map(|offset| (offset, chunk())).collect();
         Self(Counted::new(Model { page_size_bytes, words, chunks }))
-    }
-
-    pub(crate) fn into_spent(self, spent: &mut Spent) {
-        spent.add(self.0);
     }
 
     pub(crate) fn page_size_bytes(&self) -> usize {

@@ -1,0 +1,171 @@
+//! Chunks that are read one after the other, as a queue has them: what each would pay for is paid once for many.
+//!
+//! ```text
+//!   take_up(smb)   attach, drop   attach, drop   put_down or take_up(another) or drop
+//!                  |zero header   |zero header   |
+//!                  +------------- one page ------+--> its bitmap: all of them Free, in one read-modify-write
+//!                                                +--> the clones that were taken up: counted down in one
+//! ```
+
+use crate::count::{Reference, Spent};
+use crate::layout::{ChunkState, MAX_CHUNKS_PER_PAGE, PageLayout};
+use crate::read::{Payload, ReadToken};
+use crate::smb::{Place, Smb, TransitionError};
+use crate::sync::Ordering;
+
+/// The memory whose chunks are read at present, and what is still to be done for those that have been read.
+///
+/// To free a chunk is a read-modify-write of its page's bitmap, which the producer's writers are changing; to drop a clone of [`Smb`] is one of a
+/// count that all clones share. Here chunks of one page that come one after the other are freed together, and so are clones of one memory: when
+/// another page, or another memory, comes, and when this is dropped. Who holds it for long holds up the producer.
+#[derive(Debug)]
+pub struct Reads {
+    // Before the references: a drop frees chunks first.
+    freed: Freed,
+    spent: Spent<Smb>,
+}
+
+/// Chunks of one page that have been read.
+#[derive(Debug)]
+struct Freed {
+    /// The bits of the page's bitmap that hold their states; 0 if there are none.
+    states: u32,
+    page: u32,
+    layout: PageLayout,
+}
+
+impl Reads {
+    /// With nothing to read.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { freed: Freed { states: 0, page: 0, layout: PageLayout::NotPartitioned }, spent: Spent::none() }
+    }
+
+    /// The chunks that come are in this memory. The clone is dropped later.
+    #[inline]
+    pub fn take_up(&mut self, smb: Smb) {
+        if self.spent.newest().is_none_or(|newest| !newest.is_same(&smb)) {
+            self.free();
+        }
+        self.spent.add(smb);
+    }
+
+    /// Gives back one of the clones of the memory that was taken up last. None if all of them have been given back.
+    #[must_use]
+    pub fn put_down(&mut self) -> Option<Smb> {
+        self.free();
+        self.spent.take_back()
+    }
+
+    /// Takes up a chunk of the memory that was taken up last, where it lies; None if there is no memory. As with [`Smb::attach`] it is freed, sooner or
+    /// later, when what is returned is dropped: its token has been used, and must not be used again.
+    #[inline]
+    pub fn attach<'a>(&'a mut self, token: &'a ReadToken) -> Option<Reading<'a>> {
+        let Self { freed, spent } = self;
+        Some(Reading { smb: spent.newest()?, place: token.place(), freed })
+    }
+
+    /// Frees the chunks that have been read, now.
+    #[inline]
+    pub fn free(&mut self) {
+        if let Some(smb) = self.spent.newest() {
+            self.freed.flush(smb);
+        }
+    }
+}
+
+impl Default for Reads {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Reads {
+    #[inline]
+    fn drop(&mut self) {
+        self.free();
+    }
+}
+
+/// A chunk as [`Reads`] has it.
+#[derive(Debug)]
+pub struct Reading<'a> {
+    smb: &'a Smb,
+    place: &'a Place,
+    freed: &'a mut Freed,
+}
+
+impl<'a> Reading<'a> {
+    /// The payload.
+    #[must_use]
+    #[inline]
+    pub fn payload(&self) -> Payload<'a> {
+        #[cfg(loom)]
+        self.smb.region.witness_exclusive(self.place.offset_bytes());
+        self.smb.payload(self.place)
+    }
+}
+
+impl Drop for Reading<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.smb.zero_header(self.place);
+        self.freed.add(self.smb, self.place);
+    }
+}
+
+impl Freed {
+    #[inline]
+    fn add(&mut self, smb: &Smb, place: &Place) {
+        if (self.page, self.layout) != (place.page, place.layout) {
+            self.flush(smb);
+            (self.page, self.layout) = (place.page, place.layout);
+        }
+        self.states |= place.states();
+    }
+
+    #[inline]
+    fn flush(&mut self, smb: &Smb) {
+        if self.states != 0 {
+            self.free(smb);
+        }
+    }
+
+    #[inline(never)]
+    fn free(&mut self, smb: &Smb) {
+        let states = std::mem::take(&mut self.states);
+        let (page, layout) = (self.page as usize, self.layout);
+        // Release as in `Smb::release_chunk`: everything that was read in any of these chunks happens before its next owner's Acquire.
+        let freed = smb.update(page, Ordering::Release, |now| match now.with_read_chunks_freed(states) {
+            _ if now.layout() != layout => Err(TransitionError::LayoutChanged),
+            None => Err(TransitionError::WrongState(ChunkState::Free)),
+            Some(freed) => Ok(freed),
+        });
+        if let Err(TransitionError::WrongState(_)) = freed {
+            // The producer broke the ABI. It loses those chunks only that it tampered with.
+            for index in (0..MAX_CHUNKS_PER_PAGE).filter(|index| states >> (2 * index) & 1 != 0) {
+                let change = (ChunkState::BeingRead, ChunkState::Free);
+                let _ = smb.transition(page, index, Some(layout), change, Ordering::Release);
+            }
+        }
+    }
+}
+
+impl Reference for Smb {
+    #[inline]
+    fn is_same(&self, other: &Self) -> bool {
+        self.region.is_same(&other.region)
+    }
+
+    #[inline]
+    unsafe fn uncounted(&self) -> Self {
+        // SAFETY: the caller's promise.
+        Smb { region: unsafe { self.region.uncounted() } }
+    }
+
+    #[inline]
+    unsafe fn give_up(self, num: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.region.give_up(num) };
+    }
+}
