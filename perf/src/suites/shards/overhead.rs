@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use watershed_engine::{ByteSource, ChunkInfo};
 use watershed_shards::{Batch, ShardedBuffer, ShardedConfig, Source};
-use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, ReadToken, SharedMemory, Smb};
+use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, Payload, ReadToken, Reads, SharedMemory, Smb};
 
 /// One thread and one writer: two shards of 64 MiB, and the bare engine with as much.
 pub(super) fn single_thread(options: &Options) -> Result<Measurement, WrongAnswer> {
@@ -59,7 +59,7 @@ const TURNS: usize = 16;
 const SMALL_RING: usize = 128 << 10;
 
 /// The time of a small chunk from shared memory that goes through a shard's queue, `batch` to an item, less the time of the bare engine for
-/// it: announcement, ticket, home, queue, ownership, and the reference to the memory that a queued batch carries along. Put and taken on one core, where the memory of queue and chunk is at hand.
+/// it, which frees as many chunks together as are in a batch: announcement, ticket, home, queue, ownership, and the reference to the memory that a queued batch carries along. Put and taken on one core, where the memory of queue and chunk is at hand.
 pub(super) fn hand_off(name: &str, batch: usize, options: &Options) -> Result<Measurement, WrongAnswer> {
     let pages = Pages::new(HANDED.div_ceil(14))?;
     let config =
@@ -67,6 +67,8 @@ pub(super) fn hand_off(name: &str, batch: usize, options: &Options) -> Result<Me
     let sharded = ShardedBuffer::create(config).map_err(|error| error.to_string())?;
     let mut committer = sharded.committer().ok_or("no committer")?;
     let mut bare = buffer(SMALL_RING)?;
+    let mut reads = Reads::new();
+    reads.take_up(pages.smb.clone());
     let (mut handed, mut passed) = (0, 0);
     let mut queue = || -> LapResult {
         let mut batches = pages.batches(handed, batch)?;
@@ -83,11 +85,19 @@ pub(super) fn hand_off(name: &str, batch: usize, options: &Options) -> Result<Me
     };
     let mut pass = || -> LapResult {
         let chunks = pages.chunks(passed)?;
-        let (lap, ()) = timed(HANDED as u64, || {
-            for (info, token) in chunks {
-                let chunk = pages.smb.attach(token);
-                let _ = black_box(bare.copy_chunk_untrusted(&info, &InPage(chunk.payload())));
+        let mut commit = |info: &ChunkInfo, payload: Payload<'_>| {
+            let _ = black_box(bare.copy_chunk_untrusted(info, &InPage(payload)));
+        };
+        let (lap, ()) = timed(HANDED as u64, || match batch {
+            1 => {
+                chunks.into_iter().for_each(|(info, token)| commit(&info, pages.smb.attach(token).payload()))
             }
+            _ => chunks.chunks(batch).for_each(|chunks| {
+                for (info, token) in chunks {
+                    reads.attach(token).into_iter().for_each(|chunk| commit(info, chunk.payload()));
+                }
+                reads.free();
+            }),
         });
         passed += HANDED as u32;
         match bare.stats().chunks_written {
