@@ -31,7 +31,8 @@ pub struct ShardedBuffer {
 }
 
 impl ShardedBuffer {
-    /// Makes an empty buffer. Nothing of its memory is touched, shards are made at their first commit.
+    /// Makes an empty buffer. Nothing of its memory is touched, shards are made at their first commit. On Linux the first buffer without workers of a
+    /// process that has threads takes some milliseconds longer: the system is asked for `membarrier`.
     ///
     /// # Errors
     /// [`CreateError`]: the size is out of range, the system has no memory or no threads.
@@ -76,6 +77,9 @@ impl ShardedBuffer {
         }
         let workers =
             if config.has_workers { Some(Workers::start(&inner).map_err(no_memory)?) } else { None };
+        if !config.has_workers {
+            crate::barrier::prepare();
+        }
         let report = Report {
             cutting,
             num_shards_wanted: wanted,
@@ -110,6 +114,12 @@ impl ShardedBuffer {
     /// Starts a read pass over what has been committed. One pass at a time: a second one waits for the first to be dropped.
     pub fn read_pass<W: PacketWriter>(&self, writer: W) -> ReadPass<'_, W> {
         ReadPass::begin(&self.inner, writer, self.owner, self.limit)
+    }
+
+    /// Shards whose word a committer keeps between its commits: a hint.
+    #[doc(hidden)]
+    pub fn num_kept(&self) -> usize {
+        self.inner.places.made().filter(|(_, place)| place.word.is_kept()).count()
     }
 
     /// Bytes that were extracted for a read and not handed out yet. They count as unread.

@@ -20,6 +20,7 @@ use watershed_engine::{ChunkInfo, Refused};
 use crate::batch::{Batch, Look, check};
 use crate::direct::{Recent, Tried, commit_batch_now, commit_by_shard, commit_chunk_now, commit_now};
 use crate::inner::Inner;
+use crate::keep::Keeper;
 use crate::nodes::{Letter, NodePool};
 use crate::part::Part;
 use crate::route::{ROOM_BETWEEN, Route};
@@ -37,10 +38,11 @@ pub(crate) const MOST_PARTS: usize = 1024;
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Committer {
-    // The seat and the pool point into `inner`: see `Drop`.
+    // The keeper has the seat's flag and words of `inner`; it goes first, and lets go of what it keeps. The seat and the pool point into `inner`: see
+    // `Drop`.
+    keeper: Keeper,
     seat: Seat,
     pool: Option<NodePool<Part>>,
-    owner: OwnerId,
     recent: Recent,
     /// The CPU whose shard new sequences go to, if it is not the one at hand.
     cpu_id: Option<usize>,
@@ -81,10 +83,12 @@ impl Committer {
         // SAFETY: the seat is dropped before `inner` is, which keeps the tickets alive.
         let seat = unsafe { inner.tickets.register() };
         let owner = OwnerId(inner.next_owner.fetch_add(1, Ordering::Relaxed) % (1 << 30));
+        // SAFETY: the flag is that of the seat, which is this committer's alone and is dropped behind the keeper; the words are `inner`'s.
+        let keeper = unsafe { Keeper::new(owner, seat.at_work()) };
         Committer {
+            keeper,
             seat,
             pool: Some(pool),
-            owner,
             recent: Recent::none(),
             cpu_id: None,
             route: Route::new(),
@@ -95,7 +99,7 @@ impl Committer {
 
     /// The number by which reports name this committer when it owns a shard.
     pub fn owner(&self) -> OwnerId {
-        self.owner
+        self.keeper.owner()
     }
 
     /// From now on, sequences that come for the first time go to the shard of this CPU, as if this thread ran there: for who commits on behalf
@@ -127,10 +131,10 @@ impl Committer {
         if look.has_shared && batch.memory.is_none() {
             return Err(CommitError::NoMemory);
         }
-        let Committer { seat, owner, recent, inner, .. } = self;
+        let Committer { keeper, seat, recent, inner, .. } = self;
         let tried = match inner.has_workers {
             true => Tried::Taken,
-            false => commit_batch_now(inner, (*owner, seat, recent), batch, look.only_writer),
+            false => commit_batch_now(inner, (keeper, seat, recent), batch, look.only_writer),
         };
         match (tried, look.only_writer) {
             (Tried::Done, _) => {}
@@ -149,19 +153,19 @@ impl Committer {
         look: Look,
         tried: Tried,
     ) -> Result<(), HandedBack> {
-        let Committer { seat, pool, owner, cpu_id, route, letters, inner, .. } = self;
+        let Committer { keeper, seat, pool, cpu_id, route, letters, inner, .. } = self;
+        let owner = keeper.owner();
         let mut announced = seat.announce(&inner.tickets);
         let first_ticket = announced.take(batch.chunks.len() as u64);
         let pool = pool.as_mut().expect("taken only by the drop");
         let may_write = !inner.has_workers && tried != Tried::Taken;
-        let going =
-            Going { inner, owner: *owner, pool, letters, may_write, is_owned: look.is_owned, first_ticket };
+        let going = Going { inner, keeper, pool, letters, may_write, is_owned: look.is_owned, first_ticket };
         route.find(inner, *cpu_id, batch);
         let committed = going.by_route(route, batch);
         drop(announced);
         // As in `queue`.
-        route.shards.iter().for_each(|&home| inner.after_put(home.into(), *owner));
-        inner.attend(*owner);
+        route.shards.iter().for_each(|&home| inner.after_put(home.into(), owner));
+        inner.attend(owner);
         committed
     }
 
@@ -181,26 +185,20 @@ impl Committer {
     /// As [`commit`](Self::commit); the ticket is given up all the same.
     #[doc(hidden)]
     pub fn go_on_with_ticket(&mut self, first_ticket: u64, batch: &mut Batch<'_>) -> Result<(), CommitError> {
-        let Committer { seat, pool, owner, cpu_id, route, letters, inner, .. } = self;
+        let Committer { keeper, seat, pool, cpu_id, route, letters, inner, .. } = self;
+        let owner = keeper.owner();
         // What was announced before stands in the cell until this is dropped.
         let announced = seat.announced_before(&inner.tickets);
         let pool = pool.as_mut().expect("taken only by the drop");
         let is_owned = batch.look().is_ok_and(|look| look.is_owned);
-        let going = Going {
-            inner,
-            owner: *owner,
-            pool,
-            letters,
-            may_write: !inner.has_workers,
-            is_owned,
-            first_ticket,
-        };
+        let going =
+            Going { inner, keeper, pool, letters, may_write: !inner.has_workers, is_owned, first_ticket };
         route.find(inner, *cpu_id, batch);
         let committed = going.by_route(route, batch);
         drop(announced);
         committed?;
-        route.shards.iter().for_each(|&home| inner.after_put(home.into(), *owner));
-        inner.attend(*owner);
+        route.shards.iter().for_each(|&home| inner.after_put(home.into(), owner));
+        inner.attend(owner);
         Ok(())
     }
 
@@ -212,9 +210,9 @@ impl Committer {
     pub fn commit_chunk(&mut self, info: &ChunkInfo, bytes: &[u8]) -> Result<(), CommitError> {
         self.inner.tickets.will_be_taken();
         check(info, bytes.len())?;
-        let Committer { seat, owner, recent, inner, .. } = self;
+        let Committer { keeper, seat, recent, inner, .. } = self;
         if !inner.has_workers
-            && let Some(done) = commit_chunk_now(inner, (*owner, seat, recent), info, bytes)
+            && let Some(done) = commit_chunk_now(inner, (keeper, seat, recent), info, bytes)
         {
             return done.map_err(CommitError::from);
         }
@@ -240,7 +238,7 @@ impl Drop for Committer {
 /// A batch on its way: announced, with its tickets.
 struct Going<'a> {
     inner: &'a Inner,
-    owner: OwnerId,
+    keeper: &'a mut Keeper,
     pool: &'a mut NodePool<Part>,
     letters: &'a mut Vec<Letter<Part>>,
     /// Whether a shard that has all of it is to be tried: committers drain, and it was not found taken just now.
@@ -254,18 +252,18 @@ impl Going<'_> {
     /// A batch of which the homes were found.
     #[inline(never)]
     fn by_route(self, route: &Route, batch: &mut Batch<'_>) -> Result<(), HandedBack> {
-        let Going { inner, owner, pool, letters, may_write, is_owned, first_ticket } = self;
+        let Going { inner, keeper, pool, letters, may_write, is_owned, first_ticket } = self;
         let is_of_one_shard = route.is_of_one_shard(inner, batch);
         if is_of_one_shard
             && may_write
-            && commit_now(inner, owner, batch, first_ticket, usize::from(route.shards[0]))
+            && commit_now(inner, keeper, batch, first_ticket, usize::from(route.shards[0]))
         {
             return Ok(());
         }
-        make_ready(inner, owner, pool, &route.shards, letters)?;
+        make_ready(inner, keeper.owner(), pool, &route.shards, letters)?;
         // A shard that was just found taken gets the list of chunks as it is.
         if !is_of_one_shard && route.is_of_few_shards(inner, batch) {
-            commit_by_shard(inner, owner, route, letters, batch, first_ticket);
+            commit_by_shard(inner, keeper, route, letters, batch, first_ticket);
             return Ok(());
         }
         let parts = &mut letters[..route.shards.len()];

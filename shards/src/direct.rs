@@ -9,12 +9,12 @@ use crate::batch::{Batch, Source};
 use crate::commit::MOST_PARTS;
 use crate::directory::{Entry, Key};
 use crate::inner::Inner;
+use crate::keep::Keeper;
 use crate::nodes::{Letter, NodePool};
 use crate::own::Owned;
 use crate::part::{Op, Part};
 use crate::route::Route;
 use crate::ticket::Seat;
-use crate::word::OwnerId;
 
 /// Where the sequence of the last chunk lives: nearly always the next chunk's home as well, and known without a walk through the directory.
 /// A hint, tested when the shard is in hand. Of the directory of its committer's buffer.
@@ -124,13 +124,13 @@ fn go_back(owned: Owned<'_>, recent: &mut Recent) {
 #[inline]
 pub(crate) fn commit_chunk_now(
     inner: &Inner,
-    (owner, seat, recent): (OwnerId, &mut Seat, &mut Recent),
+    (keeper, seat, recent): (&mut Keeper, &mut Seat, &mut Recent),
     info: &ChunkInfo,
     bytes: &[u8],
 ) -> Option<Result<(), Refused>> {
-    let key = key_of(info);
+    let (key, owner) = (key_of(info), keeper.owner());
     let home = recent.home(inner, key)?;
-    let mut owned = Owned::try_new_to_add(inner, home.into(), owner)?;
+    let mut owned = Owned::try_new_to_add(inner, home.into(), keeper)?;
     // Only the owner of a home takes it away: as long as it is in hand, it stays.
     if !recent.is_at_home(inner) {
         go_back(owned, recent);
@@ -142,7 +142,7 @@ pub(crate) fn commit_chunk_now(
     let ticket = seat.take_in_hand(&inner.tickets, 1);
     let done = owned.engine().copy_chunk_untrusted(info, bytes, ticket);
     let place = owned.place;
-    drop(owned);
+    owned.finish();
     inner.look_again_at(place, home.into(), owner);
     inner.attend(owner);
     Some(done)
@@ -162,7 +162,7 @@ pub(crate) enum Tried {
 #[inline]
 pub(crate) fn commit_batch_now(
     inner: &Inner,
-    (owner, seat, recent): (OwnerId, &mut Seat, &mut Recent),
+    (keeper, seat, recent): (&mut Keeper, &mut Seat, &mut Recent),
     batch: &mut Batch<'_>,
     only_writer: Option<Key>,
 ) -> Tried {
@@ -176,18 +176,19 @@ pub(crate) fn commit_batch_now(
     if inner.places.get(home.into()).word.is_taken() {
         return Tried::Taken;
     }
-    write_batch_now(inner, (owner, seat, recent), batch, home, only_writer.is_some())
+    write_batch_now(inner, (keeper, seat, recent), batch, home, only_writer.is_some())
 }
 
 #[inline(never)]
 fn write_batch_now(
     inner: &Inner,
-    (owner, seat, recent): (OwnerId, &mut Seat, &mut Recent),
+    (keeper, seat, recent): (&mut Keeper, &mut Seat, &mut Recent),
     batch: &mut Batch<'_>,
     home: u16,
     is_of_one_writer: bool,
 ) -> Tried {
-    let Some(owned) = Owned::try_new_to_add(inner, home.into(), owner) else { return Tried::Taken };
+    let owner = keeper.owner();
+    let Some(owned) = Owned::try_new_to_add(inner, home.into(), keeper) else { return Tried::Taken };
     let is_home = match is_of_one_writer {
         true => recent.is_at_home(inner),
         false => is_home_of_all(inner, home, batch),
@@ -206,12 +207,12 @@ fn write_batch_now(
 /// All chunks of an announced batch have one home, nobody has it and nothing waits there. False, and nothing done, if it is not to be gone.
 pub(crate) fn commit_now(
     inner: &Inner,
-    owner: OwnerId,
+    keeper: &mut Keeper,
     batch: &mut Batch<'_>,
     first_ticket: u64,
     home: usize,
 ) -> bool {
-    let Some(owned) = Owned::try_new_to_add(inner, home, owner) else { return false };
+    let Some(owned) = Owned::try_new_to_add(inner, home, keeper) else { return false };
     write(inner, owned, batch, first_ticket);
     true
 }
@@ -274,7 +275,7 @@ unsafe fn spare_letter(pools: &mut Vec<NodePool<Part>>) -> Letter<Part> {
 /// needed are left in `letters`. Every queue had room: a few that come at once may exceed it by one each.
 pub(crate) fn commit_by_shard(
     inner: &Inner,
-    owner: OwnerId,
+    keeper: &mut Keeper,
     route: &Route,
     letters: &mut Vec<Letter<Part>>,
     batch: &mut Batch<'_>,
@@ -282,7 +283,7 @@ pub(crate) fn commit_by_shard(
 ) {
     for &shard in &route.shards {
         let share = Share { route, shard, first_ticket };
-        let Some(mut owned) = Owned::try_new_to_add(inner, shard.into(), owner) else {
+        let Some(mut owned) = Owned::try_new_to_add(inner, shard.into(), keeper) else {
             let letter = share.rest_of(batch, 0, letters);
             inner.places.get(shard.into()).inbox.put(letter);
             continue;

@@ -20,6 +20,7 @@ use crate::config::Homes;
 use crate::directory::{Directory, Entry, Key};
 use crate::extents::{Cutting, Pool};
 use crate::inbox::{Inbox, Letters};
+use crate::keep::Quiet;
 use crate::lazy::Lazy;
 use crate::nodes::{Letter, NodePool};
 use crate::part::Part;
@@ -49,6 +50,8 @@ pub(crate) struct State {
     pub(crate) leaving: Vec<(Key, u64)>,
     /// What the hints say.
     pub(crate) shown: Shown,
+    /// Whether the word is worth keeping.
+    pub(crate) quiet: Quiet,
 }
 
 /// What others have been told of a shard, where its owner sees it without a look at what they look at.
@@ -104,6 +107,7 @@ impl Place {
                 backlog: Letters::none(),
                 leaving: Vec::new(),
                 shown: Shown { oldest: NO_TICKET, live: 0 },
+                quiet: Quiet::new(),
             })),
         }
     }

@@ -6,17 +6,20 @@
 //!
 //! # Every atomic
 //!
-//! "RMW" is a read-modify-write. Models are those of `src/models.rs`, `src/models_direct.rs` and `src/models_wish.rs`, run by `ci/loom`; "argument": loom cannot show it (it runs the
+//! "RMW" is a read-modify-write. Models are those of `src/models.rs`, `src/models_direct.rs`, `src/models_keep.rs` and `src/models_wish.rs`, run by `ci/loom`; "argument": loom cannot show it (it runs the
 //! stores of one thread in program order, and SeqCst loads as Acquire), the proof is in the module's text.
 //!
 //! | atomic | publishes | ordering, and its partner | model |
 //! |---|---|---|---|
-//! | `Tickets::next` | the announcement stored, or the word taken, before it; with `now`: what the caller did | RMW AcqRel by `take`, `take_in_hand` and `now`; Acquire load in `look`, RMW in `take` | `a_cut_covers_only_what_is_queued`, `what_is_in_hand_needs_no_announcement`, `homes_never_split`; argument for the Release of the taken word |
+//! | `Tickets::next` | the announcement stored, or the word taken or the keeper's flag set, before it; with `now`: what the caller did | RMW AcqRel by `take`, `take_in_hand` and `now`; Acquire load in `look`, RMW in `take` | `a_cut_covers_only_what_is_queued`, `what_is_in_hand_needs_no_announcement`, `what_is_kept_needs_no_announcement`, `homes_never_split`; argument for the Release of the taken word |
 //! | `Tickets::last_cut` | what an earlier reader has seen | RMW AcqRel with itself | `a_cut_covers_only_what_is_queued` |
 //! | `Tickets::cells` | a new cell and its `next` | RMW Release in `register`; Acquire load in `iter` | both models of seats |
 //! | `Cell::bound` | with IDLE: the items that were queued | Release stores in `announce`, `take`, `Announced::drop`; Acquire load in `look` | `a_cut_covers_only_what_is_queued`; argument for the Release of IDLE |
 //! | `Cell::taken` | the last holder's stores to `bound` | Acquire RMW in `try_take`; Release store in `Seat::drop` | `a_seat_is_used_again_by_another_thread` |
-//! | `Word` | the shard's state, from owner to owner | SeqCst RMW `try_take`, `give`, `request`; SeqCst load `is_taken` against `Inbox::head` | `nothing_is_left_behind_when_an_owner_stops`; with `is_taken` `a_debt_is_paid` |
+//! | `Word` | the shard's state, from owner to owner; with KEPT: `Word::keeper` | SeqCst RMW `try_take`, `give`, `request`, `keep`, `revoke`, `resolve`, `let_go`; SeqCst load `is_taken` against `Inbox::head`; Relaxed load `is_kept_as`, against `AtWork` by the barrier | `nothing_is_left_behind_when_an_owner_stops`, `a_kept_word_has_one_owner`, `nothing_is_left_behind_with_a_keeper`, `a_keeper_that_went_elsewhere_leaves_nothing`; with `is_taken` `a_debt_is_paid` |
+//! | `Word::keeper` | nothing: the word does | Relaxed store `keep` before its RMW; Relaxed load `revoke` behind one | `a_kept_word_has_one_owner` |
+//! | `AtWork` | not at work: the shard's state; at work: that other words were let go of | Release store `set`; Acquire load `is_set` | the four models of `src/models_keep.rs` |
+//! | barrier `light`, `heavy` | of two threads that store and then load, that one sees the other: `AtWork` and `Word` | compiler fence, and the system's barrier in all running threads; under loom an AcqRel RMW of one place in both | the same; argument that the system keeps its promise |
 //! | `Inbox::head` | the nodes of all puts | SeqCst RMW `put`, `take_all`; SeqCst load `is_empty` against the word | the same, `nodes_go_round` |
 //! | `Node::depth` | nothing, it admits or refuses | Relaxed store before the put; Relaxed load after an Acquire load of `head` | `nodes_go_round` |
 //! | `NodePool::returned` | the item as its last holder left it | Release RMW `give_back`; Acquire swap in `letter` | `nodes_go_round` |
@@ -29,9 +32,11 @@
 //! | `Debt`, `Debts` | a debt: that its shard was counted, and that somebody queued there; the number: nothing | AcqRel RMW `note`, `pay`; Relaxed RMW and load of the number | `a_debt_is_paid`, `every_debt_is_found` |
 //! | `Hints::live`, `Inner::live`, `next_owner`, `next_home`, `Directory::room_bytes` | nothing: hints and numbers | Relaxed | none needed |
 //! | `Bell::is_parked` | against `Inbox::head`: "queue, then look who sleeps; say so, then look at the queue" | SeqCst store and RMW | argument, as for the word |
+//! | `barrier::IS_READY` | nothing: the promise is the system's | Relaxed | none needed |
 //! | `Bell::is_gated` | nothing: the mutex beside it does | Relaxed | tests only |
 //! | `Workers::is_over` | that it is over | SeqCst store; Acquire and SeqCst loads | joined |
 //! | `Depot::news` | nothing: the board is locked before anything is done about it | Relaxed RMW `tell` under the lock; Relaxed loads | none needed |
+mod barrier;
 mod batch;
 #[cfg(not(loom))]
 mod blocks;
@@ -57,6 +62,7 @@ pub mod framing;
 mod inbox;
 #[cfg(not(loom))]
 mod inner;
+mod keep;
 mod lazy;
 #[doc(hidden)]
 #[cfg(not(loom))]
@@ -65,6 +71,8 @@ pub mod mailbox;
 mod models;
 #[cfg(all(test, loom))]
 mod models_direct;
+#[cfg(all(test, loom))]
+mod models_keep;
 #[cfg(all(test, loom))]
 mod models_wish;
 mod nodes;

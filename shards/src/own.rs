@@ -4,6 +4,7 @@ use watershed_engine::Shard;
 
 use crate::directory::Key;
 use crate::inner::{Inner, NO_TICKET, Place, State};
+use crate::keep::{Had, Keeper};
 use crate::sync::Ordering;
 use crate::word::OwnerId;
 
@@ -14,6 +15,8 @@ pub(crate) struct Owned<'a> {
     pub(crate) place: &'a Place,
     pub(crate) state: &'a mut State,
     owner: OwnerId,
+    /// Who may keep the word instead of giving it back, and how it was had.
+    keeper: Option<(&'a mut Keeper, Had)>,
     /// Whether the oldest record may be another one when the word is given back: not while chunks are only added.
     pub(crate) may_lose_oldest: bool,
 }
@@ -28,14 +31,27 @@ impl<'a> Owned<'a> {
         }
         // SAFETY: the word is ours until the drop, and this is the only reference made of it.
         let state = unsafe { place.state() };
-        Some(Owned { inner, shard, place, state, owner, may_lose_oldest: true })
+        state.quiet.disturb();
+        Some(Owned { inner, shard, place, state, owner, keeper: None, may_lose_oldest: true })
     }
 
     /// Takes a shard to add chunks to it right away: nobody has it and nothing waits there.
     #[inline(always)]
-    pub(crate) fn try_new_to_add(inner: &'a Inner, shard: usize, owner: OwnerId) -> Option<Owned<'a>> {
-        let mut owned = Owned::try_new(inner, shard, owner)?;
-        owned.may_lose_oldest = false;
+    pub(crate) fn try_new_to_add(
+        inner: &'a Inner,
+        shard: usize,
+        keeper: &'a mut Keeper,
+    ) -> Option<Owned<'a>> {
+        let place = &inner.places.get(shard);
+        let had = keeper.try_take(&place.word)?;
+        // SAFETY: as in `try_new`.
+        let state = unsafe { place.state() };
+        let owner = keeper.owner();
+        if had == Had::Taken {
+            state.quiet.count(owner);
+        }
+        let owned =
+            Owned { inner, shard, place, state, owner, keeper: Some((keeper, had)), may_lose_oldest: false };
         if owned.is_drained() {
             Some(owned)
         } else {
@@ -174,13 +190,42 @@ fn is_far_from(shown: u32, live: u32) -> bool {
 }
 
 impl Drop for Owned<'_> {
-    #[inline(always)]
+    #[inline(never)]
     fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Owned<'_> {
+    /// What the drop does, without a call: for who does it once a commit.
+    #[inline(always)]
+    pub(crate) fn finish(self) {
+        std::mem::ManuallyDrop::new(self).end();
+    }
+
+    /// To be called once, as the last.
+    #[inline(always)]
+    fn end(&mut self) {
         if self.has_news() {
             self.publish();
         }
-        if self.place.word.give() {
+        let word = &self.place.word;
+        let is_asked = match &mut self.keeper {
+            Some((keeper, Had::Kept)) => keeper.end(word),
+            Some((keeper, Had::Taken)) if self.state.quiet.is_over() => {
+                keep_or_give(keeper, self.place, self.state)
+            }
+            _ => word.give(),
+        };
+        if is_asked {
             self.serve();
         }
     }
+}
+
+#[cold]
+#[inline(never)]
+fn keep_or_give(keeper: &mut Keeper, place: &Place, state: &mut State) -> bool {
+    let is_kept = state.quiet.next_time().is_some_and(|times| keeper.keep(&place.word, times));
+    !is_kept && place.word.give()
 }

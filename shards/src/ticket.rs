@@ -26,9 +26,11 @@
 //!
 //! A batch for one shard whose word its committer has needs no announcement, if the word is taken before the tickets and kept until all of
 //! the batch is written ([`Seat::take_in_hand`]): by the same chain who has loaded a larger number finds the word taken, or given back later.
-//! So whoever takes a cut and then that shard's word finds all of the batch there, which is what every reader does. (The Release is by this
+//! So whoever takes a cut and then that shard's word finds all of the batch there, which is what every reader does. Where the word is kept, the keeper's
+//! flag stands for it (module `keep`). (The Release is by this
 //! argument alone: loom runs the stores of one thread in program order.)
 
+use crate::keep::AtWork;
 use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
@@ -60,6 +62,8 @@ struct Cell {
     /// Whether a committer holds the cell. Taken with Acquire, given back with Release: the next holder's stores to
     /// `bound` come after the last holder's.
     taken: AtomicBool,
+    /// Whether the committer is at work in the shard that it keeps. Written at its every commit, so it has a line of its own.
+    at_work: CachePadded<AtWork>,
     /// The cell registered before this one; written before the cell is published and never again.
     next: *mut Cell,
 }
@@ -107,6 +111,7 @@ impl Tickets {
         let new = Box::into_raw(Box::new(Cell {
             bound: CachePadded::new(AtomicU64::new(IDLE)),
             taken: AtomicBool::new(true),
+            at_work: CachePadded::new(AtWork::new()),
             next: head,
         }));
         loop {
@@ -193,6 +198,12 @@ impl Cell {
 }
 
 impl Seat {
+    /// The flag of who has the seat. It lives as long as the `Tickets`.
+    pub(crate) fn at_work(&self) -> *const AtWork {
+        // SAFETY: the cell lives as long as its `Tickets` (contract of `register`).
+        unsafe { &*(*self.cell).at_work }
+    }
+
     /// Announces a batch. Call [`Announced::take`] for its tickets, and drop the announcement when the last item is
     /// queued (or the batch was given up).
     ///

@@ -23,7 +23,7 @@ impl Committer {
     /// where workers drain or the writer's home is taken. None, and nothing done, of another.
     #[inline]
     pub(super) fn queue_plain(&mut self, batch: &mut Batch<'_>) -> Option<Result<(), HandedBack>> {
-        let Committer { seat, pool, owner, recent, cpu_id, letters, inner, .. } = self;
+        let Committer { keeper, seat, pool, recent, cpu_id, letters, inner, .. } = self;
         let inner: &Inner = inner;
         let (key, mut home) = recent.last()?;
         let mut place = inner.places.get(home.into());
@@ -37,7 +37,7 @@ impl Committer {
             home = recent.home_of(inner, *cpu_id, key);
             place = inner.places.get(home.into());
         }
-        let queueing = Queueing { inner, owner: *owner, pool, letters, announced, first_ticket };
+        let queueing = Queueing { inner, owner: keeper.owner(), pool, letters, announced, first_ticket };
         Some(queueing.put(batch, true, home.into(), place))
     }
 
@@ -49,12 +49,12 @@ impl Committer {
         batch: &mut Batch<'_>,
         is_owned: bool,
     ) -> Result<(), HandedBack> {
-        let Committer { seat, pool, owner, recent, cpu_id, letters, inner, .. } = self;
+        let Committer { keeper, seat, pool, recent, cpu_id, letters, inner, .. } = self;
         let inner: &Inner = inner;
         let mut announced = seat.announce(&inner.tickets);
         let first_ticket = announced.take(batch.chunks.len() as u64);
         let home = recent.home_of(inner, *cpu_id, key).into();
-        let queueing = Queueing { inner, owner: *owner, pool, letters, announced, first_ticket };
+        let queueing = Queueing { inner, owner: keeper.owner(), pool, letters, announced, first_ticket };
         queueing.put(batch, is_owned, home, inner.places.get(home))
     }
 }
