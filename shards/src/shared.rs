@@ -85,6 +85,7 @@ fn next_letter(backlog: &mut Letters<Part>, inbox: &Inbox<Part>) -> Option<Lette
 /// Does what is left of a part, if that is chunks in shared memory. None if all of it is done.
 #[inline(always)]
 fn do_shared_part(part: &mut Part, commits: &mut Commits<'_>, turn: &mut Turn) -> Option<Halt> {
+    // Nothing of anybody else's is called until it is put back, so that nothing panics but for a fault of ours.
     let Some(memory) = part.memory.take() else { return Some(Halt::NotShared) };
     let Turn { rest, reads } = turn;
     reads.take_up(memory);
