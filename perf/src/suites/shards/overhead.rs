@@ -1,14 +1,14 @@
 //! What one thread pays for the shards, and what a queued chunk pays for its way.
 
-use super::team::{Writers, alone, check_written, exact_ring, info};
+use super::team::{Feed, Writers, alone, check_written, exact_ring, info};
 use crate::measure::{Lap, LapResult, Options, Series, WrongAnswer, interleave, timed};
 use crate::report::Measurement;
-use crate::workload::rings::{buffer, check_written as check_engine, commit_slices, fed_bytes};
+use crate::workload::rings::{buffer, check_written as check_engine, fed_bytes};
 use crate::workload::{SourceChunk, feed, templates};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
-use watershed_engine::{ByteSource, ChunkInfo};
+use watershed_engine::{ByteSource, ChunkInfo, TraceBuffer};
 use watershed_shards::{Batch, ShardedBuffer, ShardedConfig, Source};
 use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, Payload, ReadToken, Reads, SharedMemory, Smb};
 
@@ -19,10 +19,19 @@ pub(super) fn single_thread(options: &Options) -> Result<Measurement, WrongAnswe
     let sharded = exact_ring(ring_bytes, 2)?;
     let mut writers = Writers::new(&sharded, &chunks, 1, 1);
     let mut batches = Writers::new(&sharded, &chunks, 2, 1);
-    let mut bare = (buffer(ring_bytes)?, feed::one_writer(&chunks));
+    // From the same feed, so that the difference is the buffers'.
+    let mut bare = (buffer(ring_bytes)?, Feed::new(&chunks, 1, 1));
+    let commit = |count: usize| {
+        move |(buffer, feed): &mut (TraceBuffer, Feed<'_>)| {
+            for _ in 0..count {
+                let (info, bytes) = feed.next();
+                let _ = black_box(buffer.copy_chunk_untrusted(&info, &bytes));
+            }
+        }
+    };
     let warm_up = 2 * ring_bytes / 1024;
     alone(1, &mut writers, |writers| writers.commit(warm_up, 1));
-    alone(1, &mut bare, |(buffer, feed)| commit_slices(buffer, feed, warm_up));
+    alone(1, &mut bare, commit(warm_up));
 
     let (in_sharded, mut in_bare) = (std::cell::Cell::new(warm_up), warm_up);
     let units = commits as u64;
@@ -33,7 +42,7 @@ pub(super) fn single_thread(options: &Options) -> Result<Measurement, WrongAnswe
     let single_lap = || note(alone(units, &mut writers, |writers| writers.commit(commits, 1)));
     let batch_lap = || note(alone(units, &mut batches, |writers| writers.commit(commits, 8)));
     let bare_lap = || -> LapResult {
-        let lap = alone(units, &mut bare, |(buffer, feed)| commit_slices(buffer, feed, commits));
+        let lap = alone(units, &mut bare, commit(commits));
         in_bare += commits;
         check_engine(&bare.0, in_bare as u64, fed_bytes(feed::one_writer(&chunks), in_bare)).map(|()| lap)
     };

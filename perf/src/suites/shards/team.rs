@@ -65,7 +65,8 @@ pub(super) fn warm_race<T: Send>(
     Lap { elapsed: sum / times.len() as u32, units }
 }
 
-/// When each member began its work, and when it was done. All have warmed up before the first begins.
+/// When each member began its work, and when it was done. All have warmed up before the first begins, and they do that together, too: a thread that is
+/// alone for a moment takes over memory of the other's shard, as it should, and then the other has to get it back from that core's cache.
 fn times_of<T: Send>(
     first_rank: usize,
     members: &mut [T],
@@ -73,7 +74,13 @@ fn times_of<T: Send>(
     work: impl Fn(&mut T) + Sync,
 ) -> Vec<(Instant, Instant)> {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
-    let (size, ready) = (members.len(), AtomicUsize::new(0));
+    let (size, started, ready) = (members.len(), AtomicUsize::new(0), AtomicUsize::new(0));
+    let meet = |arrived: &AtomicUsize| {
+        arrived.fetch_add(1, Ordering::AcqRel);
+        while arrived.load(Ordering::Acquire) < size {
+            std::hint::spin_loop();
+        }
+    };
     std::thread::scope(|scope| {
         let threads: Vec<_> = members
             .iter_mut()
@@ -81,14 +88,12 @@ fn times_of<T: Send>(
             .map(|(rank, member)| {
                 // The last cores first: interrupts prefer the first.
                 let core = cores.iter().rev().cycle().nth(first_rank + rank).copied();
-                let (warm_up, work, ready) = (&warm_up, &work, &ready);
+                let (warm_up, work, meet, started, ready) = (&warm_up, &work, &meet, &started, &ready);
                 scope.spawn(move || {
                     core.map(core_affinity::set_for_current);
+                    meet(started);
                     warm_up(member);
-                    ready.fetch_add(1, Ordering::AcqRel);
-                    while ready.load(Ordering::Acquire) < size {
-                        std::hint::spin_loop();
-                    }
+                    meet(ready);
                     let start = Instant::now();
                     work(member);
                     (start, Instant::now())
@@ -107,16 +112,40 @@ pub(super) fn alone<T: Send>(units: u64, member: &mut T, work: impl Fn(&mut T) +
 /// Entries that keep two threads' lists of ids out of one cache line.
 const APART: usize = 32;
 
-/// A thread's writers and its way into a buffer.
-pub(super) struct Writers<'a> {
-    pub(super) committer: Committer,
+/// Endless chunks of some writers: writers and chunks in turns.
+pub(super) struct Feed<'a> {
     chunks: &'a [SourceChunk],
     /// Writer ids are `first..first + count`.
     first: u16,
     count: usize,
     /// By writer, with [`APART`] entries on both sides that nobody uses.
     next_ids: Vec<u32>,
+    /// Which writer and which chunk come next.
+    which: usize,
     at: usize,
+}
+
+impl<'a> Feed<'a> {
+    pub(super) fn new(chunks: &'a [SourceChunk], first: u16, count: usize) -> Feed<'a> {
+        Feed { chunks, first, count, next_ids: vec![0; count + 2 * APART], which: 0, at: 0 }
+    }
+
+    // Without a division, which takes as long as some of what is measured.
+    #[inline]
+    pub(super) fn next(&mut self) -> (ChunkInfo, &'a [u8]) {
+        let (which, chunk) = (self.which, &self.chunks[self.at]);
+        self.which = if which + 1 == self.count { 0 } else { which + 1 };
+        self.at = if self.at + 1 == self.chunks.len() { 0 } else { self.at + 1 };
+        let chunk_id = self.next_ids[APART + which];
+        self.next_ids[APART + which] = chunk_id.wrapping_add(1);
+        (info(self.first + which as u16, chunk_id, chunk), &chunk.bytes)
+    }
+}
+
+/// A thread's writers and its way into a buffer.
+pub(super) struct Writers<'a> {
+    pub(super) committer: Committer,
+    feed: Feed<'a>,
 }
 
 impl<'a> Writers<'a> {
@@ -126,31 +155,19 @@ impl<'a> Writers<'a> {
         first: u16,
         count: usize,
     ) -> Writers<'a> {
-        let committer = buffer.committer().expect("no clone");
-        Writers { committer, chunks, first, count, next_ids: vec![0; count + 2 * APART], at: 0 }
-    }
-
-    /// The next chunk: writers and chunks in turns.
-    #[inline]
-    fn next(&mut self) -> (ChunkInfo, &'a [u8]) {
-        let which = self.at % self.count;
-        let chunk = &self.chunks[self.at % self.chunks.len()];
-        self.at += 1;
-        let chunk_id = self.next_ids[APART + which];
-        self.next_ids[APART + which] = chunk_id.wrapping_add(1);
-        (info(self.first + which as u16, chunk_id, chunk), &chunk.bytes)
+        Writers { committer: buffer.committer().expect("no clone"), feed: Feed::new(chunks, first, count) }
     }
 
     /// Packets in the chunk that comes next.
     pub(super) fn next_packets(&self) -> u64 {
-        self.chunks[self.at % self.chunks.len()].packets.into()
+        self.feed.chunks[self.feed.at].packets.into()
     }
 
     /// Commits so many chunks, `batch` at a time.
     pub(super) fn commit(&mut self, count: usize, batch: usize) {
         if batch == 1 {
             for _ in 0..count {
-                let (info, bytes) = self.next();
+                let (info, bytes) = self.feed.next();
                 while let Err(error) = self.committer.commit_chunk(&info, bytes) {
                     wait_for_room(error);
                 }
@@ -160,7 +177,7 @@ impl<'a> Writers<'a> {
         let mut list = Batch::default();
         for _ in 0..count / batch {
             for _ in 0..batch {
-                let (info, bytes) = self.next();
+                let (info, bytes) = self.feed.next();
                 list.chunks.push((info, Source::Borrowed(bytes)));
             }
             while let Err(error) = self.committer.commit(&mut list) {
