@@ -3,12 +3,11 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-#[cfg(feature = "parallel")]
-use rayon::prelude::*;
 use watershed_engine::{CreateError, HugePages, mem::Region};
 
 use crate::buffer::ShardedBuffer;
 use crate::config::Report;
+use crate::crew;
 use crate::directory::Directory;
 use crate::extents::Pool;
 use crate::inner::{Inner, Places, oldest_of_none};
@@ -67,10 +66,7 @@ impl ShardedBuffer {
                 owned.state.engine = Some(unsafe { engine.copy_structure(Arc::clone(&copy.region)) });
             }
         };
-        #[cfg(feature = "parallel")]
-        held.par_iter_mut().for_each(copy_structure);
-        #[cfg(not(feature = "parallel"))]
-        held.iter_mut().for_each(copy_structure);
+        crew::share(held.iter_mut(), copy_structure);
         for owned in held {
             let shard = owned.shard;
             drop(owned);
@@ -103,8 +99,5 @@ fn copy_bytes(from: &Region, to: &Region, mut ranges: Vec<Range<usize>>) {
         // SAFETY: the shards whose bytes are read are held by the caller, nobody else knows the new region, and no two ranges overlap.
         unsafe { to.copy_range(from, part.clone()) }
     };
-    #[cfg(feature = "parallel")]
-    strides.par_iter().flat_map_iter(|(_, parts)| parts).for_each(copy);
-    #[cfg(not(feature = "parallel"))]
-    strides.iter().flat_map(|(_, parts)| parts).for_each(copy);
+    crew::share(strides.iter(), |(_, parts)| parts.iter().for_each(copy));
 }

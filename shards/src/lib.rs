@@ -36,10 +36,14 @@
 //! | `Bell::is_gated` | nothing: the mutex beside it does | Relaxed | tests only |
 //! | `Workers::is_over` | that it is over | SeqCst store; Acquire and SeqCst loads | joined |
 //! | `Depot::news` | nothing: the board is locked before anything is done about it | Relaxed RMW `tell` under the lock; Relaxed loads | none needed |
+#[cfg(all(not(loom), feature = "parallel"))]
+mod apart;
 mod barrier;
 mod batch;
 #[cfg(not(loom))]
 mod blocks;
+#[cfg(all(not(loom), feature = "parallel"))]
+mod board;
 #[cfg(not(loom))]
 mod buffer;
 #[cfg(not(loom))]
@@ -48,6 +52,8 @@ mod commit;
 mod config;
 #[cfg(not(loom))]
 mod copy;
+#[cfg(not(loom))]
+mod crew;
 #[cfg(all(not(loom), feature = "parallel"))]
 mod depot;
 #[cfg(not(loom))]

@@ -8,15 +8,14 @@
 //! A shard's word is held only to copy some packets out. What was extracted and not handed out stays in [`Reading`], counts as
 //! unread, comes first in the next pass, and goes into clones.
 
-use std::sync::MutexGuard;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
-#[cfg(feature = "parallel")]
-use rayon::prelude::*;
 use watershed_engine::Packet;
 
 use crate::blocks::{Block, Merge, Pieces, Reading, Supply};
+use crate::crew;
 #[cfg(feature = "parallel")]
 use crate::depot::Depot;
 use crate::drain::Drained;
@@ -67,7 +66,8 @@ impl<F: Fn(&Packet<'_>, &mut Vec<u8>) -> bool + Sync> PacketWriter for F {
 /// A pass over everything that was committed before it began. Dropping it keeps what was not handed out for the next pass.
 ///
 /// What several threads extract, `rayon`'s global threads do. They are made by the first that asks for them, and inherit the CPUs on which that
-/// one may run: a program that pins its threads lets one that is not pinned read first, or builds the pool itself.
+/// one may run: a program that pins its threads lets one that is not pinned read first, or builds the pool itself. A thread of a pass that finds
+/// another of it on its CPU goes to a CPU of its own, if it may use one; on which CPUs it may run is afterwards as it was.
 pub struct ReadPass<'a, W> {
     reading: MutexGuard<'a, Reading>,
     merge: Merge,
@@ -112,7 +112,7 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
             unread_bytes += bytes;
             inner.look_again(shard, owner);
         }
-        pass.set_parallel(unread_bytes >= PARALLEL_BYTES && has_threads());
+        pass.set_parallel(unread_bytes >= PARALLEL_BYTES && crew::num_threads() > 1);
         pass
     }
 
@@ -186,7 +186,7 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
         let most_stock_bytes = (ahead::ALL_BYTES / num_shards).min(ahead::SHARD_BYTES);
         let (least, most) = ahead::BLOCK_BYTES.into_inner();
         self.way.block_bytes = (most_stock_bytes / ahead::BLOCKS_OF_A_SHARD).clamp(least, most);
-        let num_threads = rayon::current_num_threads().min(1 + num_shards);
+        let num_threads = crew::num_threads().min(1 + num_shards);
         let (depot, fronts) = Depot::new(&self.way, &mut self.reading, most_stock_bytes, num_threads);
         let (merge, mut may_go_on) = (&mut self.merge, Vec::new());
         let result = rayon::in_place_scope(|scope| {
@@ -227,22 +227,21 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
             .filter(|(shard, supply)| supply.is_needy() && (self.is_parallel || fronts[*shard].is_empty()))
             .map(|(shard, supply)| (shard, supply, spare.take(0)))
             .collect();
+        let waits = Mutex::new(Vec::new());
         let fill = |(shard, supply, block): &mut (usize, &mut Supply, Block)| {
-            let (has_more, waits) = way.extract(*shard, block);
+            let (has_more, waited) = way.extract(*shard, block);
             supply.has_more = has_more;
             if !block.is_empty() {
                 supply.backs.push_back(std::mem::take(block));
             }
-            waits
+            waits.lock().unwrap_or_else(PoisonError::into_inner).extend(waited);
         };
-        #[cfg(feature = "parallel")]
-        let waits: Vec<Wait> = if self.is_parallel {
-            needy.par_iter_mut().flat_map_iter(fill).collect()
+        if self.is_parallel {
+            crew::share(needy.iter_mut(), fill);
         } else {
-            needy.iter_mut().flat_map(fill).collect()
-        };
-        #[cfg(not(feature = "parallel"))]
-        let waits: Vec<Wait> = needy.iter_mut().flat_map(fill).collect();
+            needy.iter_mut().for_each(fill);
+        }
+        let waits = waits.into_inner().unwrap_or_else(PoisonError::into_inner);
         needy.into_iter().for_each(|(_, _, unused)| spare.put(unused));
         self.note_all(waits);
         self.reading.advance();
@@ -262,14 +261,6 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
     pub fn cut(&self) -> u64 {
         self.way.cut
     }
-}
-
-/// Whether there are threads to read by.
-fn has_threads() -> bool {
-    #[cfg(feature = "parallel")]
-    return rayon::current_num_threads() > 1;
-    #[cfg(not(feature = "parallel"))]
-    return false;
 }
 
 pub(crate) fn note(waits: &mut Vec<Wait>, wait: Wait) {
