@@ -133,18 +133,26 @@ mod tests {
     #[test]
     fn who_finds_another_on_its_cpu_goes_to_a_free_one_and_may_use_all_afterwards() {
         let (set, cpus) = allowed();
-        let apart = Apart::new(2);
-        for &cpu_id in &cpus[1..] {
-            another_on(&apart, cpu_id);
+        let [first, .., last] = cpus[..] else { return };
+        let mut has_moved = false;
+        // It may be moved by the system before it looks.
+        for _ in 0..100 {
+            let apart = Apart::new(2);
+            for &cpu_id in &cpus[1..] {
+                another_on(&apart, cpu_id);
+            }
+            sched_setaffinity(None, &only(last)).unwrap();
+            sched_setaffinity(None, &set).unwrap();
+            // Wherever it is, the only free one is the first; and it does not matter how often it asks.
+            for _ in 0..3 {
+                apart.settle();
+                assert_eq!(allowed().0, set);
+                assert_eq!(*cpu_ids(&apart).last().unwrap(), first, "of {cpus:?}");
+            }
+            assert_eq!(cpu_ids(&apart).len(), cpus.len(), "each thread is there once");
+            has_moved |= apart.places.lock().unwrap().last().unwrap().num_moves > 0;
         }
-        // Wherever it is, the only free one is the first; and it does not matter how often it asks.
-        for _ in 0..3 {
-            apart.settle();
-            assert_eq!(allowed().0, set);
-            let settled = *cpu_ids(&apart).last().unwrap();
-            assert_eq!(settled, cpus[0], "of {cpus:?}");
-        }
-        assert_eq!(cpu_ids(&apart).len(), cpus.len(), "each thread is there once");
+        assert!(has_moved);
     }
 
     #[test]
