@@ -1,6 +1,7 @@
 //! Having a buffer: making one of many shards, keeping it, copying it, and many sequences in it.
 
 use super::overhead::percent_more;
+use super::sets::{Sets, options_for_sets};
 use super::team::{Writers, alone, check_written, exact_ring};
 use crate::measure::{Lap, LapResult, Options, Series, WrongAnswer, interleave, timed};
 use crate::report::Measurement;
@@ -136,8 +137,37 @@ fn count_packets(buffer: &ShardedBuffer) -> u64 {
     packets
 }
 
+/// 100,000 sequences against one, and against a thousand.
+pub(super) fn sequences(options: &Options) -> Result<Measurement, WrongAnswer> {
+    let (ring_bytes, commits, most) = options.size((64 << 20, 32_768, 100_000), (4 << 20, 512, 4_000));
+    let chunks = templates::mixed(100);
+    // Every sequence is known and the ring has gone round.
+    let warm_up = 2 * most + 2 * ring_bytes / 1024;
+    let crowds = |size| Sets::new(|| Crowd::new(ring_bytes, &chunks, size, warm_up));
+    let (mut all, mut some, mut one) = (crowds(most)?, crowds(1000)?, crowds(1)?);
+    let beside = all.turn().buffer.memory_usage_bytes() - ring_bytes;
+    let bound = ring_bytes / 2 + 200 * most;
+    if beside > bound {
+        return Err(format!("{most} sequences take {beside} bytes beside the ring, more than {bound}"));
+    }
+    let [with_all, with_some, with_one] = interleave(
+        &options_for_sets(options),
+        [
+            Box::new(|| all.turn().lap(commits)),
+            Box::new(|| some.turn().lap(commits)),
+            Box::new(|| one.turn().lap(commits)),
+        ],
+    )?;
+    Ok(Measurement::percent("sequences_100k", &percent_more(&with_all, &with_one))
+        .with("ns", with_all.median())
+        .with("one_ns", with_one.median())
+        .with("percent_more_than_1000", percent_more(&with_all, &with_some).median())
+        .with("bytes_beside_per_sequence", beside as f64 / most as f64))
+}
+
 /// Many sequences in turns, one chunk each, by one thread.
 struct Crowd<'a> {
+    buffer: ShardedBuffer,
     committer: Committer,
     chunks: &'a [SourceChunk],
     size: usize,
@@ -147,7 +177,25 @@ struct Crowd<'a> {
 /// Writers of one producer.
 const WRITERS: usize = 25_000;
 
-impl Crowd<'_> {
+impl<'a> Crowd<'a> {
+    fn new(
+        ring_bytes: usize,
+        chunks: &'a [SourceChunk],
+        size: usize,
+        warm_up: usize,
+    ) -> Result<Crowd<'a>, WrongAnswer> {
+        let buffer = exact_ring(ring_bytes, 2)?;
+        let committer = buffer.committer().ok_or("no committer")?;
+        let mut made = Crowd { buffer, committer, chunks, size, at: 0 };
+        made.lap(warm_up)?;
+        Ok(made)
+    }
+
+    fn lap(&mut self, commits: usize) -> LapResult {
+        let lap = alone(commits as u64, self, |crowd| crowd.commit(commits));
+        check_written(&self.buffer, self.at as u64).map(|()| lap)
+    }
+
     fn commit(&mut self, count: usize) {
         for _ in 0..count {
             let (who, chunk_id) = (self.at % self.size, self.at / self.size);
@@ -165,37 +213,4 @@ impl Crowd<'_> {
             self.committer.commit_chunk(&info, &chunk.bytes).expect("nobody holds a shard for long");
         }
     }
-}
-
-/// 100,000 sequences against one, and against a thousand.
-pub(super) fn sequences(options: &Options) -> Result<Measurement, WrongAnswer> {
-    let (ring_bytes, commits, most) = options.size((64 << 20, 32_768, 100_000), (4 << 20, 512, 4_000));
-    let chunks = templates::mixed(100);
-    let make = |size: usize| -> Result<(ShardedBuffer, Crowd<'_>), WrongAnswer> {
-        let buffer = exact_ring(ring_bytes, 2)?;
-        let committer = buffer.committer().ok_or("no committer")?;
-        let mut crowd = Crowd { committer, chunks: &chunks, size, at: 0 };
-        // Every sequence is known and the ring has gone round.
-        alone(1, &mut crowd, |crowd| crowd.commit(2 * most + 2 * ring_bytes / 1024));
-        Ok((buffer, crowd))
-    };
-    let (mut all, mut some, mut one) = (make(most)?, make(1000)?, make(1)?);
-    let beside = all.0.memory_usage_bytes() - ring_bytes;
-    let bound = ring_bytes / 2 + 200 * most;
-    if beside > bound {
-        return Err(format!("{most} sequences take {beside} bytes beside the ring, more than {bound}"));
-    }
-    let lap = |(buffer, crowd): &mut (ShardedBuffer, Crowd<'_>)| -> LapResult {
-        let lap = alone(commits as u64, crowd, |crowd| crowd.commit(commits));
-        check_written(buffer, crowd.at as u64).map(|()| lap)
-    };
-    let [with_all, with_some, with_one] = interleave(
-        options,
-        [Box::new(|| lap(&mut all)), Box::new(|| lap(&mut some)), Box::new(|| lap(&mut one))],
-    )?;
-    Ok(Measurement::percent("sequences_100k", &percent_more(&with_all, &with_one))
-        .with("ns", with_all.median())
-        .with("one_ns", with_one.median())
-        .with("percent_more_than_1000", percent_more(&with_all, &with_some).median())
-        .with("bytes_beside_per_sequence", beside as f64 / most as f64))
 }

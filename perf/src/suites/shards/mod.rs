@@ -10,6 +10,7 @@ mod queue;
 mod read;
 mod retention;
 mod scaling;
+mod sets;
 mod team;
 
 use super::{Suite, Workload};

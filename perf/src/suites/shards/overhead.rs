@@ -1,5 +1,6 @@
 //! What one thread pays for the shards, and what a queued chunk pays for its way.
 
+use super::sets::{Sets, options_for_sets};
 use super::team::{Feed, Writers, alone, check_written, exact_ring, info};
 use crate::measure::{Lap, LapResult, Options, Series, WrongAnswer, interleave, timed};
 use crate::report::Measurement;
@@ -16,43 +17,85 @@ use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, Payload, ReadToken, Rea
 pub(super) fn single_thread(options: &Options) -> Result<Measurement, WrongAnswer> {
     let (ring_bytes, commits) = options.size((64 << 20, 32_768), (2 << 20, 512));
     let chunks = templates::mixed(100);
-    let sharded = exact_ring(ring_bytes, 2)?;
-    let mut writers = Writers::new(&sharded, &chunks, 1, 1);
-    let mut batches = Writers::new(&sharded, &chunks, 2, 1);
-    // From the same feed, so that the difference is the buffers'.
-    let mut bare = (buffer(ring_bytes)?, Feed::new(&chunks, 1, 1));
-    let commit = |count: usize| {
-        move |(buffer, feed): &mut (TraceBuffer, Feed<'_>)| {
-            for _ in 0..count {
-                let (info, bytes) = feed.next();
-                let _ = black_box(buffer.copy_chunk_untrusted(&info, &bytes));
-            }
-        }
-    };
     let warm_up = 2 * ring_bytes / 1024;
-    alone(1, &mut writers, |writers| writers.commit(warm_up, 1));
-    alone(1, &mut bare, commit(warm_up));
-
-    let (in_sharded, mut in_bare) = (std::cell::Cell::new(warm_up), warm_up);
-    let units = commits as u64;
-    let note = |lap: Lap| {
-        in_sharded.set(in_sharded.get() + commits);
-        check_written(&sharded, in_sharded.get() as u64).map(|()| lap)
-    };
-    let single_lap = || note(alone(units, &mut writers, |writers| writers.commit(commits, 1)));
-    let batch_lap = || note(alone(units, &mut batches, |writers| writers.commit(commits, 8)));
-    let bare_lap = || -> LapResult {
-        let lap = alone(units, &mut bare, commit(commits));
-        in_bare += commits;
-        check_engine(&bare.0, in_bare as u64, fed_bytes(feed::one_writer(&chunks), in_bare)).map(|()| lap)
-    };
-    let [ours, in_batches, engine] =
-        interleave(options, [Box::new(single_lap), Box::new(batch_lap), Box::new(bare_lap)])?;
+    let mut singles = Sets::new(|| InShards::new(ring_bytes, &chunks, 1, warm_up))?;
+    let mut batches = Sets::new(|| InShards::new(ring_bytes, &chunks, 8, warm_up))?;
+    let mut engines = Sets::new(|| InEngine::new(ring_bytes, &chunks, warm_up))?;
+    let [ours, in_batches, engine] = interleave(
+        &options_for_sets(options),
+        [
+            Box::new(|| singles.turn().lap(commits)),
+            Box::new(|| batches.turn().lap(commits)),
+            Box::new(|| engines.turn().lap(commits)),
+        ],
+    )?;
     let percent = percent_more(&ours, &engine);
     Ok(Measurement::percent("single_thread_overhead", &percent)
         .with("ns", ours.median())
         .with("engine_ns", engine.median())
         .with("percent_in_batches_of_8", percent_more(&in_batches, &engine).median()))
+}
+
+/// A sharded buffer and its writer, who commits so many chunks at once.
+struct InShards<'a> {
+    buffer: ShardedBuffer,
+    writers: Writers<'a>,
+    batch: usize,
+    committed: usize,
+}
+
+impl<'a> InShards<'a> {
+    fn new(
+        ring_bytes: usize,
+        chunks: &'a [SourceChunk],
+        batch: usize,
+        warm_up: usize,
+    ) -> Result<InShards<'a>, WrongAnswer> {
+        let buffer = exact_ring(ring_bytes, 2)?;
+        let writers = Writers::new(&buffer, chunks, 1, 1);
+        let mut made = InShards { buffer, writers, batch, committed: 0 };
+        made.lap(warm_up)?;
+        Ok(made)
+    }
+
+    fn lap(&mut self, commits: usize) -> LapResult {
+        let batch = self.batch;
+        let lap = alone(commits as u64, &mut self.writers, |writers| writers.commit(commits, batch));
+        self.committed += commits;
+        check_written(&self.buffer, self.committed as u64).map(|()| lap)
+    }
+}
+
+/// The bare engine, from the same feed, so that the difference is the buffers'.
+struct InEngine<'a> {
+    subject: (TraceBuffer, Feed<'a>),
+    chunks: &'a [SourceChunk],
+    committed: usize,
+}
+
+impl<'a> InEngine<'a> {
+    fn new(
+        ring_bytes: usize,
+        chunks: &'a [SourceChunk],
+        warm_up: usize,
+    ) -> Result<InEngine<'a>, WrongAnswer> {
+        let subject = (buffer(ring_bytes)?, Feed::new(chunks, 1, 1));
+        let mut made = InEngine { subject, chunks, committed: 0 };
+        made.lap(warm_up)?;
+        Ok(made)
+    }
+
+    fn lap(&mut self, commits: usize) -> LapResult {
+        let lap = alone(commits as u64, &mut self.subject, |(buffer, feed)| {
+            for _ in 0..commits {
+                let (info, bytes) = feed.next();
+                let _ = black_box(buffer.copy_chunk_untrusted(&info, &bytes));
+            }
+        });
+        self.committed += commits;
+        let fed = fed_bytes(feed::one_writer(self.chunks), self.committed);
+        check_engine(&self.subject.0, self.committed as u64, fed).map(|()| lap)
+    }
 }
 
 /// How much more time `ours` takes than `theirs`, by round.
