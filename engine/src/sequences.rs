@@ -137,6 +137,7 @@ impl Sequences {
             let position = found & !REMEMBERED;
             found = free.pop().unwrap_or_else(|| grow(slab));
             slab[found as usize].recall(remembered.get(position), entry.note, place);
+            remembered.prefetch_after(position);
             remembered.take(position);
             entry.value = found;
         }
