@@ -233,13 +233,16 @@ impl TraceBuffer {
     }
 
     /// Gives loss reasons back to a sequence: they will come with its next packet. For a reader that throws a packet away, whose reasons would
-    /// be lost with it. Works on read-only buffers and does not end a read pass.
+    /// be lost with it. Nothing happens if the sequence is not known. Works on read-only buffers and does not end a read pass.
     pub fn return_loss(&mut self, producer: ProducerId, writer: WriterId, loss: LossReasons) {
         let key = key_of(producer, writer);
         if !loss.is_empty() && key != 0 {
             // Nothing is lost before the packets of a run.
             self.settle();
-            self.sequences.add_loss(key, loss);
+            if let Some(index) = self.sequences.open(key, &self.histograms) {
+                self.sequences.get_mut(index).add_loss(loss);
+                self.sequences.release(index);
+            }
         }
     }
 }

@@ -102,7 +102,7 @@ impl TraceBuffer {
         source: &S,
         scratch: &mut CommitScratch,
     ) {
-        let opened = self.sequences.open(key);
+        let opened = self.sequences.open(key, &self.histograms);
         let place = match opened {
             Some(index) if !self.is_sealed => self.place_of(index, info.chunk_id),
             _ => None,

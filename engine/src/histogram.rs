@@ -118,6 +118,16 @@ impl Histograms {
         number
     }
 
+    /// A hint that histogram `number` will be counted in soon.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, number: u32) {
+        let place = match number & ALL_BUCKETS {
+            0 => self.entries.as_ptr().wrapping_add(number as usize).cast(),
+            _ => self.full.as_ptr().wrapping_add((number ^ ALL_BUCKETS) as usize).cast(),
+        };
+        watershed_simd::prefetch::for_write(place);
+    }
+
     /// Adds a visible size to the histogram of a sequence's writer, which gets one now if it has none.
     #[inline(always)]
     pub(crate) fn count(&mut self, sequence: &mut Sequence, visible_bytes: usize) {

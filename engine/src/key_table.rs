@@ -70,6 +70,8 @@ impl KeyTable {
     #[inline(always)]
     pub(crate) fn find_entry(&mut self, key: u32) -> Option<(Place, &mut Entry)> {
         self.last = self.group_of(key >> GROUP_BITS)?;
+        // Whose neighbours follow it is followed by the next group.
+        watershed_simd::prefetch::for_write(self.groups.as_ptr().wrapping_add(self.last as usize + 1).cast());
         let place = Self::place_in(self.last, key);
         let entry = self.get_mut(place);
         (entry.value != VACANT).then_some((place, entry))

@@ -40,6 +40,9 @@ pub(crate) const MAX_REMEMBERED: usize = 1 << 20;
 
 const POSITIONS: u32 = 1 << 31;
 
+/// How many places before their turn the next are fetched: four lines, which is the time of as many chunks as there are places in them.
+const AHEAD: usize = 256 / size_of::<Memory>();
+
 impl Remembered {
     fn index_of(&self, position: u32) -> usize {
         (position.wrapping_sub(self.base) % POSITIONS) as usize
@@ -53,6 +56,9 @@ impl Remembered {
     pub(crate) fn push(&mut self, memory: Memory) -> u32 {
         let position = self.base.wrapping_add(self.queue.len() as u32) % POSITIONS;
         self.queue.push_back(memory);
+        if let Some(back) = self.queue.back() {
+            watershed_simd::prefetch::for_write(std::ptr::from_ref(back).wrapping_add(AHEAD).cast());
+        }
         position
     }
 
@@ -87,8 +93,6 @@ impl Remembered {
     /// A hint that what went a little later than `position`, which is near the front, will come back a little later.
     #[inline(always)]
     pub(crate) fn prefetch_after(&self, position: u32) {
-        // Four lines: the time of sixteen chunks.
-        const AHEAD: usize = 256 / size_of::<Memory>();
         let (front, _) = self.queue.as_slices();
         let ahead = front.as_ptr().wrapping_add(self.index_of(position) + AHEAD);
         watershed_simd::prefetch::for_read(ahead.cast());

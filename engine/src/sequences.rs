@@ -10,7 +10,7 @@
 
 use std::collections::HashSet;
 
-use crate::ids::LossReasons;
+use crate::histogram::Histograms;
 use crate::key_table::{Entry, KeyTable, VACANT};
 use crate::records::NONE;
 use crate::remembered::{Remembered, memory_bit};
@@ -116,20 +116,21 @@ impl Sequences {
         Some(index)
     }
 
-    /// The sequence of a key, live from now on until [`release`](Self::release) finds it empty. None if it is not known.
+    /// The sequence of a key, live from now on until [`release`](Self::release) finds it empty. None if it is not known. If it was not looked up
+    /// lately, its histogram is in no cache either, and is fetched.
     #[inline]
-    pub(crate) fn open(&mut self, key: u32) -> Option<u32> {
+    pub(crate) fn open(&mut self, key: u32, histograms: &Histograms) -> Option<u32> {
         if key == self.last_key {
             return Some(self.last_index);
         }
         match self.recent.get(recent_place(key)) {
             Some(&(recent, index)) if recent == key => Some(index),
-            _ => self.open_by_hash(key),
+            _ => self.open_by_hash(key, histograms),
         }
     }
 
     #[inline(never)]
-    fn open_by_hash(&mut self, key: u32) -> Option<u32> {
+    fn open_by_hash(&mut self, key: u32, histograms: &Histograms) -> Option<u32> {
         let Sequences { slab, free, index, remembered, .. } = self;
         let (place, entry) = index.find_entry(key)?;
         let mut found = entry.value;
@@ -146,6 +147,7 @@ impl Sequences {
             None => self.recent = no_recent(),
         }
         (self.last_key, self.last_index) = (key, found);
+        histograms.prefetch(self.slab[found as usize].histogram);
         Some(found)
     }
 
@@ -237,14 +239,6 @@ impl Sequences {
         }
     }
 
-    /// Adds loss to a sequence, live or not. Nothing happens if it is not known.
-    pub(crate) fn add_loss(&mut self, key: u32, reasons: LossReasons) {
-        if let Some(index) = self.open(key) {
-            self.get_mut(index).add_loss(reasons);
-            self.release(index);
-        }
-    }
-
     /// No more chunks come from this writer.
     pub(crate) fn end_writer(&mut self, key: u32) {
         match self.index.find(key).map(|place| self.index.get(place).value) {
@@ -325,23 +319,23 @@ mod tests {
     fn keys_that_share_a_place_are_told_apart_and_forgotten_when_they_are_not_live() {
         let (one, other, third) = (1 << 16 | 1, 2 << 16 | 0x61, 3 << 16 | 1);
         assert_eq!(recent_place(one), recent_place(other));
-        let mut sequences = Sequences::new();
+        let (mut sequences, histograms) = (Sequences::new(), Histograms::default());
         for key in [one, other, third] {
             let index = sequences.create(key, 7);
             sequences.get_mut(index).push_back(key, ChunkId(0));
         }
         for _ in 0..3 {
             for key in [one, third, other, other, one] {
-                let index = sequences.open(key).expect("it is live");
+                let index = sequences.open(key, &histograms).expect("it is live");
                 assert_eq!(sequences.get(index).key, key);
             }
         }
-        let index = sequences.open(one).expect("it is live");
+        let index = sequences.open(one, &histograms).expect("it is live");
         sequences.get_mut(index).queue.pop_front();
         sequences.release(index);
         let new = sequences.create(4 << 16 | 1, 7);
         assert_eq!(new, index, "its place in the slab is used again");
-        let recalled = sequences.open(one).expect("it is remembered");
+        let recalled = sequences.open(one, &histograms).expect("it is remembered");
         assert_ne!(recalled, new);
         assert_eq!(sequences.get(recalled).key, one);
     }

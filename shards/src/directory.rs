@@ -26,6 +26,7 @@
 use crate::lazy::Lazy;
 use crate::sync::{AtomicU32, AtomicUsize, Ordering};
 use std::ptr::NonNull;
+use watershed_simd::prefetch;
 
 const LEAVING: u32 = 1 << 31;
 const HOME: u32 = 0xFFFF;
@@ -151,7 +152,11 @@ impl Directory {
     /// The place of a sequence, if there is one. It stays as long as the directory.
     #[inline]
     pub(crate) fn entry_of(&self, key: Key) -> Option<Entry> {
-        self.find(key).map(|entry| Entry(entry.into()))
+        let entry = self.find(key)?;
+        // Neighbours in turns: the line behind this one is next.
+        let next = std::ptr::from_ref(entry).cast::<u8>().wrapping_add(prefetch::LINE_BYTES);
+        prefetch::for_read(next);
+        Some(Entry(entry.into()))
     }
 
     /// The place of a sequence, made now if there is none.
