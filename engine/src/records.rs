@@ -25,6 +25,10 @@ pub(crate) use record::{NONE, Record, Slot, bit};
 const BLOCK_RECORDS: usize = 1 << BLOCK_BITS;
 const BLOCK_BITS: u32 = 10;
 
+/// Room for so many sizes is kept for later blocks, or one list: as much as an extent may free at once, which is evicted before the next block is
+/// needed.
+const MOST_SPARE_SIZES: usize = 1 << 16;
+
 #[derive(Clone)]
 struct Block {
     records: [Record; BLOCK_RECORDS],
@@ -52,8 +56,8 @@ pub(crate) struct Records {
     free: Vec<u32>,
     /// How many blocks may be in use before those of padding are looked for.
     most_in_use: usize,
-    /// Memory for the list of sizes of the next block: that of a block that was freed.
-    spare_sizes: Vec<u16>,
+    /// Memory for the lists of sizes of the next blocks: of blocks that were freed.
+    spare_sizes: Vec<Vec<u16>>,
     /// The oldest record; equal to `end` when there is none.
     head: Slot,
     /// Where the next record goes.
@@ -255,7 +259,7 @@ impl Records {
             self.blocks.push(Block::new());
             self.blocks.len() as u32 - 1
         });
-        self.blocks[next as usize].sizes = std::mem::take(&mut self.spare_sizes);
+        self.blocks[next as usize].sizes = self.spare_sizes.pop().unwrap_or_default();
         let full = &mut self.blocks[full as usize];
         sizes::fit(&mut full.sizes);
         full.next = next;
@@ -286,9 +290,10 @@ impl Records {
 
     fn free_block(&mut self, freed: u32) {
         let mut sizes = std::mem::take(&mut self.blocks[freed as usize].sizes);
-        if sizes.capacity() > self.spare_sizes.capacity() {
+        let room = sizes.capacity();
+        if room != 0 && (self.spare_sizes.is_empty() || self.spare_room() + room <= MOST_SPARE_SIZES) {
             sizes.clear();
-            self.spare_sizes = sizes;
+            self.spare_sizes.push(sizes);
         }
         self.free.push(freed);
     }
@@ -333,6 +338,10 @@ impl Records {
     pub(crate) fn memory_bytes(&self) -> usize {
         let lists = |block: &Block| block.sizes.capacity() * size_of::<u16>() + block.tickets.capacity() * 8;
         let used: usize = self.blocks.iter().map(|block| lists(block)).sum();
-        self.blocks.len() * size_of::<Block>() + used + self.spare_sizes.capacity() * size_of::<u16>()
+        self.blocks.len() * size_of::<Block>() + used + self.spare_room() * size_of::<u16>()
+    }
+
+    fn spare_room(&self) -> usize {
+        self.spare_sizes.iter().map(Vec::capacity).sum()
     }
 }

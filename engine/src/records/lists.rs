@@ -108,3 +108,39 @@ impl Records {
         block.and_then(|block| block.sizes.get(at..)).unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A block of records, each of two fragments.
+    fn push_block(records: &mut Records) {
+        let entries = [1 << 12 | 100; SMALL_ENTRIES];
+        for _ in 0..BLOCK_RECORDS {
+            records.push_with_sizes(Record::padding(0), &entries, 2);
+        }
+    }
+
+    #[test]
+    fn lists_of_blocks_that_were_freed_together_are_used_again() {
+        let mut records = Records::new();
+        (0..4).for_each(|_| push_block(&mut records));
+        for round in 0..4 {
+            let bytes = records.memory_bytes();
+            (0..3 * BLOCK_RECORDS).for_each(|_| _ = records.pop_front());
+            assert_eq!(
+                (records.spare_sizes.len(), records.memory_bytes()),
+                (3, bytes),
+                "nothing is given back"
+            );
+            (0..3).for_each(|_| push_block(&mut records));
+            assert_eq!(records.spare_sizes.len(), 0);
+            // The block that was begun last had no list before the first round.
+            assert!(round == 0 || records.memory_bytes() == bytes, "nothing is asked for");
+        }
+        let most = crate::records::MOST_SPARE_SIZES;
+        (0..100).for_each(|_| push_block(&mut records));
+        (0..100 * BLOCK_RECORDS).for_each(|_| _ = records.pop_front());
+        assert!((most - most / 16..=most).contains(&records.spare_room()), "{}", records.spare_room());
+    }
+}
