@@ -4,6 +4,7 @@
 //! of borrowed chunks, unless a result says otherwise.
 
 mod idle;
+mod line;
 mod overhead;
 mod parallel;
 mod queue;

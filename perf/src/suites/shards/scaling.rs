@@ -1,5 +1,6 @@
 //! Two threads against one, against two threads that only copy, and against two with a buffer each.
 
+use super::line;
 use super::team::{Writers, check_written, exact_ring, race, warm_race};
 use crate::measure::{Lap, LapResult, Options, Series, WrongAnswer, interleave};
 use crate::report::Measurement;
@@ -103,7 +104,8 @@ fn against_memcpy(options: &Options, course: &Course) -> Result<Measurement, Wro
     };
     let copies_lap = || Ok(warm_race(0, units, &mut *copies.borrow_mut(), copy(warm_up), copy(commits)));
     let options = Options { rounds: options.rounds * ROUNDS_FOR_ONE, ..*options };
-    let [one, two, separate, one_copy, two_copies] = interleave(
+    let trips = options.size(1000, 10) as u64;
+    let [one, two, separate, one_copy, two_copies, trip] = interleave(
         &options,
         [
             Box::new(single_lap),
@@ -111,6 +113,7 @@ fn against_memcpy(options: &Options, course: &Course) -> Result<Measurement, Wro
             Box::new(apart_lap),
             Box::new(one_copy_lap),
             Box::new(copies_lap),
+            Box::new(|| Ok(line::round_trips(trips))),
         ],
     )?;
     let shards = large.shard_stats();
@@ -130,7 +133,8 @@ fn against_memcpy(options: &Options, course: &Course) -> Result<Measurement, Wro
         .with("apart", scaling(&one, &separate).median())
         .with("one_ns", one.median())
         .with("two_ns", two.median())
-        .with("memcpy_ns", one_copy.median()))
+        .with("memcpy_ns", one_copy.median())
+        .with("line_ns", trip.median()))
 }
 
 /// What each of two threads does with the buffer that they share.
