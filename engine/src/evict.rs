@@ -45,9 +45,7 @@ impl Sequences {
         if !listed.pop_ordinary_front(record, slot) {
             return false;
         }
-        // By a number, not a branch: adding a constant would write one byte of two, which the processor cannot pass on to who remembers the sequence.
-        let lost = [LossReasons::NONE, LossReasons::OVERWRITE | LossReasons::PRESENT];
-        listed.pending_loss |= lost[usize::from(record.has(bit::DELIVERABLE))].0 as u16;
+        listed.add_loss_if(record.has(bit::DELIVERABLE), LossReasons::OVERWRITE);
         if listed.queue.is_empty() && record.sequence != pinned {
             self.release(record.sequence);
         }

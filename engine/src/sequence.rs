@@ -156,6 +156,13 @@ impl Sequence {
         self.pending_loss |= (reasons.0 | LossReasons::PRESENT.0) as u16;
     }
 
+    /// The same, if `is_lost`. By a number, not a branch: adding a constant writes one byte of two, which the processor cannot pass on to a load of
+    /// both, as when the sequence is remembered right after.
+    #[inline(always)]
+    pub(crate) fn add_loss_if(&mut self, is_lost: bool, reasons: LossReasons) {
+        self.pending_loss |= [0, (reasons.0 | LossReasons::PRESENT.0) as u16][usize::from(is_lost)];
+    }
+
     /// Identity of the life that the front belongs to.
     #[inline]
     pub(crate) fn front_identity(&self) -> u32 {

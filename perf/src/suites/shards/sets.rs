@@ -6,6 +6,9 @@ use crate::measure::Options;
 /// as long as it is there, so that a contest of one against one is about memory as much as about work.
 const SETS: usize = 3;
 
+// Laps go A B and B A in turns: each subject is met in both orders only if their number is odd.
+const _: () = assert!(SETS % 2 == 1);
+
 /// [`SETS`] subjects, of which each lap takes the next.
 pub(super) struct Sets<T> {
     members: Vec<T>,
@@ -27,7 +30,7 @@ impl<T> Sets<T> {
     }
 }
 
-/// As many rounds for each subject as there would be for one. Their number is odd, as laps go A B and B A in turns: each is met in both orders.
+/// As many rounds for each subject as there would be for one.
 pub(super) fn options_for_sets(options: &Options) -> Options {
     Options { rounds: SETS * options.rounds, ..*options }
 }
