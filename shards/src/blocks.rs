@@ -51,6 +51,7 @@ impl Block {
     }
 
     /// The bytes that were appended since the last call belong to the turn of `ticket`.
+    #[inline]
     pub(crate) fn end_run(&mut self, ticket: u64) {
         let end = self.bytes.len();
         let before_last = self.runs.iter().rev().nth(1).map_or(0, |run| run.end);

@@ -58,6 +58,7 @@ pub trait PacketWriter: Sync {
 }
 
 impl<F: Fn(&Packet<'_>, &mut Vec<u8>) -> bool + Sync> PacketWriter for F {
+    #[inline]
     fn write(&self, packet: &Packet<'_>, out: &mut Vec<u8>) -> bool {
         self(packet, out)
     }
@@ -290,6 +291,7 @@ impl<W: PacketWriter> Way<'_, W> {
     }
 
     /// Copies packets out for as long as a word may be kept. False if there are no more.
+    #[inline]
     fn take_turn(&self, owned: &mut Owned<'_>, block: &mut Block) -> bool {
         let Some(engine) = &mut owned.state.engine else { return false };
         let started = Instant::now();
