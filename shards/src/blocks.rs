@@ -15,6 +15,9 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::io::{self, IoSlice, Write};
 use std::ops::Range;
 
+#[cfg(feature = "parallel")]
+mod joined;
+
 use crate::spare::Spare;
 
 /// A run is cut here, so that a reader who wants little gets about what it wants.
@@ -27,7 +30,7 @@ struct Run {
     end: usize,
 }
 
-/// Packets of one shard on their way out.
+/// Packets on their way out: of one shard, or merged.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Block {
     pub(crate) bytes: Vec<u8>,
@@ -189,7 +192,7 @@ impl Merge {
                 None => {}
             }
         }
-        Pieces { fronts, list: &self.pieces }
+        Pieces::new(fronts, &self.pieces)
     }
 
     /// Puts the last `bytes` of what was taken last back.
@@ -215,6 +218,11 @@ pub struct Pieces<'a> {
 const MOST_SLICES: usize = 256;
 
 impl<'a> Pieces<'a> {
+    /// Parts of `fronts`, by their places there.
+    pub(crate) fn new(fronts: &'a [Block], list: &'a [(usize, Range<usize>)]) -> Pieces<'a> {
+        Pieces { fronts, list }
+    }
+
     /// The pieces.
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let fronts = self.fronts;

@@ -1,5 +1,7 @@
 //! What lies ready of each shard, who extracts from which, and from which next: the rules of a [`crate::depot`], without its threads.
 
+use std::collections::VecDeque;
+
 use crate::blocks::{Block, Supply};
 use crate::read::Wait;
 use crate::spare::Spare;
@@ -9,6 +11,9 @@ const MUCH_SLOWER: f32 = 1.125;
 
 /// The thread that merges.
 pub(crate) const MERGER: usize = 0;
+
+/// So many blocks of pieces that were put together lie ready at most.
+const MOST_JOINED: usize = 6;
 
 /// What one shard has in stock.
 pub(crate) struct Shelf<'p> {
@@ -37,6 +42,13 @@ pub(crate) struct Board<'p> {
     /// A shard that has so much has enough.
     pub(crate) most_stock_bytes: usize,
     pub(crate) num_sleepers: usize,
+    /// Helpers that find nothing to do.
+    pub(crate) num_idle: usize,
+    /// Pieces that were put together, in order, before everything that is at the fronts; whether somebody shall join more, and whether somebody is
+    /// at the merge.
+    pub(crate) joined: VecDeque<Block>,
+    pub(crate) wants_joined: bool,
+    pub(crate) is_mill_taken: bool,
     pub(crate) is_over: bool,
 }
 
@@ -54,7 +66,19 @@ impl<'p> Board<'p> {
         };
         let shelves = supplies.iter_mut().map(shelf).collect();
         let (waits, paces) = (Vec::new(), vec![0.0; num_threads]);
-        Board { shelves, spare, waits, paces, most_stock_bytes, num_sleepers: 0, is_over: false }
+        Board {
+            shelves,
+            spare,
+            waits,
+            paces,
+            most_stock_bytes,
+            num_sleepers: 0,
+            num_idle: 0,
+            joined: VecDeque::new(),
+            wants_joined: false,
+            is_mill_taken: false,
+            is_over: false,
+        }
     }
 
     /// From which shard `thread` shall extract: of those that nobody is at, the one that has least. None if there is nothing to be done
@@ -91,10 +115,25 @@ impl<'p> Board<'p> {
         (least.stock_bytes() < self.most_stock_bytes).then_some(shard)
     }
 
+    /// Whether somebody without anything to extract shall put pieces together.
+    pub(crate) fn lacks_joined(&self) -> bool {
+        self.wants_joined && !self.is_mill_taken && self.joined.len() < MOST_JOINED
+    }
+
     /// Whether somebody who sleeps would find enough to do.
     pub(crate) fn has_low_stock(&self) -> bool {
+        if self.lacks_joined() && self.joined.len() <= MOST_JOINED / 2 {
+            return true;
+        }
         let is_low = |shelf: &Shelf<'_>| shelf.stock_bytes() <= self.most_stock_bytes / 2;
         self.shelves.iter().any(|shelf| shelf.supply.has_more && shelf.taken_by.is_none() && is_low(shelf))
+    }
+
+    /// Tells of each shard whether something may come behind its front.
+    pub(crate) fn tell_what_may_go_on(&self, may_go_on: &mut Vec<bool>) {
+        may_go_on.clear();
+        may_go_on
+            .extend(self.shelves.iter().map(|shelf| shelf.taken_by.is_some() || shelf.supply.may_go_on()));
     }
 
     /// A thread that does something else now comes first nowhere.
@@ -205,5 +244,22 @@ mod tests {
         assert!(!board.has_low_stock(), "somebody sees to it");
         board.put(1, Block::default(), false);
         assert!(!board.has_low_stock(), "there is nothing more");
+    }
+
+    #[test]
+    fn a_sleeper_is_woken_to_join_before_all_that_was_joined_is_used_up() {
+        let (mut supplies, mut spare) = (vec![Supply::default(); 2], Spare::default());
+        let mut board = board(&mut supplies, &mut spare, &[1000, 1000]);
+        let tells = |board: &Board<'_>| (board.lacks_joined(), board.has_low_stock());
+        assert_eq!(tells(&board), (false, false), "nobody wants it");
+        board.wants_joined = true;
+        assert_eq!(tells(&board), (true, true));
+        board.is_mill_taken = true;
+        assert_eq!(tells(&board), (false, false), "somebody sees to it");
+        board.is_mill_taken = false;
+        board.joined.extend(vec![Block::default(); MOST_JOINED / 2 + 1]);
+        assert_eq!(tells(&board), (true, false), "who is awake may join more");
+        board.joined.extend(vec![Block::default(); MOST_JOINED / 2]);
+        assert_eq!(tells(&board), (false, false), "it is enough");
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   thread 0    merge, write | merge, write | extract, where nothing can be merged | merge, write ...
-//!   others      extract | extract | extract ...           each time from the free shard that has least in stock, until all have enough
+//!   others      extract | extract | extract ...           each time from the free shard that has least in stock, until all have enough;
+//!                                                         then one of them merges ahead, if to write is what takes long (see mill)
 //!
 //!   a shard's stock    [ front: being handed out ] [ ready | ready | ... ]  <- one thread at a time, a block at a time
 //! ```
@@ -20,8 +21,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::apart::Apart;
-use crate::blocks::{Block, Reading};
+use crate::blocks::{Merge, Reading};
 use crate::board::{Board, MERGER};
+use crate::mill::Mill;
 use crate::read::{PacketWriter, Wait, Way, note};
 
 /// How often a thread looks for news before it sleeps.
@@ -29,11 +31,12 @@ const LOOKS: usize = 200;
 
 pub(crate) struct Depot<'p, W> {
     way: &'p Way<'p, W>,
-    board: Mutex<Board<'p>>,
+    pub(crate) board: Mutex<Board<'p>>,
+    pub(crate) mill: Mutex<Mill<'p>>,
     /// Counts what has changed on the board. Relaxed: who sees that it did locks the board, under which it changes.
     news: AtomicU64,
     bell: Condvar,
-    apart: Apart,
+    pub(crate) apart: Apart,
 }
 
 /// Lets a thread begin that was just woken, should it wait for this one's CPU: it goes to another one then.
@@ -69,12 +72,12 @@ impl<'p, W> Depot<'p, W> {
         Over(self)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Board<'p>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Board<'p>> {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// To be called by who has changed the board, before it is given back. Whether somebody was woken.
-    fn tell(&self, board: &Board<'p>) -> bool {
+    pub(crate) fn tell(&self, board: &Board<'p>) -> bool {
         self.news.fetch_add(1, Ordering::Relaxed);
         let wakes = board.num_sleepers > 0;
         if wakes {
@@ -85,18 +88,23 @@ impl<'p, W> Depot<'p, W> {
 
     /// The same when stocks have become smaller: who sleeps since all had enough is woken when one is half empty, not for each block that is used
     /// up. To wake a thread takes longer than to merge a block.
-    fn tell_of_use(&self, board: &Board<'p>) -> bool {
-        if board.has_low_stock() {
-            return self.tell(board);
+    pub(crate) fn tell_of_use(&self, board: MutexGuard<'_, Board<'p>>) {
+        if !board.has_low_stock() {
+            self.news.fetch_add(1, Ordering::Relaxed);
+        } else if self.tell(&board) {
+            drop(board);
+            give_way();
         }
-        self.news.fetch_add(1, Ordering::Relaxed);
-        false
+    }
+
+    pub(crate) fn news(&self) -> u64 {
+        self.news.load(Ordering::Relaxed)
     }
 
     /// Gives the board back until there is news: looks for a while, then sleeps.
-    fn wait<'a>(&'a self, board: MutexGuard<'a, Board<'p>>) -> MutexGuard<'a, Board<'p>> {
-        let seen = self.news.load(Ordering::Relaxed);
-        let is_new = || self.news.load(Ordering::Relaxed) != seen;
+    pub(crate) fn wait<'a>(&'a self, board: MutexGuard<'a, Board<'p>>) -> MutexGuard<'a, Board<'p>> {
+        let seen = self.news();
+        let is_new = || self.news() != seen;
         drop(board);
         for _ in 0..LOOKS {
             if is_new() {
@@ -114,17 +122,25 @@ impl<'p, W> Depot<'p, W> {
 }
 
 impl<'p, W: PacketWriter> Depot<'p, W> {
-    /// A depot for shards that each aim for `most_stock_bytes`; and their fronts.
+    /// A depot for shards that each aim for `most_stock_bytes`, and their merge.
     pub(crate) fn new(
         way: &'p Way<'p, W>,
         reading: &'p mut Reading,
+        merge: &'p mut Merge,
         most_stock_bytes: usize,
         num_threads: usize,
-    ) -> (Depot<'p, W>, &'p mut [Block]) {
+    ) -> Depot<'p, W> {
         let Reading { fronts, supplies, spare } = reading;
         let board = Board::new(supplies, spare, most_stock_bytes, num_threads);
-        let (news, bell, apart) = (AtomicU64::new(0), Condvar::new(), Apart::new(num_threads));
-        (Depot { way, board: Mutex::new(board), news, bell, apart }, fronts)
+        let mill = Mill::new(fronts, merge);
+        Depot {
+            way,
+            board: Mutex::new(board),
+            mill: Mutex::new(mill),
+            news: AtomicU64::new(0),
+            bell: Condvar::new(),
+            apart: Apart::new(num_threads),
+        }
     }
 
     /// Shards that have something.
@@ -166,33 +182,36 @@ impl<'p, W: PacketWriter> Depot<'p, W> {
         while !board.is_over {
             board = match board.choose(thread) {
                 Some(shard) => self.fill(board, shard, thread),
-                None => self.wait(board),
+                None => self.idle(board, thread),
             };
         }
     }
 
-    /// Sees to it that each front has something, unless its shard has nothing more: takes what is ready, and extracts while it is not. Then
-    /// tells of each shard whether something may come behind its front.
-    pub(crate) fn restock(&self, fronts: &mut [Block], may_go_on: &mut Vec<bool>) {
+    /// What a helper does that finds nothing to extract. Returns when there is news.
+    fn idle<'a>(&'a self, mut board: MutexGuard<'a, Board<'p>>, thread: usize) -> MutexGuard<'a, Board<'p>> {
+        board.num_idle += 1;
+        board = if board.lacks_joined() { self.join_ahead(board, thread) } else { self.wait(board) };
+        board.num_idle -= 1;
+        board
+    }
+
+    /// Sees to it that each front has something, unless its shard has nothing more: takes what is ready, and extracts while it is not.
+    pub(crate) fn restock(&self, mill: &mut Mill<'p>) -> MutexGuard<'_, Board<'p>> {
         let mut board = self.lock();
-        while board.advance(fronts) {
+        while board.advance(mill.fronts) {
             board = match board.choose(MERGER) {
                 Some(shard) => self.fill(board, shard, MERGER),
                 None => self.wait(board),
             };
         }
         board.disinherit(MERGER);
-        may_go_on.clear();
-        may_go_on
-            .extend(board.shelves.iter().map(|shelf| shelf.taken_by.is_some() || shelf.supply.may_go_on()));
-        if self.tell_of_use(&board) {
-            drop(board);
-            give_way();
-        }
+        board.tell_what_may_go_on(&mut mill.may_go_on);
+        self.tell_of_use(board);
+        self.lock()
     }
 
     /// For whom somebody waited.
-    pub(crate) fn into_waits(self) -> Vec<Wait> {
-        self.board.into_inner().unwrap_or_else(PoisonError::into_inner).waits
+    pub(crate) fn take_waits(&self) -> Vec<Wait> {
+        std::mem::take(&mut self.lock().waits)
     }
 }

@@ -73,6 +73,8 @@ mod lazy;
 #[doc(hidden)]
 #[cfg(not(loom))]
 pub mod mailbox;
+#[cfg(all(not(loom), feature = "parallel"))]
+mod mill;
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(all(test, loom))]

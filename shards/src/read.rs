@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   the calling thread   | merge, write | merge, write | extract | merge, write ...
-//!   rayon's threads      | extract      | extract      | extract | extract      ...      (ReadPass::write_all, see depot)
+//!   rayon's threads      | extract      | extract      | extract | extract      ...      (ReadPass::write_all, see depot; where the
+//!                                                                                        writing is behind, they merge too: see mill)
 //! ```
 //!
 //! A shard's word is held only to copy some packets out. What was extracted and not handed out stays in [`Reading`], counts as
@@ -157,7 +158,8 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
         (!pieces.is_empty()).then_some(pieces)
     }
 
-    /// Hands the whole rest of the stream to `out`, piece by piece in order, on this thread, while others extract what comes next.
+    /// Hands the whole rest of the stream to `out`, piece by piece in order, on this thread, while others extract what comes next. Where `out` is what
+    /// takes long, they also put pieces together, so that it gets fewer and larger ones.
     ///
     /// # Errors
     /// The first that `out` returns; what it was given then counts as handed out.
@@ -179,38 +181,25 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
     }
 
     #[cfg(feature = "parallel")]
-    fn write_all_in_parallel<E>(
-        &mut self,
-        mut out: impl FnMut(Pieces<'_>) -> Result<(), E>,
-    ) -> Result<(), E> {
+    fn write_all_in_parallel<E>(&mut self, out: impl FnMut(Pieces<'_>) -> Result<(), E>) -> Result<(), E> {
         let num_shards = self.way.inner.places.len();
         let most_stock_bytes = (ahead::ALL_BYTES / num_shards).min(ahead::SHARD_BYTES);
         let (least, most) = ahead::BLOCK_BYTES.into_inner();
         self.way.block_bytes = (most_stock_bytes / ahead::BLOCKS_OF_A_SHARD).clamp(least, most);
         let num_threads = crew::num_threads().min(1 + num_shards);
-        let (depot, fronts) = Depot::new(&self.way, &mut self.reading, most_stock_bytes, num_threads);
-        let (merge, mut may_go_on) = (&mut self.merge, Vec::new());
+        let (reading, merge) = (&mut *self.reading, &mut self.merge);
+        let depot = Depot::new(&self.way, reading, merge, most_stock_bytes, num_threads);
         let result = rayon::in_place_scope(|scope| {
-            let over = depot.over_at_drop();
+            let _over = depot.over_at_drop();
             // This thread is one of those that extract.
             let depot = &depot;
             for thread in 1..num_threads.min(depot.num_supplied() + 1) {
                 scope.spawn(move |_| depot.help(thread));
             }
-            let result = loop {
-                depot.restock(fronts, &mut may_go_on);
-                let pieces = merge.take(fronts, |shard| may_go_on[shard], usize::MAX);
-                if pieces.is_empty() {
-                    break Ok(());
-                }
-                if let Err(error) = out(pieces) {
-                    break Err(error);
-                }
-            };
-            drop(over);
-            result
+            depot.hand_out(out)
         });
-        let waits = depot.into_waits();
+        let waits = depot.take_waits();
+        drop(depot);
         self.note_all(waits);
         result
     }

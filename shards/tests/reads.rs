@@ -3,6 +3,8 @@
 mod common;
 
 use common::{Got, drain, info, parse, payload, write_packet};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use watershed_engine::Packet;
 use watershed_shards::{ShardedBuffer, ShardedConfig};
@@ -91,4 +93,85 @@ fn what_a_failed_write_left_comes_first_in_the_next_pass_and_is_in_clones() {
     buffer.read_pass(write_packet).write_all(|pieces| pieces.write_to(&mut bytes)).unwrap();
     assert!(parse(&bytes) == expected);
     assert_eq!(buffer.extracted_bytes(), 0);
+}
+
+#[test]
+fn writes_of_any_speed_get_all_in_order() {
+    for num_shards in [2, 5] {
+        let buffer = filled(num_shards);
+        let read = |copy: &ShardedBuffer, is_serial: bool, pause: &mut dyn FnMut()| {
+            let mut pass = copy.read_pass(write_packet);
+            if is_serial {
+                pass = pass.on_one_thread();
+            }
+            let mut bytes = Vec::with_capacity(32 << 20);
+            let written = pass.write_all(|pieces| {
+                pause();
+                pieces.write_to(&mut bytes)
+            });
+            written.map(|()| bytes).unwrap()
+        };
+        let expected = read(&buffer.clone_read_only().unwrap(), true, &mut || {});
+        let mut random = 1u32;
+        for round in 0..8 {
+            let mut pause = || {
+                random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                let started = Instant::now();
+                while started.elapsed() < Duration::from_micros(u64::from(random >> 24)) {}
+            };
+            let got = read(&buffer.clone_read_only().unwrap(), false, &mut pause);
+            assert!(got == expected, "{num_shards} shards, round {round}");
+        }
+    }
+}
+
+#[test]
+fn what_was_joined_ahead_of_a_slow_write_that_fails_comes_first_in_the_next_pass() {
+    if std::thread::available_parallelism().is_ok_and(|threads| threads.get() == 1) {
+        return;
+    }
+    for (num_shards, panics) in [(1, false), (2, false), (2, true), (5, false), (16, true)] {
+        let buffer = filled(num_shards);
+        let expected = serially(&buffer.clone_read_only().unwrap());
+        let (mut bytes, mut num_joined, num_packets) = (Vec::new(), 0, AtomicU64::new(0));
+        let write = |packet: &Packet<'_>, out: &mut Vec<u8>| {
+            num_packets.fetch_add(1, Ordering::Relaxed);
+            write_packet(packet, out)
+        };
+        // Until nobody has anything to extract: then pieces are joined.
+        let wait = || {
+            let mut before = u64::MAX;
+            while before != num_packets.load(Ordering::Relaxed) {
+                before = num_packets.load(Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(30));
+            }
+        };
+        let slowly = AssertUnwindSafe(|| {
+            buffer.read_pass(write).write_all(|pieces| {
+                num_joined += usize::from(pieces.iter().count() == 1);
+                pieces.write_to(&mut bytes).unwrap();
+                wait();
+                match num_joined {
+                    0..5 => Ok(()),
+                    // Without the panic's message.
+                    _ if panics => resume_unwind(Box::new("broken")),
+                    _ => Err("the disk is full"),
+                }
+            })
+        });
+        let end = catch_unwind(slowly);
+        assert!(matches!(end, Err(_) | Ok(Err(_))), "{num_shards} shards: pieces are joined");
+        let got = parse(&bytes);
+        assert!(got.len() < expected.len() && expected.starts_with(&got), "{num_shards} shards");
+        assert!(buffer.extracted_bytes() > 1 << 20, "others had read ahead");
+        let rest = &expected[got.len()..];
+        assert!(
+            serially(&buffer.clone_read_only().unwrap()) == rest,
+            "{num_shards} shards: the rest is in a clone"
+        );
+        let mut pass = buffer.read_pass(write_packet);
+        assert!(drain(&mut pass) == rest, "{num_shards} shards: the rest comes next");
+        drop(pass);
+        assert_eq!(buffer.extracted_bytes(), 0);
+    }
 }
