@@ -142,6 +142,17 @@ impl TraceBuffer {
         self.space.enter(start, len);
     }
 
+    /// The same for a record that is written next, if there are extents. False, and nothing done, in one ring.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn goes_into_next_extent(&mut self, outer: usize) -> bool {
+        if self.space.extents.is_none() {
+            return false;
+        }
+        self.make_room_in_extents(outer);
+        true
+    }
+
     /// Closes the open extent; what is left of it becomes padding.
     fn seal(&mut self) {
         let left = self.space.left_bytes();

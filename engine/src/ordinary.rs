@@ -26,7 +26,10 @@ impl TraceBuffer {
         let (info, fragments, visible_bytes) = (chunk.info, chunk.num_fragments(), payload.len());
         let outer = outer_bytes(visible_bytes);
         // None are visible of what is not ordinary. Sizes that are only just worth keeping go the long way, as no fragments at all do.
-        if !info.complete || visible_bytes <= fragments * sizes::LEAST_MEAN_BYTES || !self.space.fits(outer) {
+        if !info.complete || visible_bytes <= fragments * sizes::LEAST_MEAN_BYTES {
+            return false;
+        }
+        if !self.space.fits(outer) && !self.goes_into_next_extent(outer) {
             return false;
         }
         // In extents there is nothing behind the cursor.
