@@ -42,7 +42,7 @@ pub(crate) struct Board<'p> {
     /// A shard that has so much has enough.
     pub(crate) most_stock_bytes: usize,
     pub(crate) num_sleepers: usize,
-    /// Helpers that find nothing to do.
+    /// Helpers that find nothing to extract, those that join included.
     pub(crate) num_idle: usize,
     /// Pieces that were put together, in order, before everything that is at the fronts; whether somebody shall join more, and whether somebody is
     /// at the merge.
