@@ -1,5 +1,5 @@
 //! The short way of ordinary chunks, which nearly all are: complete, the newest of their sequence, of a few KiB, with as many fragments as
-//! were declared, dense enough that their sizes are kept, and with room before the end of the ring. Does what
+//! were declared, dense enough that their sizes are kept, and with room before the end of the ring, or in the next extent. Does what
 //! [`TraceBuffer::append`] would, with what is known beforehand left out.
 
 use crate::buffer::TraceBuffer;
