@@ -8,6 +8,7 @@
 //! | [`walk`](mod@walk) | where does each `[varint size][body]` fragment of a chunk begin, and why does the row of them end? |
 //! | [`decode`] | what are the values of these varints, how long are these protobuf fields? |
 //! | [`copy`] | none: it copies the bytes of a chunk |
+//! | [`uncached`] | none: it copies bytes that another core will read |
 //! | [`shared`] | the same as [`walk`](mod@walk), of a chunk that is copied while others may change it |
 //! | [`fields`] | is this packet, cut into slices, well-formed, and does it hold reserved fields? |
 //!
@@ -34,6 +35,7 @@ pub mod level;
 pub mod prefetch;
 mod scalar;
 pub mod shared;
+pub mod uncached;
 pub mod walk;
 mod word;
 
