@@ -18,6 +18,8 @@ use std::ops::Range;
 #[cfg(feature = "parallel")]
 mod joined;
 
+#[cfg(feature = "parallel")]
+use crate::pace::Ways;
 use crate::spare::Spare;
 
 /// A run is cut here, so that a reader who wants little gets about what it wants.
@@ -123,6 +125,9 @@ pub(crate) struct Reading {
     pub(crate) fronts: Vec<Block>,
     pub(crate) supplies: Vec<Supply>,
     pub(crate) spare: Spare,
+    /// Of joining pieces in the cache and past it.
+    #[cfg(feature = "parallel")]
+    pub(crate) joining: Ways,
 }
 
 impl Reading {

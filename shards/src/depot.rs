@@ -3,7 +3,7 @@
 //! ```text
 //!   thread 0    merge, write | merge, write | extract, where nothing can be merged | merge, write ...
 //!   others      extract | extract | extract ...           each time from the free shard that has least in stock, until all have enough;
-//!                                                         then one of them merges ahead, if to write is what takes long (see mill)
+//!                                                         one of them merges ahead, if to write is what takes long (see mill)
 //!
 //!   a shard's stock    [ front: being handed out ] [ ready | ready | ... ]  <- one thread at a time, a block at a time
 //! ```
@@ -130,8 +130,8 @@ impl<'p, W: PacketWriter> Depot<'p, W> {
         most_stock_bytes: usize,
         num_threads: usize,
     ) -> Depot<'p, W> {
-        let Reading { fronts, supplies, spare } = reading;
-        let board = Board::new(supplies, spare, most_stock_bytes, num_threads);
+        let Reading { fronts, supplies, spare, joining } = reading;
+        let board = Board::new(supplies, spare, joining, most_stock_bytes, num_threads);
         let mill = Mill::new(fronts, merge);
         Depot {
             way,
@@ -163,9 +163,9 @@ impl<'p, W: PacketWriter> Depot<'p, W> {
         let given_up = GivenUp(self, shard);
         let (has_more, waits) = self.way.extract(shard, &mut block);
         std::mem::forget(given_up);
-        let pace = started.elapsed().as_nanos() as f32 / block.bytes.len().max(1) as f32;
+        let elapsed = started.elapsed();
         let mut board = self.lock();
-        board.paces[thread] += (pace - board.paces[thread]) / 4.0;
+        board.paces[thread].note(elapsed, block.bytes.len());
         waits.into_iter().for_each(|wait| note(&mut board.waits, wait));
         board.put(shard, block, has_more);
         if self.tell(&board) {
@@ -179,20 +179,18 @@ impl<'p, W: PacketWriter> Depot<'p, W> {
     /// What a helper does until the pass is over.
     pub(crate) fn help(&self, thread: usize) {
         let mut board = self.lock();
+        board.num_helpers += 1;
         while !board.is_over {
-            board = match board.choose(thread) {
-                Some(shard) => self.fill(board, shard, thread),
-                None => self.idle(board, thread),
+            board = if board.joins_first() {
+                self.join_ahead(board, thread)
+            } else if let Some(shard) = board.choose(thread) {
+                self.fill(board, shard, thread)
+            } else if board.lacks_joined() {
+                self.join_ahead(board, thread)
+            } else {
+                self.wait(board)
             };
         }
-    }
-
-    /// What a helper does that finds nothing to extract. Returns when there is news.
-    fn idle<'a>(&'a self, mut board: MutexGuard<'a, Board<'p>>, thread: usize) -> MutexGuard<'a, Board<'p>> {
-        board.num_idle += 1;
-        board = if board.lacks_joined() { self.join_ahead(board, thread) } else { self.wait(board) };
-        board.num_idle -= 1;
-        board
     }
 
     /// Sees to it that each front has something, unless its shard has nothing more: takes what is ready, and extracts while it is not.

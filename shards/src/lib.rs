@@ -86,6 +86,8 @@ mod models_wish;
 mod nodes;
 #[cfg(not(loom))]
 mod own;
+#[cfg(all(not(loom), feature = "parallel"))]
+mod pace;
 #[cfg(not(loom))]
 mod part;
 #[cfg(not(loom))]

@@ -1,13 +1,18 @@
-//! The merge of a pass in several threads, and pieces that are put together ahead by threads without other work.
+//! The merge of a pass in several threads, and pieces that are put together ahead by other threads than the one that hands them out.
 //!
 //! ```text
-//!   merging thread   merge, join 1 | hand out 1 ........ | hand out 2 ........ | hand out 3 ........ | ...
-//!   another thread   extract       | merge, join 2 | merge, join 3 | extract ...       | merge, join 4 | ...
+//!   merging thread   extract | merge, join 1 | hand out 1 ........ | hand out 2 ........ | hand out 3 ........ | ...
+//!   another thread   extract | extract | merge, join 2 | extract | extract | merge, join 3 | merge, join 4 | extract ...
 //! ```
 //!
 //! To write takes longer than to extract, and to write many small pieces takes longer than one large: most where they do not lie in memory
-//! as they will in the file, which a copy of whole lines needs. So where nothing is missing but the writing, it is made easier, and the merge is done
-//! elsewhere. Where to hand out takes no time, or all have something to extract, pieces go out from where they are.
+//! as they will in the file, which a copy of whole lines needs. So where a byte is extracted and joined in less time than it is handed out, it is joined
+//! elsewhere, before more is extracted than that takes. Where to hand out takes less, pieces go out from where they are.
+//!
+//! What the merging thread reads, the other one has to take back line by line before it can extract into it again: that takes many times as long as
+//! to extract where the two have no cache in common. So a block that was extracted stays where it was extracted, and only joined ones go over; these are
+//! written [past the cache](watershed_simd::uncached) where that is seen to be faster ([`crate::pace`]), as it is over such a distance. Over a short one
+//! it is not, and the merging thread reads what lies in a cache sooner than what lies in memory.
 //!
 //! One thread at a time has the [`Mill`]; the board says whether somebody has. What was joined is put on the board before the mill is given back, and the
 //! merging thread takes it only where nothing joined lies there: so joined pieces lie in order, and what comes off the mill is behind them.
@@ -18,13 +23,15 @@ use std::time::Instant;
 use crate::blocks::{Block, Merge, Pieces};
 use crate::board::{Board, MERGER};
 use crate::depot::Depot;
+use crate::pace::Pace;
 use crate::read::PacketWriter;
+use crate::spare::JOINED;
+
+/// Of the two ways to join: not into the cache of who does.
+const UNCACHED: usize = 1;
 
 /// So much is put together at a time.
 const JOINED_BYTES: usize = 256 << 10;
-
-/// To hand out so many bytes takes less than a nanosecond where they are only looked at, or copied: nothing is to be gained there.
-const FAST_BYTES_A_NS: u128 = 8;
 
 /// The merge, and what it merges.
 pub(crate) struct Mill<'p> {
@@ -51,8 +58,8 @@ impl<'p> Mill<'p> {
 /// What the merging thread knows from one piece to the next.
 #[derive(Default)]
 struct Handing {
-    /// Whether the last pieces took long.
-    is_slow: bool,
+    /// What to hand out a byte takes.
+    pace: Pace,
     /// The block that was handed out last.
     spent: Option<Block>,
 }
@@ -67,7 +74,7 @@ impl Handing {
     ) -> Result<(), E> {
         let (size_bytes, started) = (pieces.size_bytes(), Instant::now());
         let result = out(pieces);
-        self.is_slow = started.elapsed().as_nanos() * FAST_BYTES_A_NS > size_bytes as u128;
+        self.pace.note(started.elapsed(), size_bytes);
         result
     }
 
@@ -139,11 +146,11 @@ impl<'p, W: PacketWriter> Depot<'p, W> {
             };
             let mut mill = taken.mill();
             let mut board = self.restock(&mut mill);
-            if board.wants_joined && board.num_idle > 0 {
+            if board.wants_joined() {
                 // So that there is something to hand out while others join what comes next.
-                let mut block = board.spare.take(MERGER);
+                let mut block = board.spare.take(JOINED);
                 drop(board);
-                self.join(&mut mill, &mut block);
+                self.join(&mut mill, &mut block, false);
                 drop((mill, taken));
                 if block.is_empty() {
                     return Ok(());
@@ -163,7 +170,11 @@ impl<'p, W: PacketWriter> Depot<'p, W> {
     /// What was joined comes first, also what somebody is just joining.
     fn turn(&self, handing: &mut Handing) -> Turn<'_, 'p, W> {
         let mut board = self.lock();
-        board.wants_joined = handing.is_slow;
+        board.out_pace = handing.pace;
+        if !board.wants_joined() {
+            // It may have been an accident, and is not measured again before somebody joins.
+            board.joining.fade();
+        }
         if let Some(spent) = handing.spent.take() {
             board.spare.put(spent);
         }
@@ -185,13 +196,18 @@ impl<'p, W: PacketWriter> Depot<'p, W> {
         mut board: MutexGuard<'a, Board<'p>>,
         thread: usize,
     ) -> MutexGuard<'a, Board<'p>> {
-        let (seen, mut block) = (self.news(), board.spare.take(thread));
+        let (seen, mut block) = (self.news(), board.spare.take(JOINED));
+        let way = board.joining.choose();
         let taken = Taken::new(self, board, thread);
         self.apart.settle();
-        self.join(&mut taken.mill(), &mut block);
+        let started = Instant::now();
+        self.join(&mut taken.mill(), &mut block, way == UNCACHED);
+        let elapsed = started.elapsed();
         let is_joined = !block.is_empty();
         if is_joined {
-            self.lock().joined.push_back(std::mem::take(&mut block));
+            let mut board = self.lock();
+            board.joining.note(way, elapsed, block.unread_bytes());
+            board.joined.push_back(std::mem::take(&mut block));
         }
         drop(taken);
         board = self.lock();
@@ -204,7 +220,7 @@ impl<'p, W: PacketWriter> Depot<'p, W> {
     }
 
     /// Merges what is ready, without waiting for more, into an empty block.
-    fn join(&self, mill: &mut Mill<'p>, block: &mut Block) {
+    fn join(&self, mill: &mut Mill<'p>, block: &mut Block, is_uncached: bool) {
         block.begin_like(mill.taken_bytes, JOINED_BYTES);
         let mut left_bytes = JOINED_BYTES;
         while left_bytes > 0 && !self.advance(mill) {
@@ -212,7 +228,7 @@ impl<'p, W: PacketWriter> Depot<'p, W> {
             if pieces.is_empty() {
                 break;
             }
-            pieces.iter().for_each(|piece| block.append(piece));
+            pieces.iter().for_each(|piece| block.append(piece, is_uncached));
             left_bytes = left_bytes.saturating_sub(pieces.size_bytes());
         }
     }

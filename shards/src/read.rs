@@ -211,7 +211,7 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
             return;
         }
         let way = &self.way;
-        let Reading { fronts, supplies, spare } = &mut *self.reading;
+        let Reading { fronts, supplies, spare, .. } = &mut *self.reading;
         let needy = supplies.iter_mut().enumerate();
         let mut needy: Vec<(usize, &mut Supply, Block)> = needy
             .filter(|(shard, supply)| supply.is_needy() && (self.is_parallel || fronts[*shard].is_empty()))

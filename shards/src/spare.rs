@@ -5,6 +5,10 @@ use crate::blocks::Block;
 /// So much is kept at most.
 const SPARE_BYTES: usize = 8 << 20;
 
+/// Stands for all threads of a pass: blocks for what is merged already are filled past the cache, and read by another.
+#[cfg(feature = "parallel")]
+pub(crate) const JOINED: usize = usize::MAX;
+
 /// Blocks that wait to be filled again, so that their memory is not asked of the system anew: at most [`SPARE_BYTES`] in all.
 #[derive(Debug, Default)]
 pub(crate) struct Spare {
@@ -20,7 +24,7 @@ impl Clone for Spare {
 }
 
 impl Spare {
-    /// An empty block: if there is one, of those that `thread` has filled the one that was given back last.
+    /// An empty block: if there is one, of those that `thread` (or [`JOINED`]) has filled the one that was given back last.
     pub(crate) fn take(&mut self, thread: usize) -> Block {
         let own = self.blocks.iter().rposition(|block| block.filled_by == thread);
         let mut block = match own {

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use watershed_simd::uncached;
+
 use super::{Block, Run};
 
 /// Bytes of a line of the cache: what a copy is fastest by.
@@ -17,9 +19,14 @@ impl Block {
         self.bytes.resize(self.start, 0);
     }
 
-    /// Appends merged pieces, which come before all that was not merged: their ticket is none that comes later.
-    pub(crate) fn append(&mut self, merged: &[u8]) {
-        self.bytes.extend_from_slice(merged);
+    /// Appends merged pieces, which come before all that was not merged: their ticket is none that comes later. Past the cache
+    /// if `is_uncached`.
+    pub(crate) fn append(&mut self, merged: &[u8], is_uncached: bool) {
+        if is_uncached {
+            uncached::append(&mut self.bytes, merged);
+        } else {
+            self.bytes.extend_from_slice(merged);
+        }
         self.runs.push(Run { ticket: 0, end: self.bytes.len() });
     }
 
@@ -56,7 +63,7 @@ mod tests {
     fn joined(position_bytes: usize, pieces: &[&[u8]]) -> Block {
         let mut block = Block::default();
         block.begin_like(position_bytes, 1000);
-        pieces.iter().for_each(|piece| block.append(piece));
+        pieces.iter().for_each(|piece| block.append(piece, position_bytes.is_multiple_of(2)));
         block
     }
 
