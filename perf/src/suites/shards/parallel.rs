@@ -1,5 +1,6 @@
 //! Reading by several threads: what a second core brings, beside what it brings to a bare copy, or what the writing alone takes.
 
+use super::line;
 use super::overhead::on_core;
 use super::read::{Filled, into_blocks, read_all, verify};
 use super::team::race_on;
@@ -29,9 +30,15 @@ pub(super) fn into_memory(options: &Options) -> Result<Measurement, WrongAnswer>
         let (first, second) = (copy(source.as_slice(), 0, 1), copy(source.as_slice(), 1, 1));
         Ok(mean(first, second))
     };
-    let [all, one, copies, one_copy] = interleave(
+    let [all, one, copies, one_copy, trip] = interleave(
         options,
-        [Box::new(all_lap), Box::new(one_lap), Box::new(copies_lap), Box::new(copy_lap)],
+        [
+            Box::new(all_lap),
+            Box::new(one_lap),
+            Box::new(copies_lap),
+            Box::new(copy_lap),
+            Box::new(trips_lap(options)),
+        ],
     )?;
     let (ours, copied) = (speedup(&all, &one), speedup(&copies, &one_copy));
     let of_memcpy = ours.values().iter().zip(copied.values()).map(|(ours, copied)| ours / copied);
@@ -40,7 +47,8 @@ pub(super) fn into_memory(options: &Options) -> Result<Measurement, WrongAnswer>
         .with("ns_per_packet", all.median())
         .with("serial_ns", one.median())
         .with("memcpy", copied.median())
-        .with("of_memcpy", of_memcpy.median()))
+        .with("of_memcpy", of_memcpy.median())
+        .with("line_ns", trip.median()))
 }
 
 /// The same into a file that lies in memory: blocks are written while others are extracted. And as many bytes that are only written.
@@ -68,13 +76,22 @@ pub(super) fn into_file(options: &Options) -> Result<Measurement, WrongAnswer> {
             into_new_file(file, bytes, bytes, |file| write_bytes(file, &block, bytes as usize))
         })
     };
-    let [all, one, written] =
-        interleave(options, [Box::new(all_lap), Box::new(one_lap), Box::new(write_lap)])?;
+    let [all, one, written, trip] = interleave(
+        options,
+        [Box::new(all_lap), Box::new(one_lap), Box::new(write_lap), Box::new(trips_lap(options))],
+    )?;
     let packets = both.borrow_mut().0.fill(options)?;
     Ok(Measurement::ratio("parallel_read_file", &speedup(&all, &one))
         .with("ns_per_packet", all.median())
         .with("serial_ns", one.median())
-        .with("bare_write_ns", written.median() * bytes as f64 / packets as f64))
+        .with("bare_write_ns", written.median() * bytes as f64 / packets as f64)
+        .with("line_ns", trip.median()))
+}
+
+/// How far apart the cores are at the moment.
+fn trips_lap(options: &Options) -> impl FnMut() -> LapResult + use<> {
+    let trips = options.size(1000, 10) as u64;
+    move || Ok(line::round_trips(trips))
 }
 
 /// A lap that fills an empty file with so many bytes. What was in it before is thrown away untimed: a session writes into a new one.
