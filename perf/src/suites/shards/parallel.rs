@@ -30,16 +30,18 @@ pub(super) fn into_memory(options: &Options) -> Result<Measurement, WrongAnswer>
         let (first, second) = (copy(source.as_slice(), 0, 1), copy(source.as_slice(), 1, 1));
         Ok(mean(first, second))
     };
-    let [all, one, copies, one_copy, trip] = interleave(
+    let contest = interleave(
         options,
         [
             Box::new(all_lap),
             Box::new(one_lap),
             Box::new(copies_lap),
             Box::new(copy_lap),
-            Box::new(trips_lap(options)),
+            Box::new(line::lap(options)),
         ],
     )?;
+    let all_rounds = speedup(&contest[0], &contest[1]);
+    let [all, one, copies, one_copy, trip] = line::steady_rounds(contest);
     let (ours, copied) = (speedup(&all, &one), speedup(&copies, &one_copy));
     let of_memcpy = ours.values().iter().zip(copied.values()).map(|(ours, copied)| ours / copied);
     let of_memcpy = Series::new(of_memcpy.collect());
@@ -48,7 +50,8 @@ pub(super) fn into_memory(options: &Options) -> Result<Measurement, WrongAnswer>
         .with("serial_ns", one.median())
         .with("memcpy", copied.median())
         .with("of_memcpy", of_memcpy.median())
-        .with("line_ns", trip.median()))
+        .with("line_ns", trip.median())
+        .with("all_rounds", all_rounds.median()))
 }
 
 /// The same into a file that lies in memory: blocks are written while others are extracted. And as many bytes that are only written.
@@ -76,22 +79,19 @@ pub(super) fn into_file(options: &Options) -> Result<Measurement, WrongAnswer> {
             into_new_file(file, bytes, bytes, |file| write_bytes(file, &block, bytes as usize))
         })
     };
-    let [all, one, written, trip] = interleave(
+    let contest = interleave(
         options,
-        [Box::new(all_lap), Box::new(one_lap), Box::new(write_lap), Box::new(trips_lap(options))],
+        [Box::new(all_lap), Box::new(one_lap), Box::new(write_lap), Box::new(line::lap(options))],
     )?;
+    let all_rounds = speedup(&contest[0], &contest[1]);
+    let [all, one, written, trip] = line::steady_rounds(contest);
     let packets = both.borrow_mut().0.fill(options)?;
     Ok(Measurement::ratio("parallel_read_file", &speedup(&all, &one))
         .with("ns_per_packet", all.median())
         .with("serial_ns", one.median())
         .with("bare_write_ns", written.median() * bytes as f64 / packets as f64)
-        .with("line_ns", trip.median()))
-}
-
-/// How far apart the cores are at the moment.
-fn trips_lap(options: &Options) -> impl FnMut() -> LapResult + use<> {
-    let trips = options.size(1000, 10) as u64;
-    move || Ok(line::round_trips(trips))
+        .with("line_ns", trip.median())
+        .with("all_rounds", all_rounds.median()))
 }
 
 /// A lap that fills an empty file with so many bytes. What was in it before is thrown away untimed: a session writes into a new one.

@@ -104,8 +104,7 @@ fn against_memcpy(options: &Options, course: &Course) -> Result<Measurement, Wro
     };
     let copies_lap = || Ok(warm_race(0, units, &mut *copies.borrow_mut(), copy(warm_up), copy(commits)));
     let options = Options { rounds: options.rounds * ROUNDS_FOR_ONE, ..*options };
-    let trips = options.size(1000, 10) as u64;
-    let [one, two, separate, one_copy, two_copies, trip] = interleave(
+    let contest = interleave(
         &options,
         [
             Box::new(single_lap),
@@ -113,9 +112,11 @@ fn against_memcpy(options: &Options, course: &Course) -> Result<Measurement, Wro
             Box::new(apart_lap),
             Box::new(one_copy_lap),
             Box::new(copies_lap),
-            Box::new(|| Ok(line::round_trips(trips))),
+            Box::new(line::lap(&options)),
         ],
     )?;
+    let all_rounds = scaling(&contest[0], &contest[1]);
+    let [one, two, separate, one_copy, two_copies, trip] = line::steady_rounds(contest);
     let shards = large.shard_stats();
     if options.full_size && shards.iter().any(|(stats, _)| stats.chunks_written < in_large as u64 / 3) {
         return Err(format!("both threads went to one shard: {shards:?}"));
@@ -134,7 +135,8 @@ fn against_memcpy(options: &Options, course: &Course) -> Result<Measurement, Wro
         .with("one_ns", one.median())
         .with("two_ns", two.median())
         .with("memcpy_ns", one_copy.median())
-        .with("line_ns", trip.median()))
+        .with("line_ns", trip.median())
+        .with("all_rounds", all_rounds.median()))
 }
 
 /// What each of two threads does with the buffer that they share.
