@@ -81,9 +81,17 @@ impl KeyTable {
     /// cache when there are many.
     #[inline]
     fn group_of(&self, owner: u32) -> Option<u32> {
-        let near = [self.last, self.last + 1];
-        let is_owned = |&&group: &&u32| self.owners.get(group as usize) == Some(&owner);
-        near.iter().find(is_owned).or_else(|| self.numbers.get(&owner)).copied()
+        let is_owned = |group: u32| self.owners.get(group as usize) == Some(&owner);
+        match self.last {
+            last if is_owned(last) => Some(last),
+            last if is_owned(last + 1) => Some(last + 1),
+            _ => self.group_by_hash(owner),
+        }
+    }
+
+    #[inline(never)]
+    fn group_by_hash(&self, owner: u32) -> Option<u32> {
+        self.numbers.get(&owner).copied()
     }
 
     #[inline]

@@ -102,8 +102,14 @@ impl SlotQueue {
         if self.heap.is_empty() && self.len() < self.inline.len() {
             self.inline[(self.head + self.len) as usize % self.inline.len()] = slot;
             self.len += 1;
-            return;
+        } else {
+            self.push_back_elsewhere(slot);
         }
+    }
+
+    /// Into the heap, if need be into a larger one.
+    #[inline(never)]
+    fn push_back_elsewhere(&mut self, slot: u32) {
         if self.len() == self.places().len() {
             self.grow();
         }

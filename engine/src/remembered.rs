@@ -1,7 +1,5 @@
 //! Sequences without records, kept so that a gap is seen and an old chunk is known after an idle time.
 
-use std::collections::VecDeque;
-
 /// What is remembered of an empty sequence: 16 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -27,12 +25,19 @@ pub(crate) mod memory_bit {
 }
 
 /// Empty sequences by the time at which they became empty. Positions count up for ever, modulo 2^31.
+///
+/// ```text
+///   ring    | 6 | 7 | 8 |   | 2 | . | 4 | 5 |      position p is at place p % ring.len(); . is a hole
+///                    end ^    ^ base
+/// ```
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Remembered {
-    queue: VecDeque<Memory>,
-    /// Position of the queue's front.
+    /// Empty, or as many places as a power of two.
+    ring: Box<[Memory]>,
+    /// The oldest position, and how many there are.
     base: u32,
-    holes: usize,
+    len: u32,
+    holes: u32,
 }
 
 /// The most sequences that are remembered: 16 MiB.
@@ -43,23 +48,47 @@ const POSITIONS: u32 = 1 << 31;
 /// How many places before their turn the next are fetched: four lines, which is the time of as many chunks as there are places in them.
 const AHEAD: usize = 256 / size_of::<Memory>();
 
+const LEAST_PLACES: usize = 16;
+
 impl Remembered {
-    fn index_of(&self, position: u32) -> usize {
-        (position.wrapping_sub(self.base) % POSITIONS) as usize
+    /// Where a position is.
+    #[inline(always)]
+    fn place_of(&self, position: u32) -> usize {
+        position as usize & self.ring.len().wrapping_sub(1)
+    }
+
+    fn positions(&self) -> impl Iterator<Item = u32> + use<> {
+        let base = self.base;
+        (0..self.len).map(move |n| base.wrapping_add(n) % POSITIONS)
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.queue.capacity() * size_of::<Memory>()
+        self.ring.len() * size_of::<Memory>()
     }
 
     /// Remembers, and returns the position.
+    #[inline(always)]
     pub(crate) fn push(&mut self, memory: Memory) -> u32 {
-        let position = self.base.wrapping_add(self.queue.len() as u32) % POSITIONS;
-        self.queue.push_back(memory);
-        if let Some(back) = self.queue.back() {
-            watershed_simd::prefetch::for_write(std::ptr::from_ref(back).wrapping_add(AHEAD).cast());
+        if self.len as usize == self.ring.len() {
+            self.grow();
         }
+        let position = self.base.wrapping_add(self.len) % POSITIONS;
+        let place = self.place_of(position);
+        self.ring[place] = memory;
+        self.len += 1;
+        watershed_simd::prefetch::for_write(self.ring.as_ptr().wrapping_add(place + AHEAD).cast());
         position
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self) {
+        let places = (2 * self.ring.len()).max(LEAST_PLACES);
+        let old =
+            std::mem::replace(self, Remembered { ring: vec![Memory::default(); places].into(), ..*self });
+        for position in old.positions() {
+            self.ring[self.place_of(position)] = old.ring[old.place_of(position)];
+        }
     }
 
     /// Whether there is something to be done before the next push.
@@ -69,96 +98,103 @@ impl Remembered {
     }
 
     /// Whether [`Remembered::pack`] should come before the next push: holes have become the larger part.
+    #[inline]
     pub(crate) fn has_too_many_holes(&self) -> bool {
-        self.holes > 1024 + (self.queue.len() - self.holes) / 4
+        self.holes > 1024 + (self.len - self.holes) / 4
     }
 
     /// Whether the next push must be paid for with the oldest.
+    #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.queue.len() >= MAX_REMEMBERED
+        self.len as usize >= MAX_REMEMBERED
     }
 
     /// What is at a position.
     pub(crate) fn get_mut(&mut self, position: u32) -> &mut Memory {
-        let index = self.index_of(position);
-        &mut self.queue[index]
+        let place = self.place_of(position);
+        &mut self.ring[place]
     }
 
     /// What is at a position.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get(&self, position: u32) -> &Memory {
-        &self.queue[self.index_of(position)]
+        &self.ring[self.place_of(position)]
     }
 
-    /// A hint that what went a little later than `position`, which is near the front, will come back a little later.
+    /// A hint that what went a little later than `position` will come back a little later.
     #[inline(always)]
     pub(crate) fn prefetch_after(&self, position: u32) {
-        let (front, _) = self.queue.as_slices();
-        let ahead = front.as_ptr().wrapping_add(self.index_of(position) + AHEAD);
+        let ahead = self.ring.as_ptr().wrapping_add(self.place_of(position) + AHEAD);
         watershed_simd::prefetch::for_read(ahead.cast());
     }
 
     /// Takes a sequence back.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, position: u32) {
         // Those who come back in the order in which they went leave no holes.
-        if position == self.base {
-            self.pop_front();
+        if position == self.base && self.holes == 0 {
+            self.base = (position + 1) % POSITIONS;
+            self.len -= 1;
         } else {
             self.make_hole(position);
         }
-        if self.holes != 0 {
-            self.drop_holes();
-        }
     }
 
+    /// And takes those at the front away.
     #[inline(never)]
     fn make_hole(&mut self, position: u32) {
         self.holes += 1;
         *self.get_mut(position) = Memory::default();
-    }
-
-    /// Those at the front.
-    #[inline(never)]
-    fn drop_holes(&mut self) {
-        while self.queue.front().is_some_and(|front| front.key == 0) {
+        while self.len != 0 && self.get(self.base).key == 0 {
             self.pop_front();
         }
     }
 
-    fn pop_front(&mut self) -> Option<Memory> {
-        let memory = self.queue.pop_front()?;
+    fn pop_front(&mut self) -> Memory {
+        let memory = *self.get(self.base);
         self.base = (self.base + 1) % POSITIONS;
-        self.holes -= usize::from(memory.key == 0);
-        Some(memory)
+        self.len -= 1;
+        self.holes -= u32::from(memory.key == 0);
+        memory
     }
 
-    /// Forgets the oldest, and says its key. None if it was a hole.
+    /// Forgets the oldest, of which there must be one, and says its key. None if it was a hole.
     pub(crate) fn forget_oldest(&mut self) -> Option<u32> {
-        self.pop_front().map(|memory| memory.key).filter(|&key| key != 0)
+        Some(self.pop_front().key).filter(|&key| key != 0)
     }
 
     /// Closes the holes; `moved` is told each sequence's new position.
     pub(crate) fn pack(&mut self, mut moved: impl FnMut(u32, u32)) {
-        self.queue.retain(|memory| memory.key != 0);
-        self.holes = 0;
-        for (index, memory) in self.queue.iter().enumerate() {
-            moved(memory.key, (self.base.wrapping_add(index as u32)) % POSITIONS);
+        let mut kept = 0;
+        for position in self.positions() {
+            let memory = *self.get(position);
+            if memory.key != 0 {
+                let new = self.base.wrapping_add(kept) % POSITIONS;
+                *self.get_mut(new) = memory;
+                kept += 1;
+                moved(memory.key, new);
+            }
         }
+        (self.len, self.holes) = (kept, 0);
     }
 
     /// All of them with their positions.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Memory)> {
-        let base = self.base;
-        let all = self.queue.iter_mut().enumerate();
-        all.map(move |(i, memory)| (base.wrapping_add(i as u32) % POSITIONS, memory))
-            .filter(|(_, m)| m.key != 0)
+        let (base, mask) = (self.base, POSITIONS - 1);
+        let (len, places) = (self.len, self.ring.len() as u32);
+        // What lies behind the end of the ring has older positions than what lies before it.
+        let all = self.ring.iter_mut().zip(0_u32..);
+        all.filter_map(move |(memory, place)| {
+            let behind_base = place.wrapping_sub(base) & (places - 1);
+            (behind_base < len && memory.key != 0).then_some((base.wrapping_add(behind_base) & mask, memory))
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::VecDeque;
 
     #[test]
     fn sequences_come_back_from_the_front_and_from_within() {
@@ -171,12 +207,46 @@ mod tests {
             remembered.take(position);
         }
         // Those before the fifth are gone with their holes; that of the ninth is left.
-        assert_eq!((remembered.queue.len(), remembered.holes), (5, 1));
+        assert_eq!((remembered.len, remembered.holes), (5, 1));
         let mut moved = Vec::new();
         remembered.pack(|key, position| moved.push((key, position)));
         assert_eq!(moved.iter().map(|&(key, _)| key).collect::<Vec<_>>(), [5, 6, 7, 8]);
         assert!(moved.iter().all(|&(key, position)| remembered.get(position).key == key));
         assert_eq!(remembered.forget_oldest(), Some(5));
         assert_eq!(remembered.push(memory(10)), moved[3].1 + 1);
+    }
+
+    #[test]
+    fn what_is_at_a_position_stays_there_while_positions_go_round() {
+        let mut remembered = Remembered { base: POSITIONS - 700, ..Remembered::default() };
+        let mut expected = VecDeque::new();
+        for step in 1..4000_u32 {
+            // Grows to hundreds, and shrinks again.
+            let is_growing = step % 1000 < 700;
+            if is_growing || expected.is_empty() {
+                let position = remembered.push(Memory { key: step, ..Memory::default() });
+                expected.push_back((position, step));
+            }
+            // From the front, or from within.
+            let rank = if step % 3 == 0 { step as usize * 7 % expected.len().max(1) } else { 0 };
+            if (!is_growing || step % 2 == 0)
+                && let Some((position, key)) = expected.remove(rank)
+            {
+                assert_eq!(remembered.get(position).key, key);
+                remembered.take(position);
+            }
+            if remembered.has_too_many_holes() || step % 500 == 0 {
+                let mut moved = Vec::new();
+                remembered.pack(|key, position| moved.push((position, key)));
+                assert!(moved.iter().map(|(_, key)| key).eq(expected.iter().map(|(_, key)| key)));
+                expected = moved.into();
+            }
+            let mut all: Vec<_> =
+                remembered.iter_mut().map(|(position, memory)| (position, memory.key)).collect();
+            all.sort_by_key(|&(_, key)| key);
+            assert_eq!(all, Vec::from(expected.clone()), "after {step} steps");
+        }
+        assert!(remembered.base < POSITIONS - 700, "it has gone round");
+        assert!(remembered.memory_bytes() <= 16 * 1024);
     }
 }

@@ -141,10 +141,12 @@ impl Sequences {
             remembered.prefetch_after(position);
             remembered.take(position);
             entry.value = found;
-        }
-        match self.recent.get_mut(recent_place(key)) {
-            Some(recent) => *recent = (key, found),
-            None => self.recent = no_recent(),
+        } else {
+            // Who comes back after its last chunk is gone hardly does so twice before this one is.
+            match self.recent.get_mut(recent_place(key)) {
+                Some(recent) => *recent = (key, found),
+                None => self.recent = no_recent(),
+            }
         }
         (self.last_key, self.last_index) = (key, found);
         histograms.prefetch(self.slab[found as usize].histogram);
@@ -197,19 +199,18 @@ impl Sequences {
 
     #[inline(never)]
     fn remember(&mut self, index: u32) {
-        let sequence = &self.slab[index as usize];
-        let (key, place) = (sequence.key, sequence.place);
-        if sequence.is_done_with() {
-            self.drop_key(key);
-        } else {
-            if self.remembered.needs_room() {
-                self.make_room_to_remember();
-            }
-            let sequence = &self.slab[index as usize];
-            let position = self.remembered.push(sequence.to_memory());
-            *self.index.get_mut(place) = Entry { value: position | REMEMBERED, note: sequence.histogram };
+        let is_done_with = self.get(index).is_done_with();
+        if !is_done_with && self.remembered.needs_room() {
+            self.make_room_to_remember();
         }
-        self.slab[index as usize].vacate();
+        let sequence = &mut self.slab[index as usize];
+        let key = sequence.key;
+        if !is_done_with {
+            let position = self.remembered.push(sequence.to_memory());
+            let entry = Entry { value: position | REMEMBERED, note: sequence.histogram };
+            *self.index.get_mut(sequence.place) = entry;
+        }
+        sequence.vacate();
         self.free.push(index);
         if self.last_key == key {
             self.last_key = 0;
@@ -218,6 +219,9 @@ impl Sequences {
             && recent.0 == key
         {
             *recent = (0, NONE);
+        }
+        if is_done_with {
+            self.drop_key(key);
         }
     }
 
