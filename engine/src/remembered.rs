@@ -178,15 +178,14 @@ impl Remembered {
         (self.len, self.holes) = (kept, 0);
     }
 
-    /// All of them with their positions.
+    /// All of them with their positions, in the order of their places.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Memory)> {
-        let (base, mask) = (self.base, POSITIONS - 1);
-        let (len, places) = (self.len, self.ring.len() as u32);
-        // What lies behind the end of the ring has older positions than what lies before it.
+        let (base, len, places) = (self.base, self.len, self.ring.len() as u32);
         let all = self.ring.iter_mut().zip(0_u32..);
         all.filter_map(move |(memory, place)| {
             let behind_base = place.wrapping_sub(base) & (places - 1);
-            (behind_base < len && memory.key != 0).then_some((base.wrapping_add(behind_base) & mask, memory))
+            (behind_base < len && memory.key != 0)
+                .then_some((base.wrapping_add(behind_base) % POSITIONS, memory))
         })
     }
 }
