@@ -318,6 +318,7 @@ impl Sequences {
 mod tests {
     use super::*;
     use crate::ids::ChunkId;
+    use crate::remembered::MAX_REMEMBERED;
 
     #[test]
     fn keys_that_share_a_place_are_told_apart_and_forgotten_when_they_are_not_live() {
@@ -342,5 +343,25 @@ mod tests {
         let recalled = sequences.open(one, &histograms).expect("it is remembered");
         assert_ne!(recalled, new);
         assert_eq!(sequences.get(recalled).key, one);
+    }
+
+    #[test]
+    fn the_sequences_that_were_empty_longest_are_forgotten_when_there_are_too_many() {
+        const TOO_MANY: u32 = 10;
+        let (mut sequences, histograms) = (Sequences::new(), Histograms::default());
+        sequences.collect_dropped();
+        let last = MAX_REMEMBERED as u32 + TOO_MANY;
+        for key in 1..=last {
+            let index = sequences.create(key, 7);
+            sequences.release(index);
+        }
+        assert_eq!(sequences.forgotten, u64::from(TOO_MANY));
+        assert_eq!(sequences.dropped, Vec::from_iter(1..=TOO_MANY));
+        assert!(sequences.memory_bytes() < 64 << 20, "{} bytes", sequences.memory_bytes());
+        assert_eq!(sequences.open(TOO_MANY, &histograms), None);
+        for key in [TOO_MANY + 1, last] {
+            let index = sequences.open(key, &histograms).expect("it is remembered");
+            assert_eq!(sequences.get(index).key, key);
+        }
     }
 }

@@ -328,6 +328,12 @@ mod tests {
         assert!(board.joins_first());
         (board.shelves[1].ready_bytes, board.shelves[1].supply.has_more) = (0, false);
         assert!(board.joins_first(), "nothing more will come of it");
+        board.is_mill_taken = true;
+        assert!(!board.joins_first(), "somebody sees to it");
+        board.is_mill_taken = false;
+        board.joined.extend(vec![Block::default(); MOST_JOINED]);
+        assert!(!board.joins_first(), "it is enough");
+        board.joined.clear();
         board.shelves[1].taken_by = Some(0);
         assert!(!board.joins_first(), "somebody may find something");
         board.shelves[1].taken_by = None;

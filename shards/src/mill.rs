@@ -190,7 +190,7 @@ impl<'p, W: PacketWriter> Depot<'p, W> {
         }
     }
 
-    /// What a helper does that finds nothing to extract, while nobody has the mill. Returns when it has joined something, or there is news.
+    /// What a helper does where pieces are to be joined, while nobody has the mill. Returns when it has joined something, or there is news.
     pub(crate) fn join_ahead<'a>(
         &'a self,
         mut board: MutexGuard<'a, Board<'p>>,

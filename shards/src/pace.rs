@@ -116,6 +116,18 @@ mod tests {
     }
 
     #[test]
+    fn what_was_slow_once_is_not_believed_for_ever() {
+        let mut ways = Ways::default();
+        note(&mut ways, 0, 4000);
+        note(&mut ways, 1, 2000);
+        for expected in [1000.0, 500.0, 250.0] {
+            ways.fade();
+            assert_eq!(ways.ns_per_byte(), expected);
+        }
+        assert_eq!(ways.choose(), 0, "each is believed as much less");
+    }
+
+    #[test]
     fn what_was_slow_once_is_found_out_to_be_faster_now() {
         let mut ways = Ways::default();
         note(&mut ways, 0, 400);

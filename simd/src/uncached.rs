@@ -69,7 +69,8 @@ mod tests {
         for skipped in [0, 1, 13, 63, 64] {
             for before in (0..130).step_by(7) {
                 for len in (0..600).chain([1000, 4095, 4096, 4097, 4900]) {
-                    let mut to = Vec::with_capacity(before + len);
+                    // Every second one has to grow.
+                    let mut to = Vec::with_capacity(before + len * (len % 2));
                     to.resize(before, 0xee);
                     append(&mut to, &from[skipped..skipped + len]);
                     assert_eq!(to[..before], vec![0xee; before]);
