@@ -186,6 +186,12 @@ impl ShardedBuffer {
         StoppedWorker { _gate: self.inner.places.get(shard).bell.stop() }
     }
 
+    /// Does what waits at a shard for one turn and leaves the rest, as a thread that loses its processor behind it. For tests.
+    #[doc(hidden)]
+    pub fn take_turn(&self, shard: usize) {
+        Owned::wait_for(&self.inner, shard, self.owner, |_, _| {}).drain(true);
+    }
+
     /// Stands in for a thread that stops while it has a shard: the shard is nobody else's until the guard is dropped. For tests and
     /// measurements of what that holds up.
     pub fn stop_shard(&self, shard: usize) -> Stopped<'_> {

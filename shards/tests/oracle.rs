@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Got, Random, drain, got, info, payload, read_all, write_packet};
+use common::{Bytes, Got, Random, drain, got, info, owned, payload, read_all, write_packet};
 use watershed_engine::{BufferConfig, ChunkId, ChunkInfo, Patch, ProducerId, TraceBuffer, WriterId};
 use watershed_shards::{Batch, Committer, PatchSet, ShardedBuffer, ShardedConfig, Source};
 
@@ -13,6 +13,8 @@ const SIZE_BYTES: usize = 64 << 20;
 struct Twins {
     ring: TraceBuffer,
     sharded: Vec<(ShardedBuffer, Committer)>,
+    /// Those of which a pass ended, unlike the ring's, before it had come to the end of every shard: it has tried less.
+    have_tried_less: Vec<bool>,
 }
 
 impl Twins {
@@ -31,10 +33,17 @@ impl Twins {
         Twins {
             ring: TraceBuffer::create(&BufferConfig::ring(SIZE_BYTES)).unwrap(),
             sharded: [1, 2, 3, 8, 64].into_iter().map(make).collect(),
+            have_tried_less: vec![false; 5],
         }
     }
 
-    fn commit(&mut self, chunks: &[(ChunkInfo, Vec<u8>)], patches: &[PatchSet], ends: &[(u16, Option<u16>)]) {
+    fn commit(
+        &mut self,
+        chunks: &[(ChunkInfo, Vec<u8>)],
+        patches: &[PatchSet],
+        ends: &[(u16, Option<u16>)],
+        random: &mut Random,
+    ) {
         for (info, bytes) in chunks {
             self.ring.copy_chunk_untrusted(info, bytes.as_slice()).unwrap();
         }
@@ -52,13 +61,21 @@ impl Twins {
                 self.ring.end_producer(ProducerId(producer));
             }
         }
-        for (_, committer) in &mut self.sharded {
-            let mut batch = Batch {
+        for (buffer, committer) in &mut self.sharded {
+            // Some shards are somebody else's when the first ones come, who may do some of what waits there and leave the rest.
+            let shards = 0..buffer.report().cutting.num_shards;
+            let held: Vec<usize> = match random.one_in(3) {
+                true => shards.filter(|_| random.one_in(2)).collect(),
+                false => Vec::new(),
+            };
+            let (first, last) = chunks.split_at(random.below(chunks.len() as u64 + 1) as usize);
+            let stopped: Vec<_> = held.iter().map(|&shard| buffer.stop_shard(shard)).collect();
+            commit(committer, Batch { chunks: sources_of(first, random), ..Batch::default() });
+            drop(stopped);
+            held.iter().filter(|_| random.one_in(2)).for_each(|&shard| buffer.take_turn(shard));
+            let batch = Batch {
                 memory: None,
-                chunks: chunks
-                    .iter()
-                    .map(|(info, bytes)| (*info, Source::Borrowed(bytes.as_slice())))
-                    .collect(),
+                chunks: sources_of(last, random),
                 patches: patches.to_vec(),
                 ended_writers: ends
                     .iter()
@@ -70,8 +87,7 @@ impl Twins {
                     .map(|&(producer, _)| ProducerId(producer))
                     .collect(),
             };
-            committer.commit(&mut batch).unwrap();
-            assert!(batch.is_empty());
+            commit(committer, batch);
         }
     }
 
@@ -87,7 +103,7 @@ impl Twins {
             self.ring.begin_read();
             assert!(self.ring.read_next().is_none());
         }
-        for (buffer, _) in &self.sharded {
+        for ((buffer, _), has_tried_less) in self.sharded.iter().zip(&mut self.have_tried_less) {
             let num = buffer.report().cutting.num_shards;
             let mut list = Vec::new();
             if !all {
@@ -96,6 +112,10 @@ impl Twins {
                 if let Some(pieces) = pass.next_pieces(1) {
                     list = common::parse(&pieces.iter().flatten().copied().collect::<Vec<u8>>());
                 }
+                drop(pass);
+                let extracted_bytes =
+                    list.iter().map(Got::written_bytes).sum::<usize>() + buffer.extracted_bytes();
+                *has_tried_less |= extracted_bytes < expected.iter().map(Got::written_bytes).sum();
             }
             list.extend(drain(&mut buffer.read_pass(write_packet)));
             assert_eq!(list.len(), expected.len(), "{num} shards");
@@ -111,9 +131,12 @@ impl Twins {
         let mut expected = self.ring.stats();
         (expected.padding_bytes_written, expected.padding_bytes_cleared, expected.write_wrap_count) =
             (0, 0, 0);
-        for (buffer, _) in &self.sharded {
+        for ((buffer, _), has_tried_less) in self.sharded.iter().zip(&self.have_tried_less) {
             let mut stats = buffer.stats();
             (stats.padding_bytes_written, stats.padding_bytes_cleared) = (0, 0);
+            if *has_tried_less {
+                stats.readaheads_failed = expected.readaheads_failed;
+            }
             assert_eq!(stats, expected, "{:?}", buffer.report().cutting);
             let ledger = buffer.ledger();
             assert!(ledger.is_balanced());
@@ -135,6 +158,21 @@ impl Twins {
     }
 }
 
+fn commit(committer: &mut Committer, mut batch: Batch<'_>) {
+    committer.commit(&mut batch).unwrap();
+    assert!(batch.is_empty());
+}
+
+/// The chunks' bytes, borrowed or not: all of them, none, or some.
+fn sources_of<'a>(chunks: &'a [(ChunkInfo, Vec<u8>)], random: &mut Random) -> Vec<(ChunkInfo, Source<'a>)> {
+    let owned_of_three = random.below(4);
+    let mut source = |bytes: &'a Vec<u8>| match random.below(3) < owned_of_three {
+        true => owned(Bytes(bytes.clone())),
+        false => Source::Borrowed(bytes),
+    };
+    chunks.iter().map(|(info, bytes)| (*info, source(bytes))).collect()
+}
+
 /// A writer that behaves as an SDK's does: packets over several chunks, patches, scrapes of the chunk it is at, lost chunks.
 #[derive(Default)]
 struct Writer {
@@ -146,13 +184,15 @@ struct Writer {
     /// A chunk that was scraped and is not complete yet: its bodies so far.
     scraped: Option<(ChunkInfo, Vec<Vec<u8>>)>,
     packets: u32,
+    /// What a packet has besides its text.
+    most_filling_bytes: u64,
 }
 
 impl Writer {
     fn body(&mut self, random: &mut Random, producer: u16, writer: u16) -> Vec<u8> {
         self.packets += 1;
         let mut body = format!("{producer}/{writer}#{} ", self.packets).into_bytes();
-        let len = body.len() + random.below(300) as usize;
+        let len = body.len() + random.below(self.most_filling_bytes.max(1)) as usize;
         body.resize(len, b'.');
         body
     }
@@ -218,8 +258,12 @@ fn run_history(seed: u64, steps: usize, has_workers: bool) {
         let mut chunks = Vec::new();
         let mut patches = Vec::new();
         let mut ends = Vec::new();
-        for _ in 0..1 + random.below(5) {
+        // Now and then more than one turn does.
+        let (num_chunks, most_filling_bytes) =
+            if random.one_in(15) { (100, 10) } else { (1 + random.below(5), 300) };
+        for _ in 0..num_chunks {
             let at = random.below(keys.len() as u64) as usize;
+            writers[at].most_filling_bytes = most_filling_bytes;
             chunks.extend(writers[at].step(&mut random, keys[at]));
             if random.one_in(2) {
                 let at = random.below(keys.len() as u64) as usize;
@@ -246,7 +290,7 @@ fn run_history(seed: u64, steps: usize, has_workers: bool) {
                 }
             }
         }
-        twins.commit(&chunks, &patches, &ends);
+        twins.commit(&chunks, &patches, &ends, &mut random);
         if random.one_in(15) {
             packets += twins.read(random.one_in(2)).len();
         }

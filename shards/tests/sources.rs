@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{info, parse, payload, read_all, write_packet};
-use watershed_engine::{ByteSource, Packet};
+use common::{Bytes, info, owned, parse, payload, read_all, write_packet};
+use watershed_engine::Packet;
 use watershed_shards::{
-    BLOCK_BYTES, Batch, CommitError, Committer, Homes, OwnedBytes, ShardedBuffer, ShardedConfig, Source,
+    BLOCK_BYTES, Batch, CommitError, Committer, Homes, ShardedBuffer, ShardedConfig, Source,
 };
 use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
 
@@ -133,19 +133,6 @@ fn memories_of_queued_batches_go_when_their_chunks_are_done() {
     }
 }
 
-/// Bytes that a batch owns.
-struct Bytes(Vec<u8>);
-
-impl ByteSource for Bytes {
-    fn size_bytes(&self) -> usize {
-        self.0.len()
-    }
-
-    fn copy_range(&self, offset_bytes: usize, dst: &mut [u8]) {
-        dst.copy_from_slice(&self.0[offset_bytes..][..dst.len()]);
-    }
-}
-
 /// A chunk of one packet that was taken for reading, alone in its page.
 fn taken(smb: &Smb, page: usize, writer: u16, chunk_id: u32, payload: &[u8]) -> Source<'static> {
     let chunk = smb.try_acquire(page, PageLayout::Div1).unwrap();
@@ -177,7 +164,7 @@ fn rows_go_on_behind_whatever_interrupts_them() {
         for n in 1..=CHUNKS {
             let (writer, id) = (if n % 2 == 0 { 1 } else { 3 }, n.div_ceil(2));
             let source = match odd {
-                1 if n == 40 => Source::Owned(OwnedBytes(Box::new(Bytes(elsewhere.clone())))),
+                1 if n == 40 => owned(Bytes(elsewhere.clone())),
                 2 if n == 40 => Source::Borrowed(&elsewhere),
                 _ => taken(&smb, n as usize, writer, id, &payload(&[body(n)])),
             };

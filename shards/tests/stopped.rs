@@ -8,10 +8,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use common::{Got, info, payload, read_all, write_packet};
+use common::{Bytes, Got, info, owned, payload, read_all, write_packet};
 use watershed_engine::ByteSource;
 use watershed_shards::{
-    Batch, CommitError, Committer, HandedBack, OwnedBytes, ShardedBuffer, ShardedConfig, Source, Wait,
+    Batch, CommitError, Committer, HandedBack, ShardedBuffer, ShardedConfig, Source, Wait,
 };
 
 const SHARDS: usize = 4;
@@ -153,7 +153,7 @@ fn stopping(bytes: Vec<u8>) -> (Source<'static>, Receiver<()>, Gate) {
     let (begun, has_begun) = channel();
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let source = Stopping { bytes, begun: Mutex::new(begun), gate: Arc::clone(&gate) };
-    (Source::Owned(OwnedBytes(Box::new(source))), has_begun, gate)
+    (owned(source), has_begun, gate)
 }
 
 #[test]
@@ -231,13 +231,12 @@ fn a_source_that_panics_takes_one_chunk_with_it() {
     let buffer =
         ShardedBuffer::create(ShardedConfig { num_shards: Some(1), ..ShardedConfig::ring(1 << 20) }).unwrap();
     let stopped = buffer.stop_shard(0);
-    let owned = |bytes: Vec<u8>| Source::Owned(OwnedBytes(Box::new(Bytes(bytes))));
     let body = |number: u32| payload(&[number.to_le_bytes().to_vec()]);
     let mut batch = Batch {
         chunks: vec![
-            (info(1, 1, 0, 1, 0), owned(body(0))),
-            (info(1, 1, 1, 1, 0), Source::Owned(OwnedBytes(Box::new(Broken)))),
-            (info(1, 1, 2, 1, 0), owned(body(2))),
+            (info(1, 1, 0, 1, 0), owned(Bytes(body(0)))),
+            (info(1, 1, 1, 1, 0), owned(Broken)),
+            (info(1, 1, 2, 1, 0), owned(Bytes(body(2)))),
         ],
         ..Batch::default()
     };
@@ -254,18 +253,6 @@ fn a_source_that_panics_takes_one_chunk_with_it() {
     let ledger = buffer.ledger();
     assert_eq!(ledger.written.chunks, 3);
     assert!(ledger.is_balanced());
-}
-
-struct Bytes(Vec<u8>);
-
-impl ByteSource for Bytes {
-    fn size_bytes(&self) -> usize {
-        self.0.len()
-    }
-
-    fn copy_range(&self, offset_bytes: usize, dst: &mut [u8]) {
-        dst.copy_from_slice(&self.0[offset_bytes..][..dst.len()]);
-    }
 }
 
 #[test]

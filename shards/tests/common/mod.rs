@@ -2,8 +2,10 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use watershed_engine::{ChunkFlags, ChunkId, ChunkInfo, ClientIdentity, Packet, ProducerId, WriterId};
-use watershed_shards::{ReadPass, ShardedBuffer};
+use watershed_engine::{
+    ByteSource, ChunkFlags, ChunkId, ChunkInfo, ClientIdentity, Packet, ProducerId, WriterId,
+};
+use watershed_shards::{OwnedBytes, ReadPass, ShardedBuffer, Source};
 
 /// A generator of random numbers that is the same everywhere.
 pub(crate) struct Random(pub(crate) u64);
@@ -34,6 +36,13 @@ pub(crate) struct Got {
     pub(crate) identity: ClientIdentity,
     pub(crate) loss: u32,
     pub(crate) bytes: Vec<u8>,
+}
+
+impl Got {
+    /// What [`write_packet`] makes of it.
+    pub(crate) fn written_bytes(&self) -> usize {
+        24 + self.bytes.len()
+    }
 }
 
 pub(crate) fn got(packet: &Packet<'_>) -> Got {
@@ -122,4 +131,21 @@ pub(crate) fn payload(bodies: &[Vec<u8>]) -> Vec<u8> {
         bytes.extend_from_slice(body);
     }
     bytes
+}
+
+/// Bytes that a batch owns.
+pub(crate) struct Bytes(pub(crate) Vec<u8>);
+
+impl ByteSource for Bytes {
+    fn size_bytes(&self) -> usize {
+        self.0.len()
+    }
+
+    fn copy_range(&self, offset_bytes: usize, dst: &mut [u8]) {
+        dst.copy_from_slice(&self.0[offset_bytes..][..dst.len()]);
+    }
+}
+
+pub(crate) fn owned(source: impl ByteSource + Send + Sync + 'static) -> Source<'static> {
+    Source::Owned(OwnedBytes(Box::new(source)))
 }
