@@ -229,3 +229,43 @@ fn keep_or_give(keeper: &mut Keeper, place: &Place, state: &mut State) -> bool {
     let is_kept = state.quiet.next_time().is_some_and(|times| keeper.keep(&place.word, times));
     !is_kept && place.word.give()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Batch, ShardedBuffer, ShardedConfig};
+    use watershed_engine::{ChunkInfo, Packet, ProducerId, WriterId};
+
+    /// A home is given up when no committer can be on the way there that took its ticket before the sequence left.
+    #[test]
+    fn a_home_stays_as_long_as_somebody_may_be_on_the_way() {
+        let config = ShardedConfig { num_shards: Some(2), ..ShardedConfig::ring(4 << 20) };
+        let buffer = ShardedBuffer::create(config).unwrap();
+        let mut committers = [(); 3].map(|()| buffer.committer().unwrap());
+        let [committer, before, after] = &mut committers;
+        let has_home = || {
+            // Who looks at a shard lets go of what has left it.
+            buffer.ledger();
+            buffer.inner.directory.home(Key::new(1, 1)).is_some()
+        };
+        let info = ChunkInfo {
+            producer_id_trusted: ProducerId(1),
+            writer_id: WriterId(1),
+            num_fragments: 1,
+            complete: true,
+            ..ChunkInfo::default()
+        };
+        committer.commit_chunk(&info, b"\x01.").unwrap();
+        let ticket_before = before.stop_with_ticket();
+        committer.commit(&mut Batch { ended_producers: vec![ProducerId(1)], ..Batch::default() }).unwrap();
+        let mut pass = buffer.read_pass(|_: &Packet<'_>, _: &mut Vec<u8>| true);
+        while pass.next_pieces(1).is_some() {}
+        drop(pass);
+        assert!(has_home(), "one is on the way");
+        let ticket_after = after.stop_with_ticket();
+        assert!(has_home(), "still");
+        before.go_on_with_ticket(ticket_before, &mut Batch::default()).unwrap();
+        assert!(!has_home(), "who is on the way now has seen that the sequence left");
+        after.go_on_with_ticket(ticket_after, &mut Batch::default()).unwrap();
+    }
+}

@@ -251,3 +251,20 @@ impl Part {
         self.push_op(Op::Chunk { info, ticket, bytes });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_that_is_done_keeps_little_memory() {
+        let mut part = Part::default();
+        for len in [1000, MOST_BYTES_KEPT, 4 * MOST_BYTES_KEPT] {
+            part.push_chunk(ChunkInfo::default(), 0, Source::Borrowed(&vec![1; len]));
+            assert!(part.next_op().is_some_and(|(_, bytes, _)| bytes.len() == len));
+            part.done += 1;
+            assert!(part.finish().is_none() && part.next_op().is_none());
+            assert!(part.bytes.capacity() <= MOST_BYTES_KEPT);
+        }
+    }
+}

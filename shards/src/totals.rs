@@ -87,3 +87,60 @@ fn add_ledger(sum: &mut Ledger, part: Ledger) {
     }
     add_fields!(sum, part, duplicate_commits forgotten_sequences);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every field is named here, so that a new one is not forgotten above.
+    #[test]
+    fn every_field_is_in_the_sum() {
+        let mut next = 0;
+        let mut number = || {
+            next += 1;
+            next
+        };
+        let part = BufferStats {
+            buffer_size: 0,
+            bytes_written: number(),
+            bytes_overwritten: number(),
+            bytes_read: number(),
+            padding_bytes_written: number(),
+            padding_bytes_cleared: number(),
+            chunks_written: number(),
+            chunks_overwritten: number(),
+            chunks_read: number(),
+            chunks_rewritten: number(),
+            chunks_relocated: number(),
+            chunks_discarded: number(),
+            chunks_committed_out_of_order: number(),
+            write_wrap_count: number(),
+            patches_succeeded: number(),
+            patches_failed: number(),
+            readaheads_succeeded: number(),
+            readaheads_failed: number(),
+            abi_violations: number(),
+            trace_writer_packet_loss: number(),
+        };
+        let mut sum = BufferStats::default();
+        add_stats(&mut sum, &part);
+        assert_eq!(sum, part);
+
+        let mut amount = || Amount { chunks: number(), bytes: number() };
+        let part = Ledger {
+            written: amount(),
+            read: amount(),
+            overwritten: amount(),
+            empty: amount(),
+            damaged: amount(),
+            listed: amount(),
+            duplicate_commits: number(),
+            forgotten_sequences: number(),
+        };
+        let mut sum = Ledger::default();
+        add_ledger(&mut sum, part);
+        assert_eq!(sum, part);
+        add_ledger(&mut sum, part);
+        assert_eq!(sum.listed.bytes, 2 * part.listed.bytes);
+    }
+}

@@ -117,3 +117,20 @@ impl Debts {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_debt_that_is_noted_twice_is_paid_once() {
+        let (debts, list) = (Debts::new(), [Debt::new(), Debt::new()]);
+        for at in [1, 1, 0, 1] {
+            debts.note(&list[at]);
+        }
+        let mut visited = Vec::new();
+        debts.pay(|| list.iter().enumerate(), |shard| visited.push(shard));
+        assert_eq!(visited, [0, 1]);
+        assert!(!debts.are_there());
+    }
+}

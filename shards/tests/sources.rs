@@ -1,4 +1,4 @@
-//! Where chunks come from and in which portions they come out again, for buffers of one thread.
+//! Where chunks come from, for buffers of one thread.
 
 mod common;
 
@@ -8,11 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{Bytes, info, owned, parse, payload, read_all, write_packet};
+use common::{Bytes, info, owned, payload, read_all, write_packet};
 use watershed_engine::Packet;
-use watershed_shards::{
-    BLOCK_BYTES, Batch, CommitError, Committer, Homes, ShardedBuffer, ShardedConfig, Source,
-};
+use watershed_shards::{Batch, CommitError, Committer, Homes, ShardedBuffer, ShardedConfig, Source};
 use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
 
 fn ring(num_shards: usize) -> ShardedBuffer {
@@ -238,63 +236,6 @@ fn sequences_get_their_shards_in_turn() {
     }
     let chunks: Vec<u64> = buffer.shard_stats().iter().map(|(stats, _)| stats.chunks_written).collect();
     assert_eq!(chunks, [2; 4]);
-}
-
-/// Who asks for little gets little, in the same order, whatever was extracted.
-#[test]
-fn pieces_are_about_as_large_as_asked_for() {
-    for num_shards in [1, 3] {
-        let buffer = ring(num_shards);
-        let mut committer = buffer.committer().unwrap();
-        for round in 0..200 {
-            for writer in 1..=5 {
-                let chunk = info(1, writer, round, 3, 0);
-                committer.commit_chunk(&chunk, &payload(&[1, 2, 3].map(|body| vec![body; 900]))).unwrap();
-            }
-        }
-        let all = read_all(&buffer.clone_read_only().unwrap());
-        assert!(all.len() * 900 > 2 * BLOCK_BYTES);
-        let mut pass = buffer.read_pass(write_packet);
-        let mut bytes = Vec::new();
-        while let Some(pieces) = pass.next_pieces(10_000) {
-            assert!(pieces.size_bytes() < 10_000 + (16 << 10) + 1000, "{}", pieces.size_bytes());
-            pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
-        }
-        assert!(parse(&bytes) == all);
-    }
-}
-
-/// What there was no room for comes again: in the next pieces, and in the next pass.
-#[test]
-fn pieces_can_be_taken_back() {
-    for num_shards in [1, 3] {
-        let buffer = ring(num_shards);
-        let mut committer = buffer.committer().unwrap();
-        for round in 0..100 {
-            for writer in 1..=5 {
-                let chunk = info(1, writer, round, 1, 0);
-                committer.commit_chunk(&chunk, &payload(&[vec![writer as u8; 700]])).unwrap();
-            }
-        }
-        let all = read_all(&buffer.clone_read_only().unwrap());
-        let packet_bytes = 700 + 24;
-        let mut bytes = Vec::new();
-        for round in 0.. {
-            let mut pass = buffer.read_pass(write_packet);
-            let Some(pieces) = pass.next_pieces(30_000) else { break };
-            let mut given = Vec::new();
-            pieces.iter().for_each(|piece| given.extend_from_slice(piece));
-            let back = (given.len() / packet_bytes).min(round % 7) * packet_bytes;
-            let taken = if back == given.len() { given.len() } else { given.len() - back };
-            bytes.extend_from_slice(&given[..taken]);
-            pass.take_back(given.len() - taken);
-            if let Some(pieces) = pass.next_pieces(1) {
-                pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
-            }
-        }
-        assert_eq!(buffer.extracted_bytes(), 0);
-        assert!(parse(&bytes) == all);
-    }
 }
 
 /// A caller's panic in another thread than its own comes out of the read, which does not wait for what that thread was at.

@@ -1,0 +1,88 @@
+//! Sequences that go and come back: all that is unread of one lies in one shard, whoever thinks it to be elsewhere.
+
+mod common;
+
+use common::{info, payload, read_all};
+use watershed_engine::ProducerId;
+use watershed_shards::{Batch, Committer, ShardedBuffer, ShardedConfig, Source};
+
+/// A buffer of two shards, and committers for the CPUs of both.
+fn buffer() -> (ShardedBuffer, [Committer; 2]) {
+    let config = ShardedConfig { num_shards: Some(2), ..ShardedConfig::ring(4 << 20) };
+    let buffer = ShardedBuffer::create(config).unwrap();
+    assert_eq!(buffer.report().cutting.num_shards, 2);
+    let committers = [0, 1].map(|cpu| {
+        let mut committer = buffer.committer().unwrap();
+        committer.set_cpu(Some(cpu));
+        committer
+    });
+    (buffer, committers)
+}
+
+/// Chunks that each shard has had.
+fn written(buffer: &ShardedBuffer) -> Vec<u64> {
+    buffer.shard_stats().iter().map(|(stats, _)| stats.chunks_written).collect()
+}
+
+fn body(id: u32) -> Vec<u8> {
+    payload(&[id.to_le_bytes().to_vec()])
+}
+
+fn commit(committer: &mut Committer, id: u32) {
+    committer.commit_chunk(&info(1, 1, id, 1, 0), &body(id)).unwrap();
+}
+
+/// Two chunks in one batch, of one writer or of two.
+fn commit_two(committer: &mut Committer, writers: [u16; 2], ids: [u32; 2]) {
+    let bodies = ids.map(body);
+    let chunk = |n: usize| (info(1, writers[n], ids[n], 1, 0), Source::Borrowed(&bodies[n][..]));
+    committer.commit(&mut Batch { chunks: vec![chunk(0), chunk(1)], ..Batch::default() }).unwrap();
+}
+
+/// Producer 1 has ended and all was read.
+fn end(buffer: &ShardedBuffer, committer: &mut Committer) {
+    committer.commit(&mut Batch { ended_producers: vec![ProducerId(1)], ..Batch::default() }).unwrap();
+    read_all(buffer);
+    // Who looks at a shard lets go of what has left it.
+    buffer.ledger();
+}
+
+#[test]
+fn a_committer_that_knows_an_old_home_finds_the_new_one() {
+    let commits: [fn(&mut Committer); 3] = [
+        |committer| commit(committer, 2),
+        |committer| commit_two(committer, [1, 1], [2, 3]),
+        |committer| commit_two(committer, [2, 1], [2, 3]),
+    ];
+    for (case, commit_again) in commits.into_iter().enumerate() {
+        let (buffer, [mut first, mut second]) = buffer();
+        commit_two(&mut first, [2, 1], [0, 0]);
+        commit(&mut first, 1);
+        assert_eq!(written(&buffer), [3, 0]);
+        end(&buffer, &mut second);
+        commit_two(&mut second, [2, 1], [0, 1]);
+        assert_eq!(written(&buffer), [3, 2], "the homes are new ones");
+        commit_again(&mut first);
+        assert_eq!(written(&buffer)[0], 3, "nothing came to the old home, case {case}");
+        assert!(read_all(&buffer).iter().all(|got| got.loss == 0 || got.bytes[0] > 1), "case {case}");
+    }
+}
+
+/// A sequence that has gone leaves its home when nobody can be on the way there. If it comes back before, it stays.
+#[test]
+fn a_sequence_that_comes_back_while_it_leaves_stays() {
+    let (buffer, [mut first, mut second]) = buffer();
+    commit(&mut first, 0);
+    let mut slow = buffer.committer().unwrap();
+    slow.set_cpu(Some(1));
+    // Who has a ticket may have looked for its home.
+    let ticket = slow.stop_with_ticket();
+    end(&buffer, &mut first);
+    commit(&mut second, 0);
+    let bytes = body(0);
+    slow.go_on_with_ticket(ticket, &mut Batch::of_chunk(info(2, 1, 0, 1, 0), &bytes)).unwrap();
+    buffer.ledger();
+    commit(&mut second, 1);
+    assert_eq!(written(&buffer), [3, 1], "all of the sequence is where it was");
+    assert!(read_all(&buffer).iter().all(|got| got.loss == 0));
+}
