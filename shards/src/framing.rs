@@ -84,6 +84,7 @@ pub fn put_packet(block: &mut Vec<u8>, slices: &[&[u8]], stamp: &Stamp) {
         } else {
             at.cast::<[u8; Stamp::BYTES_MAX]>().write(stamp.bytes);
         }
+        debug_assert!(begin + at.offset_from_unsigned(start) + Stamp::BYTES_MAX <= block.capacity());
         block.set_len(begin + at.offset_from_unsigned(start) + stamp.size_bytes());
     }
 }

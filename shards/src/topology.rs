@@ -130,9 +130,10 @@ mod tests {
 
     #[test]
     fn a_control_group_with_three_cpus_of_a_big_machine() {
-        let cpus = [77, 3, 200].map(|id| Cpu { id, node: id / 32 });
+        // One is told twice.
+        let cpus = [77, 3, 200, 77].map(|id| Cpu { id, node: id / 32 });
         let topology = Topology::new(cpus.to_vec(), 256);
-        assert_eq!(topology.default_num_shards(), 3);
+        assert_eq!((topology.cpus().len(), topology.default_num_shards()), (3, 3));
         assert_eq!([3, 77, 200].map(|cpu| topology.shard_of(cpu, 3)), [0, 1, 2]);
         assert_eq!(topology.cpu_of_worker(1).id, 77);
         assert!(topology.shard_of(999, 3) < 3, "a CPU outside the set still has a shard");

@@ -2,9 +2,12 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{info, payload, read_all};
 use watershed_engine::ProducerId;
 use watershed_shards::{Batch, Committer, ShardedBuffer, ShardedConfig, Source};
+use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
 
 /// A buffer of two shards, and committers for the CPUs of both.
 fn buffer() -> (ShardedBuffer, [Committer; 2]) {
@@ -39,6 +42,19 @@ fn commit_two(committer: &mut Committer, writers: [u16; 2], ids: [u32; 2]) {
     committer.commit(&mut Batch { chunks: vec![chunk(0), chunk(1)], ..Batch::default() }).unwrap();
 }
 
+/// A chunk in shared memory that was taken for reading.
+fn commit_shared(committer: &mut Committer, id: u32) {
+    let smb = Smb::new(Arc::new(SharedMemory::anonymous(4096).unwrap()), 4096).unwrap();
+    let chunk = smb.try_acquire(0, PageLayout::Div1).unwrap();
+    let header = ChunkHeader { chunk_id: id, writer_id: 1, fragments: 1, flags: ChunkFlags::NONE };
+    smb.write_header(&chunk, header);
+    smb.write_payload(&chunk, 0, &body(id));
+    smb.complete(chunk).unwrap();
+    let token = smb.try_begin_read(0, 0).unwrap().detach();
+    let chunks = vec![(info(1, 1, id, 1, 0), Source::Shared(token))];
+    committer.commit(&mut Batch { memory: Some(smb), chunks, ..Batch::default() }).unwrap();
+}
+
 /// Producer 1 has ended and all was read.
 fn end(buffer: &ShardedBuffer, committer: &mut Committer) {
     committer.commit(&mut Batch { ended_producers: vec![ProducerId(1)], ..Batch::default() }).unwrap();
@@ -49,12 +65,13 @@ fn end(buffer: &ShardedBuffer, committer: &mut Committer) {
 
 #[test]
 fn a_committer_that_knows_an_old_home_finds_the_new_one() {
-    let commits: [fn(&mut Committer); 3] = [
+    let commits: [fn(&mut Committer); 4] = [
         |committer| commit(committer, 2),
         |committer| commit_two(committer, [1, 1], [2, 3]),
         |committer| commit_two(committer, [2, 1], [2, 3]),
+        |committer| commit_shared(committer, 2),
     ];
-    for (case, commit_again) in commits.into_iter().enumerate() {
+    for (case, commit_again) in (0..2 * commits.len()).map(|case| (case, commits[case / 2])) {
         let (buffer, [mut first, mut second]) = buffer();
         commit_two(&mut first, [2, 1], [0, 0]);
         commit(&mut first, 1);
@@ -62,7 +79,10 @@ fn a_committer_that_knows_an_old_home_finds_the_new_one() {
         end(&buffer, &mut second);
         commit_two(&mut second, [2, 1], [0, 1]);
         assert_eq!(written(&buffer), [3, 2], "the homes are new ones");
+        // Somebody else may have the old home, where what comes would be queued.
+        let stopped = (case % 2 == 1).then(|| buffer.stop_shard(0));
         commit_again(&mut first);
+        drop(stopped);
         assert_eq!(written(&buffer)[0], 3, "nothing came to the old home, case {case}");
         assert!(read_all(&buffer).iter().all(|got| got.loss == 0 || got.bytes[0] > 1), "case {case}");
     }

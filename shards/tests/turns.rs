@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use common::{Bytes, info, owned, payload, read_all, write_packet};
-use watershed_engine::{ByteSource, ChunkInfo, Packet, ProducerId, WriterId};
-use watershed_shards::{Batch, Committer, Homes, ShardedBuffer, ShardedConfig, Source};
+use watershed_engine::{ByteSource, ChunkId, ChunkInfo, Packet, Patch, ProducerId, WriterId};
+use watershed_shards::{Batch, Committer, Homes, PatchSet, ShardedBuffer, ShardedConfig, Source};
 use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
 
 fn buffer(num_shards: usize) -> ShardedBuffer {
@@ -221,6 +221,37 @@ fn parts_for_several_shards_have_the_memory() {
     let memory = Arc::downgrade(smb.memory());
     drop((batch, smb));
     assert!(memory.upgrade().is_none(), "nobody keeps the memory");
+}
+
+/// What comes with chunks in a batch waits with them, also where chunks alone would go a shorter way.
+#[test]
+fn patches_wait_with_the_chunks_of_their_batch() {
+    const WAITS_FOR_PATCHES: u8 = 4;
+    let buffer = buffer(1);
+    let mut committer = buffer.committer().unwrap();
+    let smb = Smb::new(Arc::new(SharedMemory::anonymous(3 * 4096).unwrap()), 4096).unwrap();
+    let mut commit = |id: u32, flags: u8, patches: Vec<PatchSet>| {
+        let source = taken(&smb, id as usize, id, &payload(&[b"....".to_vec()]));
+        let chunks = vec![(info(1, 2, id, 1, flags), source)];
+        let mut batch = Batch { memory: Some(smb.clone()), chunks, patches, ..Batch::default() };
+        committer.commit(&mut batch).unwrap();
+        assert!(batch.is_empty() && batch.memory.is_none());
+    };
+    // The second time the committer knows where they go.
+    (0..2).for_each(|id| commit(id, 0, Vec::new()));
+    let stopped = buffer.stop_shard(0);
+    let patches = PatchSet {
+        producer_id_trusted: ProducerId(1),
+        writer_id: WriterId(2),
+        chunk_id: ChunkId(2),
+        patches: vec![Patch { offset_untrusted: 1, data: *b"done" }],
+        other_patches_pending: false,
+    };
+    commit(2, WAITS_FOR_PATCHES, vec![patches]);
+    drop(stopped);
+    let bodies: Vec<Vec<u8>> = read_all(&buffer).into_iter().map(|got| got.bytes).collect();
+    assert_eq!(bodies, [b"....", b"....", b"done"]);
+    assert_eq!(buffer.stats().patches_succeeded, 1);
 }
 
 /// Extents whose records were all read are free again, but for those that are being filled.

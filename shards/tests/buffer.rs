@@ -1,0 +1,108 @@
+//! What a buffer says of itself, what it refuses, and what a copy of it has.
+
+mod common;
+
+use common::{Bytes, info, owned, payload, read_all};
+use watershed_engine::{BufferConfig, ChunkInfo, CreateError, FillPolicy, HugePages, Packet, Refused};
+use watershed_shards::{Batch, CommitError, Reduced, ShardedBuffer, ShardedConfig, Source};
+
+fn config(size_bytes: usize, num_shards: usize) -> ShardedConfig {
+    ShardedConfig { num_shards: Some(num_shards), ..ShardedConfig::ring(size_bytes) }
+}
+
+#[test]
+fn a_buffer_tells_why_it_has_fewer_shards_than_it_should() {
+    let discarding =
+        BufferConfig { size_bytes: 4 << 20, policy: FillPolicy::Discard, huge_pages: HugePages::No };
+    let discarding = ShardedConfig { buffer: discarding, ..config(4 << 20, 4) };
+    let sink = || Box::new(|_: &Packet<'_>| true);
+    for (created, num_shards, reduced) in [
+        (ShardedBuffer::create(config(4 << 20, 4)), 4, None),
+        (ShardedBuffer::create(config(4 << 20, 5)), 4, Some(Reduced::TooSmall)),
+        (ShardedBuffer::create(discarding.clone()), 1, Some(Reduced::Discard)),
+        (ShardedBuffer::create(ShardedConfig { num_shards: Some(1), ..discarding }), 1, None),
+        (ShardedBuffer::create_with_sink(config(4 << 20, 4), sink()), 1, Some(Reduced::Sink)),
+        (ShardedBuffer::create_with_sink(config(4 << 20, 1), sink()), 1, None),
+    ] {
+        let report = created.unwrap().report();
+        assert_eq!((report.cutting.num_shards, report.reduced), (num_shards, reduced), "{report:?}");
+    }
+}
+
+#[test]
+fn sizes_are_pages_and_have_a_limit() {
+    for (wanted, bytes) in [(0, 4096), (1, 4096), (4096, 4096), (10_000, 12_288)] {
+        assert_eq!(ShardedBuffer::create(config(wanted, 2)).unwrap().size_bytes(), bytes);
+    }
+    let size_bytes = BufferConfig::MAX_SIZE_BYTES + 1;
+    let refused = ShardedBuffer::create(config(size_bytes, 2)).unwrap_err();
+    assert!(matches!(refused, CreateError::TooLarge { size_bytes: told } if told == size_bytes), "{refused}");
+}
+
+/// Nothing of a batch is done in which one chunk is wrong, and the batch is as it was.
+#[test]
+fn a_batch_with_a_wrong_chunk_is_refused_whole() {
+    let buffer = ShardedBuffer::create(config(4 << 20, 2)).unwrap();
+    let mut committer = buffer.committer().unwrap();
+    let whole = payload(&[b"packet".to_vec()]);
+    let long = vec![0; ChunkInfo::MAX_SIZE_BYTES + 1];
+    let too_large = Refused::ChunkTooLarge { size_bytes: long.len() };
+    for (id, is_owned, bytes, refused) in [
+        (0, false, &whole, Refused::ReservedKey),
+        (0, true, &whole, Refused::ReservedKey),
+        (1, false, &long, too_large),
+        (1, true, &long, too_large),
+    ] {
+        let wrong = if is_owned { owned(Bytes(bytes.clone())) } else { Source::Borrowed(bytes) };
+        let chunks =
+            vec![(info(1, 1, 0, 1, 0), Source::Borrowed(&whole[..])), (info(id, id, 0, 1, 0), wrong)];
+        let mut batch = Batch { chunks, ..Batch::default() };
+        assert_eq!(committer.commit(&mut batch), Err(CommitError::Refused(refused)));
+        assert_eq!(batch.chunks.len(), 2);
+        assert!(!buffer.has_data());
+        if let Source::Borrowed(bytes) = batch.chunks[1].1 {
+            assert_eq!(committer.commit_chunk(&batch.chunks[1].0, bytes), Err(CommitError::Refused(refused)));
+        }
+    }
+    committer.commit_chunk(&info(1, 1, 0, 1, 0), &long[1..]).expect("as large as a chunk may be");
+    assert!(buffer.has_data());
+}
+
+#[test]
+fn memory_is_that_of_the_ring_and_of_what_is_known_of_writers() {
+    const PRODUCERS: u16 = 200;
+    let buffer = ShardedBuffer::create(config(4 << 20, 2)).unwrap();
+    let empty = buffer.memory_usage_bytes();
+    assert!((4 << 20..5 << 20).contains(&empty), "{empty}");
+    let mut committer = buffer.committer().unwrap();
+    for producer in 1..=PRODUCERS {
+        committer.commit_chunk(&info(producer, 1, 0, 1, 0), &payload(&[b"packet".to_vec()])).unwrap();
+    }
+    let used = (buffer.memory_usage_bytes() - empty) / usize::from(PRODUCERS);
+    // Two rooms of 256 places in the directory for each producer, and its sequence.
+    assert!((3072..6000).contains(&used), "{used} bytes a producer");
+}
+
+/// A copy has what was committed before its cut, whatever comes later, and so has a copy of it.
+#[test]
+fn a_copy_ends_at_its_cut() {
+    let config = ShardedConfig { has_workers: true, ..config(4 << 20, 2) };
+    let buffer = ShardedBuffer::create(config).unwrap();
+    assert_eq!(buffer.report().num_workers, 2);
+    let [mut committer, mut slow] = [(); 2].map(|()| buffer.committer().unwrap());
+    let bodies = [0_u8, 1, 2].map(|id| payload(&[vec![id]]));
+    committer.commit_chunk(&info(1, 1, 0, 1, 0), &bodies[0]).unwrap();
+    let ticket = slow.stop_with_ticket();
+    committer.commit_chunk(&info(1, 1, 1, 1, 0), &bodies[1]).unwrap();
+    let copy = buffer.clone_read_only().unwrap();
+    slow.go_on_with_ticket(ticket, &mut Batch::of_chunk(info(2, 1, 0, 1, 0), &bodies[2])).unwrap();
+    let copies = [copy.clone_read_only().unwrap(), copy];
+    for copy in &copies {
+        assert_eq!((copy.report().num_workers, copy.report().num_workers_pinned), (0, 0));
+        let read: Vec<Vec<u8>> = read_all(copy).into_iter().map(|got| got.bytes).collect();
+        assert_eq!(read, [[0]], "what is behind the slow one's ticket is behind the cut");
+        assert_eq!(read_all(copy), []);
+    }
+    let read: Vec<Vec<u8>> = read_all(&buffer).into_iter().map(|got| got.bytes).collect();
+    assert_eq!(read, [[0], [2], [1]], "by the tickets");
+}
