@@ -1,10 +1,12 @@
 //! Reads by several threads, slow ones and failing ones: always what one thread would have read.
+#![cfg(feature = "parallel")]
 
 mod common;
 
 use common::{Got, drain, info, parse, payload, write_packet};
+use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use watershed_engine::Packet;
 use watershed_shards::{ShardedBuffer, ShardedConfig};
@@ -174,4 +176,33 @@ fn what_was_joined_ahead_of_a_slow_write_that_fails_comes_first_in_the_next_pass
         drop(pass);
         assert_eq!(buffer.extracted_bytes(), 0);
     }
+}
+
+/// A caller's panic in another thread than its own comes out of the read, which does not wait for what that thread was at.
+#[test]
+fn a_panic_in_another_thread_of_a_read_comes_out_of_it() {
+    if rayon::current_num_threads() == 1 {
+        return;
+    }
+    let buffer = filled(4);
+    let (said, heard) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (reader, has_panicked) = (std::thread::current().id(), AtomicBool::new(false));
+        let mark = |_: &Packet<'_>, out: &mut Vec<u8>| {
+            if std::thread::current().id() != reader {
+                has_panicked.store(true, Ordering::Relaxed);
+                // Without the panic's message.
+                resume_unwind(Box::new("broken"));
+            }
+            // The reader's own thread leaves the others something to do.
+            while !has_panicked.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            out.push(1);
+            true
+        };
+        let read = || buffer.read_pass(mark).write_all(|_| Ok::<_, Infallible>(()));
+        let _ = said.send(catch_unwind(AssertUnwindSafe(read)).is_err());
+    });
+    assert_eq!(heard.recv_timeout(Duration::from_secs(60)), Ok(true), "a panic, and no end without one");
 }

@@ -2,14 +2,9 @@
 
 mod common;
 
-use std::convert::Infallible;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use common::{Bytes, info, owned, payload, read_all, write_packet};
-use watershed_engine::Packet;
 use watershed_shards::{Batch, CommitError, Committer, Homes, ShardedBuffer, ShardedConfig, Source};
 use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
 
@@ -236,41 +231,4 @@ fn sequences_get_their_shards_in_turn() {
     }
     let chunks: Vec<u64> = buffer.shard_stats().iter().map(|(stats, _)| stats.chunks_written).collect();
     assert_eq!(chunks, [2; 4]);
-}
-
-/// A caller's panic in another thread than its own comes out of the read, which does not wait for what that thread was at.
-#[test]
-fn a_panic_in_another_thread_of_a_read_comes_out_of_it() {
-    if rayon::current_num_threads() == 1 {
-        return;
-    }
-    let buffer = ring(4);
-    let mut committer = buffer.committer().unwrap();
-    for round in 0..1000 {
-        for writer in 1..=4 {
-            committer
-                .commit_chunk(&info(1, writer, round, 3, 0), &payload(&[1, 2, 3].map(|body| vec![body; 900])))
-                .unwrap();
-        }
-    }
-    let (said, heard) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let (reader, has_panicked) = (std::thread::current().id(), AtomicBool::new(false));
-        let mark = |_: &Packet<'_>, out: &mut Vec<u8>| {
-            if std::thread::current().id() != reader {
-                has_panicked.store(true, Ordering::Relaxed);
-                // Without the panic's message.
-                std::panic::resume_unwind(Box::new("broken"));
-            }
-            // The reader's own thread leaves the others something to do.
-            while !has_panicked.load(Ordering::Relaxed) {
-                std::thread::yield_now();
-            }
-            out.push(1);
-            true
-        };
-        let read = || buffer.read_pass(mark).write_all(|_| Ok::<_, Infallible>(()));
-        let _ = said.send(std::panic::catch_unwind(AssertUnwindSafe(read)).is_err());
-    });
-    assert_eq!(heard.recv_timeout(Duration::from_secs(60)), Ok(true), "a panic, and no end without one");
 }
