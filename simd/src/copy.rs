@@ -1,9 +1,9 @@
-//! A copy of a chunk's bytes, in instructions of our own.
+//! A copy of a chunk's bytes.
 //!
-//! The C library's `memcpy` is the rival here and the fallback: for lengths that chunks do not have, and on the levels where nothing
-//! else was measured. It decides by length and processor at each call and has thresholds for lengths that chunks do have; the block
-//! of instructions below takes every length of a chunk the same way: full vectors at aligned places of the target, and its ragged
-//! ends as vectors that overlap them.
+//! The C library's `memcpy` chooses a routine by length and processor at each call, with thresholds
+//! within the lengths that chunks have. The block of instructions below copies every length of a
+//! chunk the same way: full vectors at aligned addresses of the target, and both ends as vectors
+//! that overlap them. Other lengths, and levels without such a block, use the C library.
 //!
 //! ```text
 //!   from  |head........|                                |........tail|     loaded first, stored last
@@ -11,9 +11,10 @@
 //!                   ^ aligned: 16 vectors, 16 vectors, ..., 8, 1, 1, 1
 //! ```
 //!
-//! The block is `asm!`, not intrinsics, because the bytes of a chunk may lie in memory that another process changes meanwhile. To the
-//! language that is a foreign routine, as a call of the C library's would be: no load of it can be seen, repeated or used for a decision by
-//! the compiler, so that a race gives bytes of unknown value and nothing worse.
+//! The block is `asm!`, not intrinsics, because another process may change the chunk's bytes during
+//! the copy. To the compiler it is a foreign routine, like a call of the C library: it cannot see a
+//! load, repeat it, or base a decision on it. So a race gives bytes of unknown value and nothing
+//! worse.
 
 /// Copies `len` bytes.
 ///
@@ -25,20 +26,23 @@ pub unsafe fn copy_raw(from: *const u8, to: *mut u8, len: usize) {
     unsafe { crate::Kernels::chosen().copy_raw(from, to, len) }
 }
 
-/// Copies `len` bytes of which either side may be read or written by another thread or process at the same time, without letting the
-/// compiler look into the copy. What arrives is, for each byte, some value that it had during the call. False, and nothing done, where the level
-/// in use has no such copy, or not for this length: then another routine must be taken that the compiler cannot look into.
+/// Copies `len` bytes that another thread or process may read or write at the same time. Each byte
+/// arrives with some value that it had during the call.
+///
+/// Returns false, and copies nothing, where the level in use has no such copy for this length. Then
+/// the caller must use another routine that the compiler cannot look into.
 ///
 /// # Safety
-/// `from` is readable and `to` writable for `len` bytes, and they do not overlap. Of the bytes that others may touch there is no Rust reference.
+/// `from` is readable and `to` writable for `len` bytes, and they do not overlap. There is no Rust
+/// reference to the bytes that others may touch.
 #[inline]
 pub unsafe fn try_copy_shared(from: *const u8, to: *mut u8, len: usize) -> bool {
     // SAFETY: the caller's promise.
     unsafe { crate::Kernels::chosen().try_copy_shared(from, to, len) }
 }
 
-/// The lengths that are copied here: at least a vector of any level. Longer copies go to the C library, which knows from what length on
-/// a processor's own copying wins.
+/// The lengths that are copied here: at least a vector of any level. Longer copies go to the C
+/// library, which knows when a processor's string instructions win.
 #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
 pub(crate) const LENGTHS: std::ops::RangeInclusive<usize> = LEAST_BYTES..=8192;
 
@@ -46,28 +50,34 @@ pub(crate) const LENGTHS: std::ops::RangeInclusive<usize> = LEAST_BYTES..=8192;
 #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
 pub(crate) const LEAST_BYTES: usize = 64;
 
-/// From this length on vectors of 64 bytes are taken where there are any: the ragged ends of shorter ones are too much of the whole.
+/// From this length on vectors of 64 bytes are used where there are any: of shorter copies the
+/// overlapping ends are too large a part.
 #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
 pub(crate) const WIDE_FROM: usize = 512;
 
-/// Defines `fn copy_vectors(from, to, len)` of a level: `$bytes` a vector, `$load` and `$store` for any place, `$store_aligned`.
+/// Defines `fn copy_vectors(from, to, len)` of a level: bytes of a vector, its moves for any
+/// address and for aligned ones, the prefix of its registers, and all that are overwritten.
 #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
 macro_rules! copy_in_vectors {
     ($features:literal, $bytes:literal, $any:literal, $aligned:literal, $v:literal, [$($register:tt)*]) => {
         /// # Safety
-        /// As [`crate::copy::try_copy_shared`], the length is one of [`crate::copy::LENGTHS`], and the processor has the level.
+        /// As [`crate::copy::try_copy_shared`], the length is one of [`crate::copy::LENGTHS`], and
+        /// the processor has the level.
         #[target_feature(enable = $features)]
         pub(crate) unsafe fn copy_vectors(from: *const u8, to: *mut u8, len: usize) {
             let last = len - $bytes;
             let aligned = $bytes - (to as usize & ($bytes - 1));
-            // SAFETY: the vectors that are loaded and stored begin at 0, at `last`, and at `at = aligned, aligned + $bytes, ...` as long as
-            // at < last; so all lie in the ranges, and `to + at` is aligned. Base registers stand at `last - 7 * $bytes` and the index at
-            // `at - last + 7 * $bytes`: not positive as long as eight vectors end inside. In the first loop it is eight vectors further.
+            // SAFETY: the vectors that are loaded and stored begin at 0, at `last`, and at `at =
+            // aligned, aligned + $bytes, ...` as long as at < last; so all lie in the ranges, and
+            // `to + at` is aligned. Base registers stand at `last - 7 * $bytes` and the index at
+            // `at - last + 7 * $bytes`: not positive as long as eight vectors end inside. In the
+            // first loop it is eight vectors further.
             unsafe {
                 std::arch::asm!(
                     concat!($any, " ", $v, "0, [{from}]"),
                     concat!($any, " ", $v, "1, [{from_last} + {seven}]"),
-                    // Sixteen vectors as long as they end inside, in two halves that take the same registers.
+                    // Sixteen vectors as long as they end inside, in two halves that take the same
+                    // registers.
                     concat!("add {at}, 8 * ", $bytes),
                     "jg 3f",
                     ".p2align 5",
@@ -137,7 +147,7 @@ macro_rules! copy_in_vectors {
                     "5:",
                     concat!($any, " [{to}], ", $v, "0"),
                     concat!($any, " [{to_last} + {seven}], ", $v, "1"),
-                    // Or each SSE instruction that follows would wait for upper halves.
+                    // Without it each SSE instruction that follows would wait for the upper halves.
                     "vzeroupper",
                     from = in(reg) from,
                     to = in(reg) to,
@@ -187,7 +197,8 @@ mod tests {
                 let (skew, place) = (len * 7 % 64, len * 5 % 64);
                 let mut target = vec![0xee; 9000];
                 let (from, to) = (source[skew..].as_ptr(), target[place..].as_mut_ptr());
-                // SAFETY: both have room for `len` bytes behind the place, and nobody else touches them.
+                // SAFETY: both have room for `len` bytes from these addresses on, and nobody else
+                // touches them.
                 let is_done = unsafe { kernels.try_copy_shared(from, to, len) };
                 let expected = (64..=8192).contains(&len) && matches!(level, Level::Avx2 | Level::Avx512);
                 assert_eq!(is_done, expected, "{level}, {len} bytes");

@@ -1,12 +1,13 @@
-//! What a level's module has for [`crate::kernels`] to call: the generic kernels, compiled for the level.
+//! The entry points of a level, which [`crate::kernels`] calls: the generic kernels, compiled for
+//! the level.
 
-/// Makes the entry points of a level, all but `walk_many`, from its way to decode a header ([`crate::word::Header`]), to walk in pairs
-/// ([`crate::walk::pairs::Pairs`]) and to look at a window of bytes ([`crate::bytes::Bytes`]). The attributes are those of each function: the
-/// processor's features, from where on everything generic is inlined.
+/// Defines the entry points of a level from its decoder of varints ([`crate::word::Header`]) and
+/// its walk over pairs ([`crate::walk::pairs::Pairs`]). The attributes enable the processor's
+/// features for each function; everything generic is inlined there.
 macro_rules! entry_points {
-    ($(#[$features:meta])* header: $header:ty, pairs: $pairs:ty, window: $window:ty) => {
+    ($(#[$features:meta])* header: $header:ty, pairs: $pairs:ty) => {
         /// # Safety
-        /// As [`crate::walk::walk_raw`], and the processor has the level.
+        /// As [`crate::walk::one::walk`], and the processor has the level.
         $(#[$features])*
         pub(crate) unsafe fn walk(
             start: *const u8,
@@ -29,44 +30,12 @@ macro_rules! entry_points {
         /// # Safety
         /// The processor has the level.
         $(#[$features])*
-        pub(crate) unsafe fn varint(bytes: &[u8]) -> Result<(u64, usize), crate::decode::VarintError> {
-            crate::decode::one::varint::<$window>(bytes)
-        }
-
-        /// # Safety
-        /// The processor has the level.
-        $(#[$features])*
-        pub(crate) unsafe fn varints(bytes: &[u8], values: &mut [u64]) -> crate::decode::Varints {
-            // SAFETY: the caller's promise.
-            unsafe { crate::decode::many::varints::<$window>(bytes, values) }
-        }
-
-        /// # Safety
-        /// The processor has the level.
-        $(#[$features])*
-        pub(crate) unsafe fn field(bytes: &[u8]) -> Result<crate::decode::Field, crate::decode::FieldError> {
-            crate::decode::one::field::<$window>(bytes)
-        }
-
-        /// # Safety
-        /// The processor has the level.
-        $(#[$features])*
-        pub(crate) unsafe fn field_lengths(
-            bytes: &[u8],
-            fields: &mut [crate::decode::Field],
-        ) -> crate::decode::FieldLengths {
-            crate::decode::one::field_lengths::<$window>(bytes, fields)
-        }
-
-        /// # Safety
-        /// The processor has the level.
-        $(#[$features])*
         pub(crate) unsafe fn scan(
             slices: &[&[u8]],
             rules: &crate::fields::Rules,
         ) -> Result<crate::fields::Scan, crate::fields::Violation> {
             // SAFETY: the caller's promise.
-            unsafe { crate::fields::scan::scan::<$window>(slices, rules) }
+            unsafe { crate::fields::scan::scan::<$header>(slices, rules) }
         }
     };
 }

@@ -1,14 +1,14 @@
 //! The kernels of one level, as functions.
 
-use crate::decode::{Field, FieldError, FieldLengths, VarintError, Varints};
 use crate::fields::{Rules, Scan, Violation};
 use crate::level::{self, Level};
 use crate::shared::Headers;
-use crate::walk::{self, Job, Span, Walk};
+use crate::walk::{self, Span, Walk};
 
 /// The kernels of one level. Having one is the proof that this processor can run it.
 ///
-/// The crate's free functions use [`Kernels::chosen`]; tests and benchmarks compare levels with [`Kernels::at`].
+/// The crate's free functions use [`Kernels::chosen`]; tests and benchmarks compare levels with
+/// [`Kernels::at`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernels(Level);
 
@@ -16,7 +16,8 @@ pub struct Kernels(Level);
 macro_rules! at_level {
     ($level:expr, $function:ident($($argument:expr),*)) => {
         match $level {
-            // SAFETY: a `Kernels` of the level exists only where the processor has it; the rest is up to the caller of this macro.
+            // SAFETY: a `Kernels` of the level exists only where the processor has it; the rest is
+            // up to the caller of this macro.
             #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
             Level::Avx512 => unsafe { crate::x86_64::avx512::$function($($argument),*) },
             // SAFETY: as above.
@@ -55,16 +56,7 @@ impl Kernels {
         let len = bytes.len().min(walk::MAX_BYTES);
         let limit = limit.min(spans.len());
         // SAFETY: the ranges are those of the slices, or shorter.
-        unsafe { self.walk_raw(bytes.as_ptr(), len, limit, spans.as_mut_ptr()) }
-    }
-
-    /// As [`walk::walk_raw`].
-    ///
-    /// # Safety
-    /// As [`walk::walk_raw`].
-    #[inline]
-    pub unsafe fn walk_raw(self, start: *const u8, len: usize, limit: usize, spans: *mut Span) -> Walk {
-        at_level!(self.0, walk(start, len, limit, spans))
+        at_level!(self.0, walk(bytes.as_ptr(), len, limit, spans.as_mut_ptr()))
     }
 
     /// As [`walk::walk_small`].
@@ -76,7 +68,8 @@ impl Kernels {
     /// As [`Headers::fetch`](crate::shared::Headers::fetch); 0 where that has none.
     ///
     /// # Safety
-    /// `start` is readable for `len` bytes, which may change meanwhile, and there are not more entries than headers.
+    /// `start` is readable for `len` bytes, which may change meanwhile, and there are not more
+    /// entries than headers.
     #[inline(always)]
     pub(crate) unsafe fn fetch_headers(
         self,
@@ -87,7 +80,8 @@ impl Kernels {
     ) -> usize {
         #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
         if matches!(self.0, Level::Avx2 | Level::Avx512) {
-            // SAFETY: a `Kernels` of these levels exists only where the processor has BMI2; the rest is the caller's promise.
+            // SAFETY: a `Kernels` of these levels exists only where the processor has BMI2; the
+            // rest is the caller's promise.
             return unsafe { crate::x86_64::fetch_headers(start, len, entries, headers) };
         }
         let _ = (start, len, entries, headers);
@@ -116,8 +110,8 @@ impl Kernels {
         #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
         if crate::copy::LENGTHS.contains(&len) {
             match self.0 {
-                // SAFETY: the length was tested and a `Kernels` of the level exists only where the processor has it; the rest is the caller's
-                // promise.
+                // SAFETY: the length was tested and a `Kernels` of the level exists only where the
+                // processor has it; the rest is the caller's promise.
                 Level::Avx512 if len >= crate::copy::WIDE_FROM => unsafe {
                     crate::x86_64::avx512::copy_vectors(from, to, len);
                 },
@@ -129,42 +123,6 @@ impl Kernels {
         }
         let _ = (from, to, len);
         false
-    }
-
-    /// As [`walk::walk_many`].
-    #[inline]
-    pub fn walk_many(self, jobs: &mut [Job<'_>]) {
-        at_level!(self.0, walk_many(jobs))
-    }
-
-    /// As [`decode::varint`](crate::decode::varint).
-    ///
-    /// # Errors
-    /// As there.
-    #[inline]
-    pub fn varint(self, bytes: &[u8]) -> Result<(u64, usize), VarintError> {
-        at_level!(self.0, varint(bytes))
-    }
-
-    /// As [`decode::varints`](crate::decode::varints).
-    #[inline]
-    pub fn varints(self, bytes: &[u8], values: &mut [u64]) -> Varints {
-        at_level!(self.0, varints(bytes, values))
-    }
-
-    /// As [`decode::field`](crate::decode::field).
-    ///
-    /// # Errors
-    /// As there.
-    #[inline]
-    pub fn field(self, bytes: &[u8]) -> Result<Field, FieldError> {
-        at_level!(self.0, field(bytes))
-    }
-
-    /// As [`decode::field_lengths`](crate::decode::field_lengths).
-    #[inline]
-    pub fn field_lengths(self, bytes: &[u8], fields: &mut [Field]) -> FieldLengths {
-        at_level!(self.0, field_lengths(bytes, fields))
     }
 
     /// As [`fields::scan`](crate::fields::scan()).

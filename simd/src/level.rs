@@ -1,6 +1,6 @@
 //! Which instruction sets this processor has, and which of them is used.
 //!
-//! Detection runs once; what it found is kept in one word. This module is the crate's only door to atomics.
+//! Detection runs once; its result is kept in one byte, the crate's only atomic.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub enum Level {
     /// No intrinsics: every processor.
     Scalar = 1,
-    /// x86-64 with AVX2 and BMI1/BMI2 (Intel from 2013, AMD from 2020: before Zen 3 `pext` is microcode).
+    /// x86-64 with AVX2 and BMI1/BMI2 (Intel from 2013, AMD from 2020: before Zen 3 `pext` is
+    /// microcode).
     Avx2 = 2,
     /// x86-64 with AVX-512 F, BW, VL, VBMI and VPOPCNTDQ (Intel from Ice Lake, AMD from Zen 4).
     Avx512 = 3,
@@ -57,8 +58,7 @@ impl Level {
         Level::ALL.into_iter().filter(|level| level.is_available())
     }
 
-    /// The level that would be used if nobody asked for another: the fastest that can run here. On every machine
-    /// class that was measured (docs/simd.md) the higher level was the faster one.
+    /// The level that is used unless the environment names another: the highest that can run here.
     pub fn best() -> Level {
         Level::available().last().unwrap_or(Level::Scalar)
     }
@@ -70,7 +70,8 @@ impl std::fmt::Display for Level {
     }
 }
 
-/// Names the level to use: `scalar`, `avx2`, `avx512` or `neon`. Read once, at the first use of a kernel.
+/// Names the level to use: `scalar`, `avx2`, `avx512` or `neon`. Read once, at the first use of a
+/// kernel.
 pub const ENVIRONMENT_VARIABLE: &str = "WATERSHED_SIMD";
 
 /// The level in use, as its number; 0 before the first use.
@@ -78,11 +79,11 @@ static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
 /// The level whose kernels the crate's functions use.
 ///
-/// The first call detects it, or takes what [`ENVIRONMENT_VARIABLE`] names if that can run here; a name that is unknown or
-/// cannot run here is ignored ([`ignored_request`] tells).
+/// The first call detects it, or takes what [`ENVIRONMENT_VARIABLE`] names if that can run here; a
+/// name that is unknown or cannot run here is ignored (see [`ignored_request`]).
 #[inline]
 pub fn chosen() -> Level {
-    // Relaxed: the word is the whole message, it points to nothing that would have to be published with it.
+    // Relaxed: the byte publishes nothing else.
     match CHOSEN.load(Ordering::Relaxed) {
         1 => Level::Scalar,
         2 => Level::Avx2,
@@ -95,7 +96,7 @@ pub fn chosen() -> Level {
 #[cold]
 fn choose() -> Level {
     let level = requested().ok().flatten().unwrap_or_else(Level::best);
-    // Relaxed: threads that race here all find the same level.
+    // Relaxed: threads that race here all store the same level.
     CHOSEN.store(level as u8, Ordering::Relaxed);
     level
 }
@@ -110,17 +111,8 @@ fn requested() -> Result<Option<Level>, String> {
     }
 }
 
-/// What [`ENVIRONMENT_VARIABLE`] says if it names no level that can run here: for a warning to the user.
+/// What [`ENVIRONMENT_VARIABLE`] says if it names no level that can run here: for a warning to the
+/// user.
 pub fn ignored_request() -> Option<String> {
     requested().err()
-}
-
-/// Uses `level` from now on, in all threads: a hook for tests and benchmarks. False, and nothing changes, if it cannot run here.
-pub fn force(level: Level) -> bool {
-    let available = level.is_available();
-    if available {
-        // Relaxed: see `chosen`. A call that is under way in another thread ends on the level that it began with.
-        CHOSEN.store(level as u8, Ordering::Relaxed);
-    }
-    available
 }

@@ -21,12 +21,13 @@ pub fn for_read(at: *const u8) {
     let _ = at;
 }
 
-/// The line at `at` will be written soon, and no other core has it: where the processor fetches such lines for itself alone anyway, this may be a
-/// hint for reading (so on x86-64, unless the whole program is compiled for newer processors), whose address takes no instruction of its own.
+/// The line at `at` will be written soon, and no other core has it. On x86-64 this is a hint for
+/// reading, unless the whole program is compiled for newer processors: such a line arrives
+/// exclusively anyway, and the hint's address takes no instruction of its own.
 #[inline(always)]
 pub fn for_write(at: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch does not fault. Where the processor lacks the write form it is a no-op.
+    // SAFETY: a prefetch does not fault. A processor without the write form ignores it.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_ET0>(at.cast());
@@ -35,11 +36,11 @@ pub fn for_write(at: *const u8) {
     for_write_shared(at);
 }
 
-/// The line at `at`, which another core may have, will be written soon: it is taken from that one.
+/// The line at `at`, which another core may have, will be written soon: it is fetched exclusively.
 #[inline(always)]
 pub fn for_write_shared(at: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch does not fault. An x86-64 that lacks the write form takes it for a no-op.
+    // SAFETY: a prefetch does not fault. An x86-64 without the write form ignores it.
     unsafe {
         std::arch::asm!("prefetchw [{0}]", in(reg) at, options(nostack, preserves_flags, readonly));
     }
@@ -52,20 +53,21 @@ pub fn for_write_shared(at: *const u8) {
     let _ = at;
 }
 
-/// All lines of a range will be read soon. Of a range of less than a kibibyte some before it are asked for, too; none behind it, where
-/// somebody else may be writing.
+/// All lines of a range will be read soon. For a range below 1 KiB some lines before it are
+/// prefetched too; none behind it, where another core may be writing.
 #[inline(always)]
 pub fn all_for_read(start: *const u8, end: *const u8) {
     in_blocks(start, end, for_read);
 }
 
-/// All lines of a range will be written soon; as [`all_for_read`] asks for them.
+/// All lines of a range will be written soon; the same lines as of [`all_for_read`].
 #[inline(always)]
 pub fn all_for_write(start: *const u8, end: *const u8) {
     in_blocks(start, end, for_write);
 }
 
-/// The last block ends with the range, so that it takes no second loop for what is less than a block: lines are asked for twice at most.
+/// The last block ends with the range, so that no second loop is needed for the rest. Lines are
+/// prefetched twice at most.
 #[inline(always)]
 fn in_blocks(start: *const u8, end: *const u8, hint: impl Fn(*const u8)) {
     const LINES: usize = 16;

@@ -1,18 +1,19 @@
-//! Chunks that are taken straight from memory in which somebody else may be writing.
+//! Chunks in memory that another process may be writing to.
 //!
 //! ```text
-//!   there    |h|body    |h|body     |h|body |      1. each header is read once, and kept
+//!   there    |h|body    |h|body     |h|body |      1. each header is read once and kept
 //!   target   |h|body    |h|body     |h|body |      2. all bytes are copied
-//!             ^           ^           ^            3. what was kept goes over the copies of the headers
+//!             ^           ^           ^            3. the kept headers go over their copies
 //! ```
 //!
-//! So the copy has the headers that were judged, whatever they have become meanwhile, and no other copy is needed to look at. All
-//! accesses are `asm!`, for the reason that [`crate::copy`] has.
+//! So the copy has the headers that were checked, whatever they have become in the source, and one
+//! copy is enough. All accesses are `asm!`, for the reason that [`crate::copy`] gives.
 
 use crate::Kernels;
 use std::marker::PhantomData;
 
-/// Bytes that others may change at any time: not a slice, of which the compiler may take it that it stays as it is.
+/// Bytes that others may change at any time. It is no slice, since the compiler may assume that a
+/// slice does not change.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedBytes<'a> {
     start: *const u8,
@@ -21,13 +22,21 @@ pub struct SharedBytes<'a> {
 }
 
 impl<'a> SharedBytes<'a> {
-    /// Memory that this program shares, with its own threads or with others.
+    /// Memory that is shared with other threads or processes.
     ///
     /// # Safety
-    /// `start` is readable for `len` bytes as long as `'a` lasts. There is no exclusive Rust reference to any of them meanwhile.
+    /// `start` is readable for `len` bytes during `'a`, and there is no exclusive Rust reference to
+    /// any of them during that time.
     #[inline]
     pub unsafe fn new(start: *const u8, len: usize) -> SharedBytes<'a> {
         SharedBytes { start, len, lent: PhantomData }
+    }
+
+    /// The first `len` bytes, or all if there are not as many.
+    #[inline(always)]
+    #[must_use]
+    pub fn first(self, len: usize) -> SharedBytes<'a> {
+        SharedBytes { len: self.len.min(len), ..self }
     }
 }
 
@@ -38,13 +47,13 @@ impl<'a> From<&'a [u8]> for SharedBytes<'a> {
     }
 }
 
-/// The most headers that are [fetched](Headers::fetch).
+/// The most headers that [`Headers::fetch`] takes.
 pub const MAX_HEADERS: usize = 128;
 
-/// What is the place of a chunk's first byte. Places are counted so that a sum overflows behind the last at which a word may be read: the carry
-/// is the test.
+/// The position of a chunk's first byte. Positions are counted such that the addition overflows
+/// behind the last one at which a word may be read: the carry is the test.
 #[inline(always)]
-pub(crate) fn first_place(len: usize) -> usize {
+pub(crate) fn first_position(len: usize) -> usize {
     (len - size_of::<u64>()).wrapping_neg() - 1
 }
 
@@ -53,23 +62,25 @@ pub(crate) fn first_place(len: usize) -> usize {
 pub struct Headers {
     /// Eight bytes from each header on.
     pub(crate) words: [u64; MAX_HEADERS],
-    /// Where it begins, as [`first_place`] counts.
-    pub(crate) places: [usize; MAX_HEADERS],
+    /// Positions of the headers, as [`first_position`] counts.
+    pub(crate) positions: [usize; MAX_HEADERS],
 }
 
 impl Default for Headers {
     fn default() -> Headers {
-        Headers { words: [0; MAX_HEADERS], places: [0; MAX_HEADERS] }
+        Headers { words: [0; MAX_HEADERS], positions: [0; MAX_HEADERS] }
     }
 }
 
 impl Headers {
-    /// Reads the headers of exactly as many fragments as there are `entries`, each once, and writes their extents there as
-    /// [`Kernels::walk_small`] does. None, and then the entries mean nothing, if the chunk is none for this: for the reasons that
-    /// `walk_small` has, since the last fragment has less than eight bytes or all have less than 64, or since the level has no copy of shared
-    /// bytes.
+    /// Reads the headers of exactly as many fragments as there are `entries`, each once, and writes
+    /// their extents there as [`Kernels::walk_small`] does.
     ///
-    /// Any bytes are fine, whatever they become meanwhile, and nothing outside of them is read.
+    /// Returns `None`, and the entries mean nothing, for a chunk that `walk_small` refuses, if the
+    /// last fragment has less than eight bytes or all together less than 64, or if the level has no
+    /// copy of shared bytes.
+    ///
+    /// Any bytes are fine, also if they change during the call. Nothing outside of them is read.
     #[inline(always)]
     pub fn fetch<'h>(
         &'h mut self,
@@ -78,7 +89,8 @@ impl Headers {
         entries: &mut [u16],
     ) -> Option<Fetched<'h>> {
         let count = entries.len();
-        // SAFETY: the bytes are readable, as who made them said, and there is room for as many headers as entries.
+        // SAFETY: the bytes are readable, by the promise of `SharedBytes::new`; the headers' room
+        // is checked against the entries.
         let visible_bytes = unsafe { kernels.fetch_headers(bytes.start, bytes.len, entries, self) };
         (visible_bytes != 0).then_some(Fetched { kernels, bytes, visible_bytes, headers: self, count })
     }
@@ -107,16 +119,17 @@ impl Fetched<'_> {
     /// `to` is writable for as many bytes as are visible, and does not overlap the chunk's.
     #[inline(always)]
     pub unsafe fn copy_to(&self, to: *mut u8) {
-        // SAFETY: the fragments end inside of the bytes, and the target is the caller's promise. The length is one for this, or nothing
-        // would have been fetched.
+        // SAFETY: the fragments end inside of the bytes, and the target is the caller's promise.
+        // Its length was checked when the headers were fetched.
         let is_done = unsafe { self.kernels.try_copy_shared(self.bytes.start, to, self.visible_bytes) };
         debug_assert!(is_done);
-        let Headers { words, places } = self.headers;
-        let origin = to.wrapping_sub(first_place(self.bytes.len));
-        for (word, place) in words[..self.count].iter().zip(&places[..self.count]) {
-            // In this order: what a word has behind its header, of which the next header may be, is written over by the next.
+        let Headers { words, positions } = self.headers;
+        let origin = to.wrapping_sub(first_position(self.bytes.len));
+        for (word, position) in words[..self.count].iter().zip(&positions[..self.count]) {
+            // In this order: the bytes of a word behind its header may belong to the next header,
+            // whose word overwrites them.
             // SAFETY: the last word ends inside of the fragments.
-            unsafe { origin.wrapping_add(*place).cast::<u64>().write_unaligned(*word) }
+            unsafe { origin.wrapping_add(*position).cast::<u64>().write_unaligned(*word) }
         }
     }
 }
@@ -205,6 +218,19 @@ mod tests {
                 assert_eq!(kernels.walk_small(&copy, &mut again), visible_bytes, "{level}");
                 assert_eq!(again, entries, "{level}");
                 assert_eq!(copy.last(), Some(&0xff), "{level}: bodies may be of any moment");
+            }
+        }
+    }
+
+    #[test]
+    fn no_byte_behind_the_first_ones_counts() {
+        let bytes = chunk(&[100, 50, 60], 0);
+        let (mut headers, mut entries) = (Headers::default(), [0; 3]);
+        for level in Level::available().filter(|level| has_any(*level)) {
+            let kernels = Kernels::at(level).expect("it is available");
+            for (len, is_taken) in [(bytes.len() + 1, true), (bytes.len(), true), (bytes.len() - 1, false)] {
+                let first = SharedBytes::from(bytes.as_slice()).first(len);
+                assert_eq!(headers.fetch(kernels, first, &mut entries).is_some(), is_taken, "{level} {len}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The wide decode of one varint: one load, value and length out, no branch.
+//! The decode of one varint from one load, without a branch.
 //!
 //! ```text
 //!   word   83 80 80 00 xx xx xx xx       lowest byte first
@@ -6,59 +6,70 @@
 //!   below  7f 7f 7f 7f 00 00 00 00       (stops - 1) without high bits: the groups up to the first stop
 //! ```
 //!
-//! A word holds varints of a few bytes. Longer ones go elsewhere.
+//! Longer varints are decoded elsewhere ([`long`]).
 
-use crate::bytes::{Bytes, Word};
 use crate::walk::long;
-use crate::walk::one::Place;
+use crate::walk::one::Cursor;
 
 pub(crate) const HIGH: u64 = 0x8080_8080_8080_8080;
 pub(crate) const LOW: u64 = !HIGH;
 
-/// How a fragment's header is decoded.
+/// How a level decodes varints: a fragment's header, or a length in a packet.
 pub(crate) trait Header {
     /// Bytes that are read in front of the header and mean nothing.
     const BEFORE_BYTES: usize;
     /// Bytes that are read from the header on, and the longest header that is decoded.
     const WIDE_BYTES: usize;
-    /// Headers after which a walk looks whether they are alike. Fewer are more often alike by chance, and then the branch is
-    /// mispredicted that was chosen for them.
-    const CALM: usize;
-    /// Whether it is so long a chain that one- and two-byte headers mixed, and four-byte ones, are better told by a branch.
+    /// Headers in a group. A walk compares the lengths of a group: fewer headers are more often
+    /// alike by chance, and then the loop that is chosen for them is mispredicted.
+    const GROUP_HEADERS: usize;
+    /// Whether the decode is so long a chain that mixed one- and two-byte headers, and four-byte
+    /// ones, are better told by a branch.
     const SLOW: bool;
 
-    /// The value and the length of the varint at `at`. If it is longer than [`Self::WIDE_BYTES`] the two mean nothing, but one of
-    /// them is above the bytes of any chunk: who tests where the body ends need not ask.
+    /// The value and the length of the varint at `at`. If it is longer than [`Self::WIDE_BYTES`]
+    /// the two mean nothing, but one of them is larger than any chunk, so the test of where the
+    /// body ends fails.
     ///
     /// # Safety
-    /// The bytes `at - BEFORE_BYTES .. at + WIDE_BYTES` are readable, and the processor has the instructions.
+    /// The bytes `at - BEFORE_BYTES .. at + WIDE_BYTES` are readable, and the processor has the
+    /// instructions.
     unsafe fn header(at: *const u8) -> (u64, usize);
 
     /// The same for a header with nothing readable in front of it.
     ///
     /// # Safety
-    /// The bytes `at .. at + BEFORE_BYTES + WIDE_BYTES` are readable, and the processor has the instructions.
+    /// The bytes `at .. at + BEFORE_BYTES + WIDE_BYTES` are readable, and the processor has the
+    /// instructions.
     unsafe fn first_header(at: *const u8) -> (u64, usize);
 
-    /// As [`long::walk`](crate::walk::long::walk), on its own so that the registers of the gaits are theirs.
+    /// The bits of `word` where `mask` has ones, moved together towards bit 0. Each byte of `mask`
+    /// is 0 or 0x7f, and no 0x7f is above a 0.
     ///
     /// # Safety
-    /// `place` holds its invariants, and the processor has the instructions.
-    unsafe fn walk_long(place: Place) -> Place;
+    /// The processor has the instructions.
+    unsafe fn compact(word: u64, mask: u64) -> u64;
 
-    /// Tells the processor that bytes around `at`, which may be anywhere, are about to be read.
+    /// As [`long::walk`](crate::walk::long::walk). Not inlined, so that it takes no registers from
+    /// the fast loops.
+    ///
+    /// # Safety
+    /// `cursor` holds its invariants, and the processor has the instructions.
+    unsafe fn walk_long(cursor: Cursor) -> Cursor;
+
+    /// Prefetches the bytes at `at`, which may be any address.
     #[inline(always)]
-    fn expect(_at: *const u8) {}
+    fn prefetch(_at: *const u8) {}
 }
 
-/// Four bytes, with shifts and masks. Sixteen operations in a chain, load and address included; eight bytes would be three more, and
-/// nobody writes more than four.
+/// Four bytes, with shifts and masks. Eight bytes would make the chain longer, and writers use four
+/// at most.
 pub(crate) struct Portable;
 
 impl Header for Portable {
     const BEFORE_BYTES: usize = 0;
     const WIDE_BYTES: usize = 4;
-    const CALM: usize = 3;
+    const GROUP_HEADERS: usize = 3;
     const SLOW: bool = true;
 
     #[inline(always)]
@@ -80,11 +91,19 @@ impl Header for Portable {
         unsafe { Self::header(at) }
     }
 
+    #[inline(always)]
+    unsafe fn compact(word: u64, mask: u64) -> u64 {
+        let groups = word & mask;
+        let pairs = (groups & 0x007f_007f_007f_007f) | ((groups >> 1) & 0x3f80_3f80_3f80_3f80);
+        let fours = (pairs & 0x0000_3fff_0000_3fff) | ((pairs >> 2) & 0x0fff_c000_0fff_c000);
+        (fours & 0x0fff_ffff) | ((fours >> 4) & 0x00ff_ffff_f000_0000)
+    }
+
     #[cold]
     #[inline(never)]
-    unsafe fn walk_long(place: Place) -> Place {
-        // SAFETY: the caller's promise; a word needs no instructions of its own.
-        unsafe { long::walk(place, |word, mask| Word::compact(word, mask)) }
+    unsafe fn walk_long(cursor: Cursor) -> Cursor {
+        // SAFETY: the caller's promise.
+        unsafe { long::walk::<Self>(cursor) }
     }
 }
 
@@ -98,11 +117,11 @@ pub(crate) unsafe fn load(at: *const u8) -> u64 {
     u64::from_le(unsafe { at.cast::<u64>().read_unaligned() })
 }
 
-/// The same number, in a way that the compiler cannot see through.
+/// The same number, opaque to the compiler.
 ///
-/// It then extends a loaded byte with zeros, as it was told, and adds a constant to the address while the load is under
-/// way, instead of testing the sign of a sign extension and adding the constant at the end: two cycles of eight in the walk
-/// over one-byte headers.
+/// So a loaded byte is extended with zeros, and a constant is added to the address while the load
+/// is under way. Left to itself the compiler tests the sign of a sign extension and adds the
+/// constant at the end, which makes the chain of the one-byte loop longer.
 #[inline(always)]
 pub(crate) fn opaque(number: usize) -> usize {
     #[cfg(all(feature = "intrinsics", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]

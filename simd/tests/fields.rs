@@ -1,4 +1,5 @@
-//! The field scan: hand-written answers, in one slice and cut at every byte, and every level against the oracle.
+//! The field scan: hand-written answers, in one slice and cut at every byte, and every level
+//! against the oracle.
 
 mod common;
 
@@ -44,7 +45,8 @@ fn packet(parts: &[&[u8]]) -> Vec<u8> {
 fn clean_packets() {
     assert_eq!(scan(&[], &rules()), Ok(Scan { fields: 0, bytes: 0 }));
     assert_eq!(scan(&[&[], &[]], &rules()), Ok(Scan { fields: 0, bytes: 0 }));
-    // timestamp = 2^63 (ten bytes), track_event with 3 bytes, field 58 a varint in a two-byte tag, fixed64, fixed32.
+    // timestamp = 2^63 (ten bytes), track_event with 3 bytes, field 58 a varint in a two-byte tag,
+    // fixed64, fixed32.
     let p = packet(&[
         &[0x40, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01],
         &[0x5a, 3, 1, 2, 3],

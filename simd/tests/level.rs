@@ -1,9 +1,9 @@
-//! The choice of a level. One test, since the choice is the process's.
+//! The choice of a level. One test, since a process chooses once.
 
 use watershed_simd::{Kernels, Level, level};
 
 #[test]
-fn levels_are_named_available_and_forced() {
+fn levels_are_named_available_and_chosen() {
     for level in Level::ALL {
         assert_eq!(Level::from_name(level.name()), Some(level));
         assert_eq!(Kernels::at(level).is_some(), level.is_available());
@@ -23,10 +23,5 @@ fn levels_are_named_available_and_forced() {
         }
         Err(_) => assert_eq!((level::chosen(), level::ignored_request()), (Level::best(), None)),
     }
-    for level in Level::ALL {
-        let before = level::chosen();
-        assert_eq!(level::force(level), level.is_available());
-        assert_eq!(level::chosen(), if level.is_available() { level } else { before });
-        assert_eq!(Kernels::chosen().level(), level::chosen());
-    }
+    assert_eq!(Kernels::chosen().level(), level::chosen());
 }

@@ -4,14 +4,7 @@ mod common;
 
 use common::{Random, cases, levels, push_varint, small};
 use watershed_simd::Kernels;
-use watershed_simd::walk::{DROP_MARKER, Job, Span, Stop, Walk, naive, placed, walk, walk_raw};
-
-/// A job's answer is that of the naive twin on its chunk.
-#[track_caller]
-fn check_job(kernels: Kernels, job: &Job<'_>, bytes: &[u8], limit: usize, seed: u64) {
-    let (found, spans) = answer(bytes, limit.min(bytes.len() + 1));
-    assert_eq!((job.found(), job.spans()), (found, &spans[..]), "{}, seed {seed}", kernels.level());
-}
+use watershed_simd::walk::{DROP_MARKER, Span, Stop, Walk, naive, walk};
 
 fn answer(bytes: &[u8], limit: usize) -> (Walk, Vec<Span>) {
     let mut spans = vec![Span::default(); limit.min(bytes.len() + 1)];
@@ -33,24 +26,6 @@ fn check(kernels: &[Kernels], bytes: &[u8], limit: usize) -> (Walk, Vec<Span>) {
         );
     }
     answer
-}
-
-fn check_many(kernels: &[Kernels], chunks: &[(Vec<u8>, usize)]) {
-    for kernels in kernels {
-        let mut spans: Vec<Vec<Span>> =
-            chunks.iter().map(|(b, limit)| vec![Span::default(); (*limit).min(b.len() + 1)]).collect();
-        let mut jobs: Vec<Job<'_>> =
-            chunks.iter().zip(&mut spans).map(|((b, limit), s)| Job::new(b, *limit, s)).collect();
-        kernels.walk_many(&mut jobs);
-        for (job, (bytes, limit)) in jobs.iter().zip(chunks) {
-            let answer = answer(bytes, (*limit).min(bytes.len() + 1));
-            assert!(
-                (job.found(), job.spans()) == (answer.0, &answer.1[..]),
-                "{}: {job:?} for {answer:?}",
-                kernels.level()
-            );
-        }
-    }
 }
 
 fn stop_of(bytes: &[u8], limit: usize) -> (usize, usize, Stop) {
@@ -93,7 +68,6 @@ fn redundant_headers_and_the_tenth_byte() {
 #[test]
 fn marker_wins_over_bounds_and_is_not_a_size() {
     assert_eq!(DROP_MARKER, (1 << 28) - 1);
-    assert!(!Stop::DropMarker.is_malformed());
     assert_eq!(stop_of(&[0xfe, 0xff, 0xff, 0x7f], 1), (0, 0, Stop::OutOfBounds));
 }
 
@@ -102,21 +76,10 @@ fn few_spans_limit_the_walk() {
     let mut spans = [Span::default(); 2];
     let expected = Walk { fragments: 2, visible_bytes: 2, stop: Stop::Limit };
     assert_eq!(walk(&[0, 0, 0], 3, &mut spans), expected);
-    assert_eq!(Job::new(&[0, 0, 0], 3, &mut spans).found().fragments, 0);
-    // SAFETY: the slices' own ranges.
-    assert_eq!(unsafe { walk_raw([0, 0, 0].as_ptr(), 3, 2, spans.as_mut_ptr()) }, expected);
 }
 
-#[test]
-fn offsets_are_the_sums_of_totals() {
-    let (_, spans) = check(&levels(), &[2, 0, 0, 0, 0x81, 0x00, 7], 9);
-    assert_eq!(
-        placed(&spans).map(|(at, s)| (at, s.body_bytes())).collect::<Vec<_>>(),
-        [(0, 2), (3, 0), (4, 1)]
-    );
-}
-
-/// Every string of up to five bytes over the bytes that matter, alone and behind ten fragments that let the faster gaits begin.
+/// Every string of up to five bytes over the bytes that matter, alone and behind ten fragments, so
+/// that the faster loops run too.
 #[test]
 fn exhaustive_short_inputs() {
     const ALPHABET: [u8; 9] = [0, 1, 2, 4, 0x7f, 0x80, 0x81, 0x82, 0xff];
@@ -202,43 +165,6 @@ fn random_chunks() {
 }
 
 #[test]
-fn random_batches() {
-    let kernels = levels();
-    for seed in 0..cases(400) {
-        let mut random = Random::new(seed);
-        let chunks: Vec<_> = (0..random.below(50)).map(|_| chunk(&mut random)).collect();
-        check_many(&kernels, &chunks);
-    }
-}
-
-/// Batches of small fragments alone, and with longer ones strewn in, of every number: the walks for few and for many dense chunks.
-#[test]
-fn batches_of_dense_chunks() {
-    let kernels = levels();
-    for seed in 0..cases(300) {
-        let mut random = Random::new(seed);
-        let shapes: &[usize] = [&[0, 1][..], &[1, 2, 7], &[7], &[1, 1, 1, 5]][seed as usize % 4];
-        let count = seed as usize / 4 % 50;
-        let chunks: Vec<_> =
-            (0..count).map(|_| chunk_of(shapes[random.below(shapes.len())], &mut random)).collect();
-        check_many(&kernels, &chunks);
-    }
-}
-
-#[test]
-fn batches_of_tiny_and_of_no_chunks() {
-    let kernels = levels();
-    check_many(&kernels, &[]);
-    for len in 0..6 {
-        check_many(&kernels, &vec![(vec![0; len], 9); 40]);
-        check_many(&kernels, &vec![(vec![0xff; len], 9); 40]);
-        check_many(&kernels, &vec![(vec![0; len], 0); 40]);
-    }
-    let mixed: Vec<_> = (0..40).map(|i| (vec![0; i % 6], i % 4)).collect();
-    check_many(&kernels, &mixed);
-}
-
-#[test]
 fn random_bytes() {
     let kernels = levels();
     for seed in 0..cases(20_000) {
@@ -249,7 +175,8 @@ fn random_bytes() {
     }
 }
 
-/// Chunks that end, and spans that end, where the next byte faults; chunks that begin where the byte before faults.
+/// Chunks that end, and spans that end, where the next byte faults; chunks that begin where the
+/// byte before faults.
 #[cfg(unix)]
 #[test]
 fn nothing_is_touched_outside() {
@@ -267,75 +194,6 @@ fn nothing_is_touched_outside() {
                 let spans = slots.slots_at_end(limit.min(bytes.len() + 1), Span::default());
                 assert_eq!(kernels.walk(bytes, limit, spans), found, "{}, seed {seed}", kernels.level());
                 assert_eq!(spans[..found.fragments], expected[..]);
-            }
-        }
-    }
-}
-
-#[cfg(unix)]
-#[test]
-fn batches_touch_nothing_outside() {
-    use common::Guarded;
-    let mut memory: Vec<(Guarded, Guarded)> =
-        (0..34).map(|_| (Guarded::new(32 << 10), Guarded::new(16 << 10))).collect();
-    for seed in 0..cases(60) {
-        let mut random = Random::new(seed);
-        let chunks: Vec<_> = (0..memory.len()).map(|_| chunk(&mut random)).collect();
-        for kernels in levels() {
-            let mut jobs: Vec<Job<'_>> = memory
-                .iter_mut()
-                .zip(&chunks)
-                .enumerate()
-                .map(|(i, ((bytes_at, spans_at), (bytes, limit)))| {
-                    let bytes = &bytes[..bytes.len().min(32 << 10)];
-                    let bytes = if i % 2 == 0 { bytes_at.at_end(bytes) } else { bytes_at.at_start(bytes) };
-                    Job::new(
-                        bytes,
-                        *limit,
-                        spans_at.slots_at_end((*limit).min(bytes.len() + 1), Span::default()),
-                    )
-                })
-                .collect();
-            kernels.walk_many(&mut jobs);
-            for (job, (bytes, limit)) in jobs.iter().zip(&chunks) {
-                let bytes = &bytes[..bytes.len().min(32 << 10)];
-                check_job(kernels, job, bytes, *limit, seed);
-            }
-        }
-    }
-}
-
-/// The first chunks of two mappings of 1.8 GiB are at least that far apart: more than 32-bit offsets of a batch reach.
-#[cfg(all(unix, target_pointer_width = "64"))]
-#[test]
-fn chunks_too_far_apart_for_one_batch() {
-    use common::Guarded;
-    const WIDE_BYTES: usize = 1800 << 20;
-    let mut wide = [Guarded::new(WIDE_BYTES), Guarded::new(WIDE_BYTES)];
-    for seed in 0..cases(60) {
-        let mut random = Random::new(seed);
-        let chunks: Vec<_> = (0..2 + random.below(40)).map(|_| chunk(&mut random)).collect();
-        for kernels in levels() {
-            let most = chunks.iter().map(|(bytes, _)| bytes.len() + 1).max().unwrap_or(0);
-            let mut spans = vec![vec![Span::default(); most]; chunks.len()];
-            let far = wide.iter_mut().zip(&chunks).map(|(memory, (bytes, _))| memory.at_start(bytes));
-            let near = chunks.iter().skip(2).map(|(bytes, _)| &bytes[..]);
-            let mut places: Vec<&[u8]> = far.chain(near).collect();
-            assert!(places[0].as_ptr().addr().abs_diff(places[1].as_ptr().addr()) >= WIDE_BYTES);
-            let mut order: Vec<usize> = (0..chunks.len()).collect();
-            let turns = seed as usize % 3 % chunks.len();
-            places.rotate_left(turns);
-            order.rotate_left(turns);
-            let mut jobs: Vec<Job<'_>> = places
-                .iter()
-                .zip(&order)
-                .zip(&mut spans)
-                .map(|((bytes, &i), spans)| Job::new(bytes, chunks[i].1.min(bytes.len() + 1), spans))
-                .collect();
-            kernels.walk_many(&mut jobs);
-            for (job, &i) in jobs.iter().zip(&order) {
-                let (bytes, limit) = &chunks[i];
-                check_job(kernels, job, bytes, *limit, seed);
             }
         }
     }

@@ -1,3 +1,3 @@
-//! aarch64: every processor of it has NEON.
+//! aarch64, where every processor has NEON.
 
 pub(crate) mod neon;

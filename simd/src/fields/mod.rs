@@ -1,7 +1,8 @@
-//! The scan of a packet's top-level protobuf fields: is it well-formed, and does it stay away from what is reserved?
+//! The scan of a packet's top-level protobuf fields: is it well-formed, and without reserved
+//! fields?
 //!
-//! The packet may be cut into slices at any byte, within a tag or a length too; nothing is put together or copied. Nested
-//! messages are not looked into: a length-delimited value is skipped.
+//! The packet may be cut into slices at any byte, also within a tag or a length; nothing is copied.
+//! A length-delimited value is skipped, so nested messages are not checked.
 
 pub mod naive;
 mod rules;
@@ -10,6 +11,12 @@ pub(crate) mod scan;
 use crate::Kernels;
 
 pub use rules::{Rules, WireType};
+
+/// The longest varint: ten groups of seven bits hold 64 bits.
+pub const MAX_VARINT_BYTES: usize = 10;
+
+/// The highest field number of protobuf, 2^29 - 1. The lowest is 1.
+pub const MAX_FIELD_NUMBER: u32 = (1 << 29) - 1;
 
 /// What is wrong with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,8 +36,8 @@ pub enum ViolationKind {
     EndInsideField,
 }
 
-/// The first violation in a packet. Within a field the kinds are tested in the order of [`ViolationKind`], but for
-/// the value's: a varint is first seen to end, then its length is judged.
+/// The first violation in a packet. Within a field the kinds are tested in the order of
+/// [`ViolationKind`], except for the value: an end within a varint comes before its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Violation {
     /// What is wrong.
@@ -50,7 +57,8 @@ pub struct Scan {
     pub bytes: usize,
 }
 
-/// Scans one packet, given as the row of its slices. No slices, or empty ones, are an empty packet, which is clean.
+/// Scans one packet, given as its slices in order. No slices, or empty ones, are an empty packet,
+/// which is clean.
 ///
 /// # Errors
 /// The first [`Violation`].

@@ -1,7 +1,6 @@
-//! The oracle: one byte at a time over the slices. Also the plain loop of all ratios.
+//! The oracle: one byte at a time over the slices. Also the plain loop of the measurements.
 
-use super::{Rules, Scan, Violation, ViolationKind, WireType};
-use crate::decode::{MAX_FIELD_NUMBER, MAX_VARINT_BYTES};
+use super::{MAX_FIELD_NUMBER, MAX_VARINT_BYTES, Rules, Scan, Violation, ViolationKind, WireType};
 
 /// Same contract as [`super::scan`].
 pub fn scan(slices: &[&[u8]], rules: &Rules) -> Result<Scan, Violation> {
@@ -50,7 +49,7 @@ pub(super) fn field(cursor: &mut Cursor<'_>, rules: &Rules) -> Result<(), Violat
     if cursor.skip(value_bytes) { Ok(()) } else { Err(bad(ViolationKind::EndInsideField)) }
 }
 
-/// A place in the row of slices. Invariant: `current` is empty only at the packet's end.
+/// A position in a list of slices. Invariant: `current` is empty only at the packet's end.
 pub(super) struct Cursor<'a> {
     current: &'a [u8],
     rest: &'a [&'a [u8]],
@@ -68,12 +67,12 @@ impl<'a> Cursor<'a> {
         self.current.is_empty()
     }
 
-    /// What is left of the slice that the place is in.
+    /// The rest of the current slice.
     pub(super) fn current(&self) -> &'a [u8] {
         self.current
     }
 
-    /// Moves on by `bytes`, which are not more than are left of this slice.
+    /// Moves on by `bytes`, at most the rest of this slice.
     pub(super) fn skip_here(&mut self, bytes: usize) {
         self.current = &self.current[bytes..];
         self.offset_bytes += bytes;

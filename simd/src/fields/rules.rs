@@ -1,4 +1,5 @@
-/// How a value is encoded: the low three bits of a tag. Groups (3, 4) and 6, 7 are not representable.
+/// How a value is encoded: the low three bits of a tag. Groups (3, 4) and 6, 7 are not
+/// representable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum WireType {
@@ -13,7 +14,7 @@ pub enum WireType {
 }
 
 impl WireType {
-    /// The wire type of a tag, `None` for groups and the two that mean nothing.
+    /// The wire type of a tag, `None` for groups and the two undefined ones.
     #[inline]
     pub const fn of_tag(tag: u64) -> Option<WireType> {
         match tag & 7 {
@@ -43,7 +44,8 @@ pub(crate) const TABLED: usize = 2048;
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Rules {
-    /// By number: the wire types that are allowed. 0: the number itself is not. Number 0 never is.
+    /// By number: the wire types that are allowed. 0 means that the number is not; number 0 never
+    /// is.
     pub(crate) classes: Box<[u8; TABLED]>,
     /// The same for numbers from [`TABLED`] on that are not [`ANY`], sorted by number.
     high: Vec<(u32, u8)>,
@@ -51,7 +53,8 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The longest length-delimited field unless told otherwise: what a redundant varint of four bytes can say, 2^28 - 1.
+    /// The longest length-delimited field unless told otherwise: what a redundant varint of four
+    /// bytes can say, 2^28 - 1.
     pub const DEFAULT_MAX_LENGTH_BYTES: u64 = (1 << 28) - 1;
 
     /// Nothing is reserved, every number may have any of the four wire types.

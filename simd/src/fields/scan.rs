@@ -1,36 +1,24 @@
 //! The scan in words: a field in a slice costs a load for its tag and one for its value's header.
 //!
-//! Bytes behind a slice's end read as 0 here, which looks like the end of a varint: such a field is longer than what is left, and like
-//! everything else that is not plainly fine it is given to the naive scan, which says what it is. So this scan only ever says yes,
-//! and fields that begin in one slice and end in another, or are longer than it, need no thought here.
+//! Bytes behind a slice's end read as 0 here, which looks like the end of a varint. Such a field is
+//! longer than the rest of the slice and goes to the naive scan, as everything that is not plainly
+//! valid does. So this scan only ever accepts, and needs no case for fields that are cut.
 
 use super::naive::{self, Cursor};
 use super::{Rules, Scan, Violation};
-use crate::bytes::{Bytes, low_groups};
-use crate::word::{HIGH, load};
+use crate::word::{HIGH, Header, LOW, load};
 
 /// Same contract as [`super::scan`].
 ///
 /// # Safety
-/// The processor has the instructions of `B`.
+/// The processor has the instructions of `H`.
 #[inline(always)]
-pub(crate) unsafe fn scan<B: Bytes>(slices: &[&[u8]], rules: &Rules) -> Result<Scan, Violation> {
-    // SAFETY: the caller's promise.
-    self::slices(slices, rules, |bytes| unsafe { slice::<B>(bytes, rules) })
-}
-
-/// The scan of which `plain_fields` is the fast part: how many whole fields without violation there are at the start of a slice, and how
-/// long they are together.
-#[inline(always)]
-pub(crate) fn slices(
-    slices: &[&[u8]],
-    rules: &Rules,
-    plain_fields: impl Fn(&[u8]) -> (usize, usize),
-) -> Result<Scan, Violation> {
+pub(crate) unsafe fn scan<H: Header>(slices: &[&[u8]], rules: &Rules) -> Result<Scan, Violation> {
     let mut cursor = Cursor::new(slices);
     let mut fields = 0;
     while !cursor.at_end() {
-        let (plain, bytes) = plain_fields(cursor.current());
+        // SAFETY: the caller's promise.
+        let (plain, bytes) = unsafe { slice::<H>(cursor.current(), rules) };
         fields += plain;
         let whole_slice = bytes == cursor.current().len();
         cursor.skip_here(bytes);
@@ -42,12 +30,13 @@ pub(crate) fn slices(
     Ok(Scan { fields, bytes: cursor.offset_bytes })
 }
 
-/// How many whole fields without violation there are at the start of `bytes`, and how long they are together.
+/// How many whole fields without violation there are at the start of `bytes`, and how long they are
+/// together.
 ///
 /// # Safety
-/// The processor has the instructions of `B`.
+/// The processor has the instructions of `H`.
 #[inline(always)]
-unsafe fn slice<B: Bytes>(bytes: &[u8], rules: &Rules) -> (usize, usize) {
+unsafe fn slice<H: Header>(bytes: &[u8], rules: &Rules) -> (usize, usize) {
     if bytes.len() < 8 {
         return (0, 0);
     }
@@ -85,7 +74,7 @@ unsafe fn slice<B: Bytes>(bytes: &[u8], rules: &Rules) -> (usize, usize) {
         let value = match wire_type {
             0 => {
                 if stops == 0 {
-                    // Nine bytes, or ten: those two are outside of the word.
+                    // Nine bytes or ten: the last two are outside of the word.
                     let Some(&[ninth, tenth]) =
                         bytes[at + header..].get(8..10).and_then(|two| two.first_chunk())
                     else {
@@ -105,7 +94,7 @@ unsafe fn slice<B: Bytes>(bytes: &[u8], rules: &Rules) -> (usize, usize) {
                     1 + (behind & 0x7f) as usize
                 } else {
                     // SAFETY: the caller's promise.
-                    let length = unsafe { low_groups::<B>(behind) };
+                    let length = unsafe { H::compact(behind, stops.wrapping_sub(1) & LOW) };
                     if stops == 0 || length > rules.max_length_bytes || length > left as u64 {
                         break;
                     }

@@ -1,22 +1,22 @@
-//! The walk for chunks whose headers are of any length, up to the ten bytes that a varint may have: no usual writer makes such, so the gaits
-//! leave a chunk to it at the second header that is longer than they take.
+//! The walk for chunks whose headers are of any length, up to the ten bytes of a varint. Ordinary
+//! writers produce none, so the fast loops leave a chunk to it at the second header that is longer
+//! than they take.
 //!
-//! A header of up to eight bytes comes from one word without a branch; longer ones, a fifth where lengths are drawn at random, by a
-//! branch. The naive walk, byte by byte, is mispredicted at nearly every header of such a chunk.
+//! A header of up to eight bytes comes from one word without a branch; longer ones by a branch. The
+//! naive walk, byte by byte, is mispredicted at nearly every header of such a chunk.
 
-use super::one::Place;
+use super::one::Cursor;
 use super::{MAX_HEADER_BYTES, Span};
-use crate::word::{HIGH, LOW, load};
+use crate::word::{HIGH, Header, LOW, load};
 
-/// Walks on as long as ten bytes are left, fragments are wanted and they fit: what ends a walk is the naive walk's to say.
-///
-/// `compact` pushes the bits of a word together where a mask has ones, towards bit 0.
+/// Walks on while ten bytes are left, fragments are wanted and they fit. The naive walk then says
+/// what ended it.
 ///
 /// # Safety
-/// `place` holds its invariants.
+/// `cursor` holds its invariants, and the processor has the instructions of `H`.
 #[inline(always)]
-pub(crate) unsafe fn walk(place: Place, compact: impl Fn(u64, u64) -> u64) -> Place {
-    let Place { mut at, end, mut out, out_end } = place;
+pub(crate) unsafe fn walk<H: Header>(cursor: Cursor) -> Cursor {
+    let Cursor { mut at, end, mut out, out_end } = cursor;
     while out != out_end {
         let left = end as usize - at as usize;
         if left < MAX_HEADER_BYTES {
@@ -25,7 +25,8 @@ pub(crate) unsafe fn walk(place: Place, compact: impl Fn(u64, u64) -> u64) -> Pl
         // SAFETY: ten bytes are left.
         let word = unsafe { load(at) };
         let stops = !word & HIGH;
-        let mut value = compact(word, stops.wrapping_sub(1) & LOW);
+        // SAFETY: the caller's promise.
+        let mut value = unsafe { H::compact(word, stops.wrapping_sub(1) & LOW) };
         let mut header = (stops.trailing_zeros() as usize >> 3) + 1;
         if stops == 0 {
             // SAFETY: as above.
@@ -35,7 +36,7 @@ pub(crate) unsafe fn walk(place: Place, compact: impl Fn(u64, u64) -> u64) -> Pl
                 if tenth >= 0x80 {
                     break;
                 }
-                // Of the tenth only the lowest bit has a place.
+                // Of the tenth byte only the lowest bit counts.
                 value |= u64::from(tenth) << 63;
                 header = MAX_HEADER_BYTES;
             }
@@ -52,5 +53,5 @@ pub(crate) unsafe fn walk(place: Place, compact: impl Fn(u64, u64) -> u64) -> Pl
             at = at.add(total);
         }
     }
-    Place { at, end, out, out_end }
+    Cursor { at, end, out, out_end }
 }

@@ -1,4 +1,5 @@
-//! The oracle: one byte, one test at a time, in the order of the specification. Also the plain loop of all ratios.
+//! The oracle: one byte, one test at a time, in the order of the specification. Also the plain loop
+//! of the measurements.
 
 use super::{DROP_MARKER, MAX_BYTES, MAX_HEADER_BYTES, Span, Stop, Walk};
 
@@ -39,7 +40,7 @@ pub(super) fn header(bytes: &[u8]) -> Result<(u64, usize), Stop> {
     let mut value = 0u64;
     for i in 0..MAX_HEADER_BYTES {
         let Some(&byte) = bytes.get(i) else { return Err(Stop::TruncatedHeader) };
-        // The tenth byte is shifted by 63: of its bits only the lowest remains.
+        // The tenth byte is shifted by 63, so only its lowest bit counts.
         value |= u64::from(byte & 0x7f) << (7 * i);
         if byte < 0x80 {
             return Ok((value, i + 1));

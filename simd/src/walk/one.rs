@@ -1,59 +1,66 @@
-//! The walk over one chunk, in four gaits.
+//! The walk over one chunk, in four loops.
 //!
 //! ```text
-//!            a group of one-byte headers              8 headers, mean below 40 bytes,
-//!            (3 or 4)                                 and the level has `Pairs`
-//!   vault  --------------------------->  amble        amble ------------> pairs
-//!          <---------------------------                     <------------
-//!            header >= 0x80, the second               pairs do not fit, or the chunk ends
-//!            one within 16 fragments
+//!           a group of one-byte headers               8 headers, mean below 40 bytes,
+//!           (3 or 4)                                  and the level has `Pairs`
+//!   any    --------------------------->  one-byte    ------------------------> pairs
+//!          <---------------------------              <------------------------
+//!           a second longer header                    no pair fits, or the chunk ends
+//!           within 16 fragments
 //! ```
 //!
-//! - `vault`: any usual header from one wide load, without a branch on its length. Lengths that change at random
-//!   would cost a mispredicted branch, which is longer than the chain.
-//! - `amble`: one-byte headers by a predicted branch. The chain is one load and one addition a fragment, which nothing
-//!   that looks at one fragment at a time can beat; bytes further on are asked for ahead of it, a cache line a fragment. (Between longer
-//!   fragments there are too many lines: asking for all of them takes more time than it saves.)
-//! - `trot`: two-byte headers by a predicted branch, when `vault` has met two groups of them in a row, or the chunk began with one;
-//!   on levels whose `vault` is slow one-byte headers between them too, and redundant four-byte ones.
-//! - `pairs`: for dense chunks, see [`super::pairs`].
+//! - Any header: decoded from one wide load, without a branch on its length. Lengths that change at
+//!   random would cost a mispredicted branch, which takes longer than the decode.
+//! - One-byte headers by a predicted branch: one load and one addition a fragment. Bytes further on
+//!   are prefetched, a cache line a fragment. (Not in the other loops: between longer fragments
+//!   there are too many lines.)
+//! - Headers of two bytes by a predicted branch ([`take_alike`]), once two groups of them followed
+//!   each other, or the chunk began with one. On levels whose decode is slow this loop takes
+//!   one-byte headers too, and another one redundant headers of four bytes.
+//! - Dense chunks in pairs, see [`super::pairs`].
 //!
-//! What a fragment costs beside the chain decides how far the processor runs ahead of it, into the next chunk: it holds about a
-//! hundred operations that wait for the chain. So a fragment has one test. A header that is too long, the drop marker and a
-//! body that does not fit all end behind the last place where a header can be read, and so does the last fragment, to which
-//! the gaits do not come. And a walk begins with `vault`, whose branches do not wait for the chain.
+//! The chain from header to header decides the time. The processor runs ahead of it into the next
+//! chunk until its scheduler is full of operations that wait for the chain, so a fragment has one
+//! test only: a header that is too long, the drop marker and a body that does not fit all end
+//! behind the last address where a header can begin. The last fragment is left out, since it may
+//! end there.
 //!
-//! All of them leave what is unusual (the last bytes, whatever ends a walk) to the naive walk, which goes on from that place, and a chunk with
-//! more than one header longer than a word to [`super::long`]. So the gaits only ever say yes.
+//! The loops take only what is ordinary. What is not (the last bytes, whatever ends a walk) is left
+//! to the naive walk, which goes on from there, and a chunk with more than one header longer than a
+//! word to [`super::long`].
 
 use super::pairs::Pairs;
 use super::{DROP_MARKER, Span, Stop, Walk, naive};
 use crate::word::{Header, opaque};
 
-/// The rest of a walk: where it stands. Invariants: `at <= end`, both in the chunk; `out <= out_end`, both in the spans.
+/// Where a walk is, and where it ends.
+///
+/// Invariants: `at <= end`, both in the chunk; `out <= out_end`, both in the spans.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct Cursor {
     pub(crate) at: *const u8,
     pub(crate) end: *const u8,
     pub(crate) out: *mut Span,
     pub(crate) out_end: *mut Span,
 }
 
-/// Fragments after which a longer header is forgiven `amble`.
-pub(super) const GRACE: usize = 16;
+/// The one-byte loop goes on behind a longer header if the one before it was at least so many
+/// fragments ago.
+const RARE_DISTANCE: usize = 16;
 
-/// Fragments after which the mean size is looked at, and the mean in bytes below which `pairs` is worth it.
+/// After so many fragments their mean size is computed; below that many bytes pairs are worth it.
 const SAMPLE: usize = 8;
 const PAIRS_MEAN_BYTES: usize = 40;
 
-/// How far ahead `amble` asks for bytes: a load from the second-level cache takes as long as two fragments, and a fragment has
-/// about a cache line.
-const AHEAD_BYTES: usize = 384;
+/// How far ahead the one-byte loop prefetches.
+const PREFETCH_BYTES: usize = 384;
 
-/// Same contract as [`super::walk_raw`].
+/// Same contract as [`super::walk`].
 ///
 /// # Safety
-/// As [`super::walk_raw`], and the processor has what `H` and `P` need.
+/// `start` is readable for `len` bytes, at most [`super::MAX_BYTES`], which nobody changes
+/// meanwhile; `spans` is writable for `limit` spans, to which nobody else has access meanwhile; and
+/// the processor has what `H` and `P` need.
 #[inline(always)]
 pub(crate) unsafe fn walk<H: Header, P: Pairs>(
     start: *const u8,
@@ -61,43 +68,44 @@ pub(crate) unsafe fn walk<H: Header, P: Pairs>(
     limit: usize,
     spans: *mut Span,
 ) -> Walk {
-    // SAFETY: the caller's ranges; one past the end of each is still a valid place.
-    let mut place =
-        unsafe { Place { at: start, end: start.add(len), out: spans, out_end: spans.add(limit) } };
+    // SAFETY: the caller's ranges; one past the end of each is still a valid cursor.
+    let mut cursor =
+        unsafe { Cursor { at: start, end: start.add(len), out: spans, out_end: spans.add(limit) } };
     if len >= H::BEFORE_BYTES + H::WIDE_BYTES && limit > 0 {
-        // The first header by itself: from then on there is a byte in front of every header.
-        // SAFETY: the bytes are there, and room for a span; the place keeps its invariants.
+        // The first header separately: in front of all others there is a byte that may be read.
+        // SAFETY: the bytes are there, and room for a span; the cursor keeps its invariants.
         unsafe {
-            let first = H::first_header(place.at);
-            place = match fit::<H>(first, place.at, place.end, place.out) {
+            let first = H::first_header(cursor.at);
+            cursor = match fit::<H>(first, cursor.at, cursor.end, cursor.out) {
                 Some((header, next)) => {
-                    stride::<H, P>(Place { at: next, out: place.out.add(1), ..place }, header)
+                    walk_fast::<H, P>(Cursor { at: next, out: cursor.out.add(1), ..cursor }, header)
                 }
-                None => H::walk_long(place),
+                None => H::walk_long(cursor),
             };
         }
     }
-    // SAFETY: the place holds its invariants.
-    unsafe { finish(start, spans, place) }
+    // SAFETY: the cursor holds its invariants.
+    unsafe { finish(start, spans, cursor) }
 }
 
 /// Walks the rest naively and adds it to what was found before.
 ///
 /// # Safety
-/// `place` holds its invariants; `start` and `spans` are where it began.
+/// `cursor` holds its invariants; `start` and `spans` are where it began.
 #[inline(always)]
-unsafe fn finish(start: *const u8, spans: *mut Span, place: Place) -> Walk {
+unsafe fn finish(start: *const u8, spans: *mut Span, cursor: Cursor) -> Walk {
     // SAFETY: both pointers of each pair are of the same range, and in order.
     let (fragments, visible_bytes) =
-        unsafe { (place.out.offset_from_unsigned(spans), place.at.offset_from_unsigned(start)) };
-    if place.out == place.out_end {
+        unsafe { (cursor.out.offset_from_unsigned(spans), cursor.at.offset_from_unsigned(start)) };
+    if cursor.out == cursor.out_end {
         return Walk { fragments, visible_bytes, stop: Stop::Limit };
     }
-    // SAFETY: `at..end` is the rest of the caller's bytes, `out..out_end` the rest of its spans, to which nobody
-    // else has access.
+    // SAFETY: `at..end` is the rest of the caller's bytes, `out..out_end` the rest of its spans, to
+    // which nobody else has access.
     let rest = unsafe {
-        let bytes = std::slice::from_raw_parts(place.at, place.end.offset_from_unsigned(place.at));
-        let spans = std::slice::from_raw_parts_mut(place.out, place.out_end.offset_from_unsigned(place.out));
+        let bytes = std::slice::from_raw_parts(cursor.at, cursor.end.offset_from_unsigned(cursor.at));
+        let spans =
+            std::slice::from_raw_parts_mut(cursor.out, cursor.out_end.offset_from_unsigned(cursor.out));
         naive::walk(bytes, spans.len(), spans)
     };
     Walk {
@@ -107,43 +115,45 @@ unsafe fn finish(start: *const u8, spans: *mut Span, place: Place) -> Walk {
     }
 }
 
-/// Walks one fragment with whatever header. False, and nothing changes, if it ends the walk.
+/// Walks one fragment with a header of any length. Returns false, and changes nothing, if it ends
+/// the walk.
 ///
 /// # Safety
-/// `place` holds its invariants.
+/// `cursor` holds its invariants.
 #[cold]
 #[inline(never)]
-unsafe fn long_step(place: &mut Place) -> bool {
+unsafe fn take_long(cursor: &mut Cursor) -> bool {
     // SAFETY: `at..end` is readable.
-    let bytes = unsafe { std::slice::from_raw_parts(place.at, place.end.offset_from_unsigned(place.at)) };
+    let bytes = unsafe { std::slice::from_raw_parts(cursor.at, cursor.end.offset_from_unsigned(cursor.at)) };
     let Ok((body, header)) = naive::header(bytes) else { return false };
-    if place.out == place.out_end || body == DROP_MARKER || body > (bytes.len() - header) as u64 {
+    if cursor.out == cursor.out_end || body == DROP_MARKER || body > (bytes.len() - header) as u64 {
         return false;
     }
     let total = header + body as usize;
     // SAFETY: out < out_end, and the fragment is within the bytes.
     unsafe {
-        *place.out = Span::pack(header as u32, total as u32);
-        place.out = place.out.add(1);
-        place.at = place.at.add(total);
+        *cursor.out = Span::pack(header as u32, total as u32);
+        cursor.out = cursor.out.add(1);
+        cursor.at = cursor.at.add(total);
     }
     true
 }
 
-/// Whether `next`, which was counted from `at`, is behind `limit`. With 32 bits it may have come around; with 64 it cannot, a body is
-/// below 2^57 and so is an address.
+/// Whether `next`, which was added to `at`, is behind `limit`. With 32 bits the addition may wrap
+/// around. With 64 it cannot, since both a body and an address are below 2^57.
 #[inline(always)]
 fn is_behind(next: *const u8, at: *const u8, limit: *const u8) -> bool {
     next > limit || usize::BITS < 64 && next < at
 }
 
-/// Walks one fragment without a branch on its header's length. Returns that length and where the next one begins, or
-/// `None` if that is behind `limit`, as it is when the header is longer than a word.
+/// Walks one fragment without a branch on its header's length. Returns that length and where the
+/// next one begins, or `None` if that is behind `limit`, as it is when the header is longer than a
+/// word.
 ///
 /// # Safety
 /// `at - H::BEFORE_BYTES .. at + H::WIDE_BYTES` is readable, and there is room for a span at `out`.
 #[inline(always)]
-pub(crate) unsafe fn leap<H: Header>(
+pub(crate) unsafe fn take_any<H: Header>(
     at: *const u8,
     limit: *const u8,
     out: *mut Span,
@@ -152,7 +162,7 @@ pub(crate) unsafe fn leap<H: Header>(
     unsafe { fit::<H>(H::header(at), at, limit, out) }
 }
 
-/// What [`leap`] does with a decoded header.
+/// Writes the span of a decoded header, as [`take_any`] returns.
 ///
 /// # Safety
 /// There is room for a span at `out`.
@@ -163,7 +173,7 @@ unsafe fn fit<H: Header>(
     limit: *const u8,
     out: *mut Span,
 ) -> Option<(usize, *const u8)> {
-    // Of the drop marker: no chunk has that many bytes.
+    // The drop marker ends here too: no chunk has that many bytes.
     let next = at.wrapping_add(header).wrapping_add(body as usize);
     if is_behind(next, at, limit) {
         return None;
@@ -173,14 +183,14 @@ unsafe fn fit<H: Header>(
     Some((header, next))
 }
 
-/// Walks on while headers have `BYTES` bytes, or one if `OR_ONE`. The second answer is false if the fragment in front does not end
-/// before `place.end`.
+/// Walks on while headers have `BYTES` bytes, or one if `OR_ONE`. The second result is false if the
+/// next fragment does not end before `cursor.end`.
 ///
 /// # Safety
-/// `place` holds its invariants, and four bytes are readable at `place.end`.
+/// `cursor` holds its invariants, and four bytes are readable at `cursor.end`.
 #[inline(always)]
-unsafe fn trot<const BYTES: usize, const OR_ONE: bool>(place: Place) -> (Place, bool) {
-    let Place { mut at, end, mut out, out_end } = place;
+unsafe fn take_alike<const BYTES: usize, const OR_ONE: bool>(cursor: Cursor) -> (Cursor, bool) {
+    let Cursor { mut at, end, mut out, out_end } = cursor;
     while out != out_end {
         // SAFETY: at <= end, so the bytes are there.
         let bytes = unsafe { at.cast::<[u8; BYTES]>().read() }.map(|byte| opaque(byte.into()));
@@ -192,7 +202,8 @@ unsafe fn trot<const BYTES: usize, const OR_ONE: bool>(place: Place) -> (Place, 
             if *last >= 0x80 || more.iter().any(|byte| *byte < 0x80) {
                 break;
             }
-            // The continuation bits are taken off beforehand: one operation for each byte is left when it comes.
+            // The continuation bits are subtracted in advance, so that one operation for each byte
+            // is left in the chain.
             let continuations: usize = (1..BYTES).map(|i| 1 << (7 * i)).sum();
             let behind = at.wrapping_sub(opaque(continuations - BYTES));
             let next =
@@ -200,7 +211,7 @@ unsafe fn trot<const BYTES: usize, const OR_ONE: bool>(place: Place) -> (Place, 
             (BYTES as u32, next)
         };
         if is_behind(next, at, end) {
-            return (Place { at, out, ..place }, false);
+            return (Cursor { at, out, ..cursor }, false);
         }
         // SAFETY: out < out_end.
         unsafe {
@@ -209,53 +220,55 @@ unsafe fn trot<const BYTES: usize, const OR_ONE: bool>(place: Place) -> (Place, 
         }
         at = next;
     }
-    (Place { at, out, ..place }, true)
+    (Cursor { at, out, ..cursor }, true)
 }
 
-/// Walks as far as the gaits can. `headers` is the length of the first header.
+/// Walks as far as the loops can. `headers` is the length of the first header.
 ///
 /// # Safety
-/// `place` holds its invariants, and the byte in front of it may be read.
+/// `cursor` holds its invariants, and the byte in front of it may be read.
 #[inline(always)]
-unsafe fn stride<H: Header, P: Pairs>(place: Place, mut headers: usize) -> Place {
-    let Place { mut at, end, mut out, out_end } = place;
+unsafe fn walk_fast<H: Header, P: Pairs>(cursor: Cursor, mut headers: usize) -> Cursor {
+    let Cursor { mut at, end, mut out, out_end } = cursor;
     if (end as usize - at as usize) < H::WIDE_BYTES {
-        return place;
+        return cursor;
     }
     // SAFETY: WIDE_BYTES are left.
     let last_wide = unsafe { end.sub(H::WIDE_BYTES) };
-    // The last fragment may end with the bytes, so the gaits stop in front of it. All others must end where a header can be read.
+    // The last fragment may end with the bytes, so the loops stop in front of it. All others must
+    // end where a header can be read.
     let last_out = out_end.wrapping_sub(1);
     let room = |out: *mut Span| last_out as isize - out as isize;
-    // Where the sample of sizes began, and the fragment at which `amble` stops to look at it.
+    // Where the sample of sizes began, and the fragment at which the one-byte loop computes its
+    // mean.
     let mut sampled_from = at;
-    let mut pause = if P::EXISTS { out.wrapping_add(SAMPLE).min(last_out) } else { last_out };
+    let mut sample_at = if P::EXISTS { out.wrapping_add(SAMPLE).min(last_out) } else { last_out };
     let mut met_long = false;
     'walk: loop {
-        // Vault. All headers together of the last group, and of the one before. Here, and at the head of each loop below,
-        // at <= last_wide.
+        // Any header. `headers` has the bits of all lengths of a group, `headers_before` those of
+        // the group before. Here, and at the head of each loop below, at <= last_wide.
         loop {
             let headers_before = std::mem::take(&mut headers);
-            if room(out) < (H::CALM * size_of::<Span>()) as isize {
+            if room(out) < (H::GROUP_HEADERS * size_of::<Span>()) as isize {
                 break 'walk;
             }
-            for _ in 0..H::CALM {
+            for _ in 0..H::GROUP_HEADERS {
                 // SAFETY: at <= last_wide, a fragment is in front of it, out < out_end.
-                if let Some((header, next)) = unsafe { leap::<H>(at, last_wide, out) } {
+                if let Some((header, next)) = unsafe { take_any::<H>(at, last_wide, out) } {
                     headers |= header;
                     out = out.wrapping_add(1);
                     at = next;
                 } else {
-                    let mut place = Place { at, end: last_wide, out, out_end };
+                    let mut cursor = Cursor { at, end: last_wide, out, out_end };
                     if std::mem::replace(&mut met_long, true) {
                         // SAFETY: the invariants hold.
-                        return unsafe { H::walk_long(Place { end, ..place }) };
+                        return unsafe { H::walk_long(Cursor { end, ..cursor }) };
                     }
                     // SAFETY: the invariants hold.
-                    if !unsafe { long_step(&mut place) } {
+                    if !unsafe { take_long(&mut cursor) } {
                         break 'walk;
                     }
-                    Place { at, out, .. } = place;
+                    Cursor { at, out, .. } = cursor;
                     headers = usize::MAX;
                 }
             }
@@ -263,38 +276,40 @@ unsafe fn stride<H: Header, P: Pairs>(place: Place, mut headers: usize) -> Place
                 break;
             }
             let lately = headers | headers_before;
-            let place = Place { at, end: last_wide, out, out_end: last_out };
-            // SAFETY: the invariants hold; WIDE_BYTES, which are at least four, are readable at `last_wide`.
-            let (trotted, went) = unsafe {
+            let cursor = Cursor { at, end: last_wide, out, out_end: last_out };
+            // SAFETY: the invariants hold; WIDE_BYTES, which are at least four, are readable at
+            // `last_wide`.
+            let (cursor_after, fits) = unsafe {
                 match lately {
-                    2 | 3 if H::SLOW => trot::<2, true>(place),
-                    2 => trot::<2, false>(place),
-                    4 if H::SLOW => trot::<4, false>(place),
-                    _ => (place, true),
+                    2 | 3 if H::SLOW => take_alike::<2, true>(cursor),
+                    2 => take_alike::<2, false>(cursor),
+                    4 if H::SLOW => take_alike::<4, false>(cursor),
+                    _ => (cursor, true),
                 }
             };
-            Place { at, out, .. } = trotted;
-            if !went {
+            Cursor { at, out, .. } = cursor_after;
+            if !fits {
                 break 'walk;
             }
         }
         if room(out) <= 0 {
             break;
         }
-        if pause != last_out && pause <= out {
-            // Carried past the pause: a new sample.
+        if sample_at != last_out && sample_at <= out {
+            // Already behind the sample: a new one.
             sampled_from = at;
-            pause = out.wrapping_add(SAMPLE).min(last_out);
+            sample_at = out.wrapping_add(SAMPLE).min(last_out);
         }
-        let mut forgiven_from = out.wrapping_add(GRACE);
-        // Amble. Here out < last_out.
+        let mut rare_from = out.wrapping_add(RARE_DISTANCE);
+        // One-byte headers. Here out < last_out.
         loop {
-            H::expect(at.wrapping_add(AHEAD_BYTES));
+            H::prefetch(at.wrapping_add(PREFETCH_BYTES));
             let behind = at.wrapping_add(opaque(1));
             // SAFETY: at <= last_wide < end.
             let body = opaque(usize::from(unsafe { *at }));
             if body < 0x80 {
-                // The place is moved before it is tested: a second copy of it would cost the chain a cycle.
+                // `at` is moved before it is tested: a second copy of it would make the chain
+                // longer.
                 at = behind.wrapping_add(body);
                 if is_behind(at, at.wrapping_sub(body + 1), last_wide) {
                     at = at.wrapping_sub(body + 1);
@@ -306,24 +321,24 @@ unsafe fn stride<H: Header, P: Pairs>(place: Place, mut headers: usize) -> Place
                     out = out.add(1);
                 }
             } else {
-                let forgiven = out >= forgiven_from;
-                forgiven_from = out.wrapping_add(GRACE);
-                if !forgiven {
+                let is_rare = out >= rare_from;
+                rare_from = out.wrapping_add(RARE_DISTANCE);
+                if !is_rare {
                     break;
                 }
                 // SAFETY: at <= last_wide, a fragment is in front of it, out < out_end.
-                let Some((_, next)) = (unsafe { leap::<H>(at, last_wide, out) }) else { break };
+                let Some((_, next)) = (unsafe { take_any::<H>(at, last_wide, out) }) else { break };
                 out = out.wrapping_add(1);
                 at = next;
             }
-            if out == pause {
+            if out == sample_at {
                 if out == last_out {
                     break 'walk;
                 }
-                pause = last_out;
+                sample_at = last_out;
                 if (at as usize - sampled_from as usize) < SAMPLE * PAIRS_MEAN_BYTES {
                     // SAFETY: the invariants hold.
-                    Place { at, out, .. } = unsafe { P::walk(Place { at, end, out, out_end }) };
+                    Cursor { at, out, .. } = unsafe { P::walk(Cursor { at, end, out, out_end }) };
                     if out >= last_out || at > last_wide {
                         break 'walk;
                     }
@@ -331,12 +346,12 @@ unsafe fn stride<H: Header, P: Pairs>(place: Place, mut headers: usize) -> Place
             }
         }
     }
-    // The last ones.
+    // The last fragments.
     while out != out_end && at <= last_wide {
         // SAFETY: at <= last_wide, a fragment is in front of it, out < out_end.
-        let Some((_, next)) = (unsafe { leap::<H>(at, end, out) }) else { break };
+        let Some((_, next)) = (unsafe { take_any::<H>(at, end, out) }) else { break };
         out = out.wrapping_add(1);
         at = next;
     }
-    Place { at, end, out, out_end }
+    Cursor { at, end, out, out_end }
 }

@@ -1,26 +1,30 @@
 //! The walk over a small chunk of ordinary fragments, into 16 bits each.
 //!
-//! Most chunks are a few KiB, and their fragments end where their writer says. Who keeps the extents of such fragments in 16 bits saves a
-//! pass over spans, and the ways out that [`super::one`] has for everything else: what is not ordinary is refused, and walked there.
+//! Most chunks have a few KiB, and their fragments end where their writer says. Extents of 16 bits
+//! for these save a pass over spans. What is not ordinary is refused, and walked by [`super::one`].
 
 use super::MAX_HEADER_BYTES;
 use crate::Kernels;
 use crate::word::Header;
 
-/// The most bytes of a chunk that [`walk_small`] takes: what 12 bits count.
+/// The most bytes of a chunk that [`walk_small`] takes: 12 bits count them.
 pub const MAX_SMALL_BYTES: usize = (1 << SMALL_HEADER_SHIFT) - 1;
 
-/// Where the length of the header begins in an entry of [`walk_small`]; below it are the bytes of the whole fragment.
+/// Where the length of the header begins in an entry of [`walk_small`]; below it are the bytes of
+/// the whole fragment.
 pub const SMALL_HEADER_SHIFT: u32 = 12;
 
 const _: () = assert!(MAX_HEADER_BYTES < 15, "15 is free to mean something else");
 
-/// Walks exactly as many fragments as there are `entries`, and writes the extent of each: `header bytes << 12 | bytes with the header`.
-/// Returns the bytes of all, which is above 0; or 0 if the chunk is none for this walk, and then the entries mean nothing: it is larger than
-/// [`MAX_SMALL_BYTES`], a header is longer than four bytes, a fragment but the last ends in the last eight bytes or there are not as many.
-/// Longer headers may be taken too, and ends nearer to the last byte.
+/// Walks exactly as many fragments as there are `entries`, and writes the extent of each: `header
+/// bytes << 12 | bytes with the header`.
 ///
-/// Any bytes are fine, no input makes it panic, nothing outside `bytes` is read.
+/// Returns the bytes of all, which is above 0. Returns 0, and the entries mean nothing, if the
+/// chunk is larger than [`MAX_SMALL_BYTES`], a header is longer than four bytes, a fragment but the
+/// last ends in the last eight bytes, or there are not as many fragments. Some levels take longer
+/// headers, and ends nearer to the last byte.
+///
+/// Any bytes are fine: no input makes it panic, and nothing outside `bytes` is read.
 #[inline(always)]
 pub fn walk_small(bytes: &[u8], entries: &mut [u16]) -> usize {
     Kernels::chosen().walk_small(bytes, entries)
@@ -37,14 +41,16 @@ pub(crate) unsafe fn walk<H: Header>(bytes: &[u8], entries: &mut [u16]) -> usize
         return 0;
     }
     let (start, last) = (bytes.as_ptr(), entries.len() - 1);
-    // Places are counted so that the sum overflows behind the last that a header may be read at: the carry is the test.
+    // Positions are counted such that the addition overflows behind the last one at which a header
+    // may be read: the carry is the test.
     let first = (bytes.len() - H::WIDE_BYTES).wrapping_neg() - 1;
     let origin = start.wrapping_sub(first);
     // SAFETY: the first `wide` bytes are there.
     let (mut body, mut header) = unsafe { H::first_header(start) };
     let mut at = first;
     for entry in &mut entries[..last] {
-        // No sum comes around: neither is above 2^50 where numbers have 64 bits, nor above 2^31 + 2^28 where they have 32.
+        // This addition cannot overflow: with 64 bits both are below 2^50, with 32 bits their sum
+        // is at most 2^31 + 2^28.
         let total = header + body as usize;
         *entry = small(header, total);
         match total.checked_add(at) {
@@ -60,7 +66,7 @@ pub(crate) unsafe fn walk<H: Header>(bytes: &[u8], entries: &mut [u16]) -> usize
     if end > bytes.len() { 0 } else { end }
 }
 
-/// An entry; of no meaning if the fragment is too large.
+/// An entry. It means nothing if the fragment is too large.
 #[inline(always)]
 fn small(header: usize, total: usize) -> u16 {
     (header << SMALL_HEADER_SHIFT).wrapping_add(total) as u16
@@ -71,7 +77,7 @@ mod tests {
     use super::*;
     use crate::{Level, Span, Stop};
 
-    /// A generator of numbers, the same on each run.
+    /// A generator of random numbers, the same on each run.
     fn numbers(mut state: u64) -> impl FnMut(u64) -> u64 {
         move |below| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

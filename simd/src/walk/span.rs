@@ -1,15 +1,15 @@
 /// The most bytes of one input that a walk looks at: what a [`Span`] can count.
 pub const MAX_BYTES: usize = (1 << 28) - 1;
 
-/// The extent of one fragment, without its place.
+/// The extent of one fragment, without its position.
 ///
 /// ```text
 ///   31    28 27                             0
 ///  | header | total bytes (header and body)  |      header: 1..=10, total: header..=2^28 - 1
 /// ```
 ///
-/// Four bytes, since the engine keeps them for every fragment of a chunk. The place of a fragment is the sum of the
-/// totals before it: see [`placed`].
+/// Four bytes, since the engine keeps them for every fragment of a chunk. A fragment begins behind
+/// the totals of those before it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(transparent)]
 pub struct Span(u32);
@@ -31,10 +31,6 @@ impl Span {
     pub(crate) const fn pack(header_bytes: u32, total_bytes: u32) -> Span {
         Span(total_bytes | (header_bytes << Self::HEADER_SHIFT))
     }
-
-    /// What a vector of headers of one byte is added to.
-    #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
-    pub(crate) const ONE_BYTE_HEADER: u32 = Span::pack(1, 1).0;
 
     /// Header and body.
     #[inline]
@@ -59,13 +55,4 @@ impl std::fmt::Debug for Span {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}+{}", self.header_bytes(), self.total_bytes().wrapping_sub(self.header_bytes()))
     }
-}
-
-/// The spans with the offset of each one's first header byte, counted from the chunk's first byte.
-pub fn placed(spans: &[Span]) -> impl Iterator<Item = (usize, Span)> + '_ {
-    spans.iter().scan(0usize, |next, &span| {
-        let offset_bytes = *next;
-        *next += span.total_bytes();
-        Some((offset_bytes, span))
-    })
 }

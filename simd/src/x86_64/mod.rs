@@ -1,4 +1,4 @@
-//! x86-64: what its vector units and bit instructions are good for, level by level.
+//! x86-64: the levels, and what they have in common.
 
 pub(crate) mod avx2;
 pub(crate) mod avx512;
@@ -9,12 +9,12 @@ use std::sync::OnceLock;
 use crate::copy::LEAST_BYTES;
 use crate::prefetch::{self, LINE_BYTES};
 use crate::shared::{self, Headers};
-use crate::walk::one::Place;
+use crate::walk::one::Cursor;
 use crate::walk::{MAX_SMALL_BYTES, SMALL_HEADER_SHIFT, long};
 use crate::word::{self, Header};
 
-/// AVX2 and the bit instructions that came with it, fast ones: AMD before Zen 3 (family 19h) has `pext` in
-/// microcode, some 20 times slower than shifts and masks.
+/// AVX2 and the bit instructions that came with it. Not on AMD before Zen 3 (family 19h), whose
+/// `pext` is microcode and slower than shifts and masks.
 pub(crate) fn has_avx2() -> bool {
     is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("bmi1")
@@ -25,7 +25,7 @@ pub(crate) fn has_avx2() -> bool {
 }
 
 fn has_slow_pext() -> bool {
-    // Asked once: `cpuid` leaves a virtual machine, which costs some 100 ns.
+    // Asked once, since `cpuid` leaves a virtual machine.
     static SLOW: OnceLock<bool> = OnceLock::new();
     *SLOW.get_or_init(is_before_zen3)
 }
@@ -39,7 +39,8 @@ fn is_before_zen3() -> bool {
     (amd || hygon) && family_of(__cpuid(1).eax) < 0x19
 }
 
-/// The AVX-512 of Ice Lake and Zen 4. Earlier ones lack the byte permute, and lower their clock for wide vectors.
+/// The AVX-512 of Ice Lake and Zen 4. Earlier ones lack the byte permute, and lower their clock for
+/// wide vectors.
 pub(crate) fn has_avx512() -> bool {
     is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
@@ -48,26 +49,28 @@ pub(crate) fn has_avx512() -> bool {
         && is_x86_feature_detected!("avx512vpopcntdq")
 }
 
-/// `andn`, `tzcnt` and `pext` on eight bytes, of which the first is the one in front of the header: the stop's place is
-/// then the header's length without an addition, one cycle less in a chain of 13, and one byte less of header. `pext` pushes the groups
-/// together in three cycles.
+/// `andn`, `tzcnt` and `pext` on eight bytes, of which the first is the one in front of the header.
+/// So the position of the stop bit is the header's length without an addition, which makes the
+/// chain shorter by one cycle, and the longest header by one byte.
 pub(crate) struct Bmi2;
 
 impl Header for Bmi2 {
     const BEFORE_BYTES: usize = 1;
     const WIDE_BYTES: usize = 7;
-    const CALM: usize = 4;
+    const GROUP_HEADERS: usize = 4;
     const SLOW: bool = false;
 
     #[inline(always)]
     unsafe fn header(at: *const u8) -> (u64, usize) {
         const GROUPS: u64 = word::LOW << 8 & word::LOW;
-        // SAFETY: the caller's promise; this type is only used below a `target_feature` that has BMI2.
+        // SAFETY: the caller's promise; this type is only used below a `target_feature` that has
+        // BMI2.
         unsafe {
             let word = word::load(at.sub(Self::BEFORE_BYTES));
             let stops = !word & (word::HIGH << 8);
-            // The highest bit is taken along: where nothing below it is a stop, it is 1 and the value above 2^49.
-            let value = std::arch::x86_64::_pext_u64(word, stops.wrapping_sub(1) & (GROUPS | 1 << 63));
+            // The highest bit is extracted too: where nothing below it is a stop, it is 1 and the
+            // value above 2^49.
+            let value = _pext_u64(word, stops.wrapping_sub(1) & (GROUPS | 1 << 63));
             (value, stops.trailing_zeros() as usize >> 3)
         }
     }
@@ -78,36 +81,44 @@ impl Header for Bmi2 {
         unsafe {
             let word = word::load(at);
             let stops = !word & word::HIGH;
-            let value = std::arch::x86_64::_pext_u64(word, stops.wrapping_sub(1) & (word::LOW | 1 << 63));
+            let value = _pext_u64(word, stops.wrapping_sub(1) & (word::LOW | 1 << 63));
             (value, (stops.trailing_zeros() as usize >> 3) + 1)
         }
     }
 
     #[inline(always)]
-    unsafe fn walk_long(place: Place) -> Place {
-        #[cold]
-        #[inline(never)]
-        #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
-        unsafe fn outlined(place: Place) -> Place {
-            // SAFETY: the caller's promise.
-            unsafe { long::walk(place, |word, mask| std::arch::x86_64::_pext_u64(word, mask)) }
-        }
-        // SAFETY: the caller's promise; this type is only used below a `target_feature` that has these.
-        unsafe { outlined(place) }
+    unsafe fn compact(word: u64, mask: u64) -> u64 {
+        // SAFETY: as above.
+        unsafe { _pext_u64(word, mask) }
     }
 
     #[inline(always)]
-    fn expect(at: *const u8) {
+    unsafe fn walk_long(cursor: Cursor) -> Cursor {
+        #[cold]
+        #[inline(never)]
+        #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+        unsafe fn outlined(cursor: Cursor) -> Cursor {
+            // SAFETY: the caller's promise.
+            unsafe { long::walk::<Bmi2>(cursor) }
+        }
+        // SAFETY: the caller's promise; this type is only used below a `target_feature` that has
+        // these.
+        unsafe { outlined(cursor) }
+    }
+
+    #[inline(always)]
+    fn prefetch(at: *const u8) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: every x86-64 has the instruction, and it never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
     }
 }
 
-/// Reads eight bytes that others may change, lowest first, in a way that the compiler cannot look into: it reads them once.
+/// Reads eight bytes that others may change, lowest first, exactly once: the compiler cannot repeat
+/// the load.
 ///
 /// # Safety
-/// The eight bytes that begin `at` behind `origin` are readable.
+/// The eight bytes from `origin + at` on are readable.
 #[inline(always)]
 unsafe fn load_shared(origin: *const u8, at: usize) -> u64 {
     let word: u64;
@@ -124,10 +135,12 @@ unsafe fn load_shared(origin: *const u8, at: usize) -> u64 {
     word
 }
 
-/// As [`crate::walk::small`]'s walk, of bytes that may change: of each header the whole word is read once and kept.
+/// The walk of [`crate::walk::small`] over bytes that may change: the word of each header is read
+/// once and kept.
 ///
 /// # Safety
-/// As [`Kernels::fetch_headers`](crate::Kernels::fetch_headers), and the processor has [`Bmi2`]'s instructions.
+/// As [`Kernels::fetch_headers`](crate::Kernels::fetch_headers), and the processor has [`Bmi2`]'s
+/// instructions.
 #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
 pub(crate) unsafe fn fetch_headers(
     start: *const u8,
@@ -136,24 +149,24 @@ pub(crate) unsafe fn fetch_headers(
     headers: &mut Headers,
 ) -> usize {
     let count = entries.len();
-    let (Some(words), Some(places)) = (headers.words.get_mut(..count), headers.places.get_mut(..count))
+    let (Some(words), Some(positions)) = (headers.words.get_mut(..count), headers.positions.get_mut(..count))
     else {
         return 0;
     };
     if !(LEAST_BYTES..=MAX_SMALL_BYTES).contains(&len) || count == 0 {
         return 0;
     }
-    // The walk waits for each header, and would wait for memory as often where the chunk lies in no cache.
+    // Without it the walk would wait for memory at each header of a chunk that is in no cache.
     prefetch::all_for_read(start.wrapping_add(LINE_BYTES), start.wrapping_add(len));
-    let first = shared::first_place(len);
+    let first = shared::first_position(len);
     let origin = start.wrapping_sub(first);
     let mut at = first;
     let before_last =
-        words[..count - 1].iter_mut().zip(&mut places[..count - 1]).zip(&mut entries[..count - 1]);
-    for ((word, place), entry) in before_last {
-        // SAFETY: `at` did not overflow, so a word is there.
+        words[..count - 1].iter_mut().zip(&mut positions[..count - 1]).zip(&mut entries[..count - 1]);
+    for ((word, position), entry) in before_last {
+        // SAFETY: `at` did not overflow, so a word is readable there.
         let header = unsafe { fetch(origin, at) };
-        (*word, *place, *entry) = (header.word, at, header.entry);
+        (*word, *position, *entry) = (header.word, at, header.entry);
         match at.checked_add(header.total) {
             Some(next) => at = next,
             None => return 0,
@@ -161,10 +174,10 @@ pub(crate) unsafe fn fetch_headers(
     }
     // SAFETY: as above.
     let header = unsafe { fetch(origin, at) };
-    (words[count - 1], places[count - 1], entries[count - 1]) = (header.word, at, header.entry);
+    (words[count - 1], positions[count - 1], entries[count - 1]) = (header.word, at, header.entry);
     let end = (at - first).wrapping_add(header.total);
-    // The word at the last header must not end behind the fragments, which must be enough for a copy.
-    // In one test: an end that is too small becomes too large.
+    // The word at the last header must not end behind the fragments, and they must be long enough
+    // for a copy. One test does both: an end that is too small wraps around.
     let is_taken = end.wrapping_sub(LEAST_BYTES) <= len - LEAST_BYTES && header.total >= size_of::<u64>();
     if is_taken { end } else { 0 }
 }
@@ -176,7 +189,7 @@ struct Fetched {
     total: usize,
 }
 
-/// Fetches the header at a place.
+/// Fetches the header at a position.
 ///
 /// # Safety
 /// As [`load_shared`], and the processor has [`Bmi2`]'s instructions.

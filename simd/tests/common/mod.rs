@@ -5,8 +5,9 @@
 use std::sync::OnceLock;
 use watershed_simd::{Kernels, Level};
 
-/// The kernels of every level that can run here. Under `WATERSHED_SIMD_REQUIRE=avx512` (or another name) it is an error if that
-/// level cannot: so that a check that means to test a level does not pass by leaving it out.
+/// The kernels of every level that can run here. `WATERSHED_SIMD_REQUIRE=avx512` (or another name)
+/// makes it an error if that level cannot, so that no check passes by leaving out the level that it
+/// is for.
 pub fn levels() -> Vec<Kernels> {
     static LEVELS: OnceLock<Vec<Kernels>> = OnceLock::new();
     let levels = LEVELS.get_or_init(|| {
@@ -19,7 +20,7 @@ pub fn levels() -> Vec<Kernels> {
     levels.clone()
 }
 
-/// Whether the tests run where everything takes thirty times as long: `WATERSHED_TEST_SMALL` is set.
+/// Whether tests shall be small, as under emulation: `WATERSHED_TEST_SMALL` is set.
 pub fn small() -> bool {
     std::env::var_os("WATERSHED_TEST_SMALL").is_some()
 }
@@ -29,7 +30,7 @@ pub fn cases(full: u64) -> u64 {
     if small() { full.div_ceil(20) } else { full }
 }
 
-/// A small generator, the same everywhere: xorshift64*.
+/// A generator of random numbers, the same everywhere: xorshift64*.
 pub struct Random(u64);
 
 impl Random {
@@ -66,7 +67,7 @@ pub fn push_varint(bytes: &mut Vec<u8>, mut value: u64, length: usize) {
     }
 }
 
-/// Memory between two pages that cannot be touched: whatever reads or writes past an edge dies.
+/// Memory between two guard pages: a read or write past an edge is a fault.
 #[cfg(unix)]
 pub struct Guarded {
     map: *mut u8,
@@ -121,7 +122,8 @@ impl Guarded {
     /// `count` places for values, of which the last is the last before the upper guard.
     pub fn slots_at_end<T: Copy>(&mut self, count: usize, value: T) -> &mut [T] {
         let offset = self.inner_bytes() - count * size_of::<T>();
-        // SAFETY: within the inner pages, which are ours and aligned; every place is written before it is shown.
+        // SAFETY: within the inner pages, which are ours and aligned; every place is written before
+        // it is shown.
         unsafe {
             let start = self.map.add(self.page_bytes + offset).cast::<T>();
             for i in 0..count {
