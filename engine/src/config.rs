@@ -1,4 +1,4 @@
-//! What a buffer is made from, what a commit is made from, and what can be refused.
+//! Configuration of a buffer, the parameters of a commit, and what can be refused.
 
 use crate::ids::{ChunkFlags, ChunkId, ClientIdentity, ProducerId, WriterId};
 
@@ -8,7 +8,7 @@ pub enum FillPolicy {
     /// The oldest data goes.
     #[default]
     RingBuffer,
-    /// The buffer is sealed by the first chunk that does not fit, for good.
+    /// The first chunk that does not fit seals the buffer, for good.
     Discard,
 }
 
@@ -17,11 +17,12 @@ pub enum FillPolicy {
 pub enum HugePages {
     /// The system's pages.
     No,
-    /// The system's pages, with the advice to use transparent huge pages. Where the system takes no such advice, it
-    /// is [`HugePages::No`]. Buffers below 2 MiB are not advised.
+    /// The system's pages, advised to be transparent huge pages. Where the system does not take the
+    /// advice, it is [`HugePages::No`]. Buffers below 2 MiB are not advised.
     #[default]
     Advise,
-    /// Huge pages of 2 MiB out of the system's pool; if the pool has not enough of them, as [`HugePages::Advise`].
+    /// Huge pages of 2 MiB from the system's pool; as [`HugePages::Advise`] if the pool has too
+    /// few.
     Explicit,
 }
 
@@ -38,7 +39,7 @@ pub struct BufferConfig {
 }
 
 impl BufferConfig {
-    /// 64 GiB less one page: places are kept as 32-bit counts of 16 bytes.
+    /// 64 GiB less one page: offsets are kept as 32-bit counts of 16 bytes.
     pub const MAX_SIZE_BYTES: usize = (1 << 36) - 4096;
 
     /// A ring of `size_bytes`.
@@ -71,8 +72,8 @@ pub enum CreateError {
     },
 }
 
-/// A commit whose call itself is wrong. Nothing was counted, nothing has changed. (What is wrong with a chunk's bytes is no
-/// error of the caller's: it is counted in the statistics.)
+/// A commit whose call itself is wrong. Nothing was counted, nothing has changed. (Bytes that are
+/// wrong are no error of the call: they are counted in the statistics.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The buffer is read-only.
@@ -87,12 +88,13 @@ pub enum Refused {
         /// What came.
         size_bytes: usize,
     },
-    /// The process is out of memory for what the buffer keeps beside the payload (more than 2^31 live sequences).
+    /// The process is out of memory for what the buffer keeps beside the payload (more than 2^31
+    /// live sequences).
     #[error("too many live sequences")]
     TooManySequences,
 }
 
-/// What is said about a chunk beside its bytes. Fields are untrusted unless their name says otherwise.
+/// Header values of a chunk. Fields are untrusted unless their name says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkInfo {
     /// From the connection, not from the chunk.
@@ -107,7 +109,8 @@ pub struct ChunkInfo {
     pub num_fragments: u16,
     /// Header flags.
     pub flags: ChunkFlags,
-    /// False for a chunk that was scraped while its writer may still be writing: its last fragment is not looked at.
+    /// False for a chunk that was scraped while its writer may still be writing: its last fragment
+    /// is ignored.
     pub complete: bool,
 }
 
@@ -116,7 +119,7 @@ impl ChunkInfo {
     pub const MAX_SIZE_BYTES: usize = 65535;
 }
 
-/// Four bytes for a place in a chunk that was committed before.
+/// Four bytes for an offset in a chunk that was committed before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Patch {
     /// Counted from the chunk's first payload byte, the first fragment's size included.

@@ -1,4 +1,4 @@
-//! Names of things: producers, writers, chunks, flags and causes of loss.
+//! Producers, writers, chunks, flags and causes of loss.
 
 use std::fmt;
 
@@ -10,12 +10,14 @@ pub struct ProducerId(pub u16);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WriterId(pub u16);
 
-/// The position of a chunk in its sequence. Starts at 0 and wraps around at 2^32, so it has no total order.
+/// The position of a chunk in its sequence. Starts at 0 and wraps around at 2^32, so it has no
+/// total order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ChunkId(pub u32);
 
 impl ChunkId {
-    /// Whether this id comes after `other`: the sign of the wrapping difference. At a distance of exactly 2^31 neither is newer.
+    /// Whether this id comes after `other`: the sign of the wrapping difference. At a distance of
+    /// exactly 2^31 neither is newer.
     #[inline]
     pub fn is_newer_than(self, other: ChunkId) -> bool {
         self.0.wrapping_sub(other.0).cast_signed() > 0
@@ -29,8 +31,8 @@ impl ChunkId {
     }
 }
 
-/// Who a producer is, as the transport vouches for it. Unknown values are 0 for the pid, and whatever the caller says
-/// means "unknown" for the others: the engine only carries them.
+/// Who a producer is, as the transport vouches for it. Unknown values are 0 for the pid, and
+/// whatever the caller says means "unknown" for the others: the engine only carries them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClientIdentity {
     /// User id of the process.
@@ -41,7 +43,8 @@ pub struct ClientIdentity {
     pub machine_id: u32,
 }
 
-/// The flags of a chunk header (six bits). Bits 3 to 5 are reserved and kept as they come; 6 and 7 are ignored.
+/// The flags of a chunk header (six bits). Bits 3 to 5 are reserved and kept as they come; 6 and 7
+/// are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ChunkFlags(pub u8);
 
@@ -72,8 +75,9 @@ impl std::ops::BitOr for ChunkFlags {
     }
 }
 
-/// Why packets of a sequence are missing before a packet: the value of `TracePacket.previous_packet_dropped`
-/// (field 42), a set of bits. Empty when nothing is missing; [`LossReasons::PRESENT`] comes with every other bit.
+/// Why packets of a sequence are missing before a packet: the value of
+/// `TracePacket.previous_packet_dropped` (field 42), a set of bits. Empty when nothing is missing;
+/// [`LossReasons::PRESENT`] comes with every other bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LossReasons(pub u32);
 
@@ -90,13 +94,14 @@ impl LossReasons {
     pub const ORPHAN_CONTINUATION: LossReasons = LossReasons(8);
     /// A chunk id was missing inside a packet.
     pub const REASSEMBLY_GAP: LossReasons = LossReasons(16);
-    /// The next chunk does not go on with the packet that the chunk before left open.
+    /// The next chunk does not continue the packet that the chunk before left open.
     pub const REASSEMBLY_BROKEN_CHAIN: LossReasons = LossReasons(32);
     /// Unread packets were overwritten.
     pub const OVERWRITE: LossReasons = LossReasons(64);
     /// The writer gave up a packet that it had begun.
     pub const WRITER_ABORT: LossReasons = LossReasons(128);
-    /// The writer had no chunk to write to. Set by producers in their own packets, never by the engine.
+    /// The writer had no chunk to write to. Set by producers in their own packets, never by the
+    /// engine.
     pub const SMB_FULL: LossReasons = LossReasons(256);
 
     const NAMES: [(LossReasons, &'static str); 9] = [
@@ -150,7 +155,7 @@ impl fmt::Display for LossReasons {
     }
 }
 
-/// Producer and writer in one word, the key of a sequence: `producer << 16 | writer`. 0 is padding in the ring.
+/// The key of a sequence: `producer << 16 | writer`. 0 is padding in the ring.
 #[inline]
 pub(crate) fn key_of(producer: ProducerId, writer: WriterId) -> u32 {
     u32::from(producer.0) << 16 | u32::from(writer.0)

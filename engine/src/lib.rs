@@ -1,8 +1,9 @@
-//! One shard of the trace buffer: TBChunk ring, SequenceState table, read back, statistics.
+//! One shard of the trace buffer: a ring of chunks, its sequences, reading back, statistics.
 //!
-//! A [`TraceBuffer`] takes *chunks* (rows of packet fragments, written by untrusted programs), keeps the newest of them in a ring, and
-//! gives back *packets*: whole, each once, in the order of writing within their *sequence* (one writer of one producer), with the
-//! reasons for what is missing before them.
+//! A [`TraceBuffer`] takes *chunks* (rows of packet fragments, written by untrusted programs) and
+//! keeps the newest of them in a ring. It gives back *packets*: complete, each once, in the order
+//! of writing within their *sequence* (one writer of one producer), with the reasons for what is
+//! missing before them.
 //!
 //! ```
 //! use watershed_engine::{BufferConfig, ChunkId, ChunkInfo, ProducerId, TraceBuffer, WriterId};
@@ -28,67 +29,57 @@
 //!
 //! # What holds
 //!
-//! - Any bytes, ids, counts and flags of a chunk and any patches are taken: what is wrong is counted, nothing panics.
-//! - A loss is reported with the next packet of its sequence, once, with its causes ([`LossReasons`]).
+//! - Any bytes, ids, counts and flags of a chunk and any patches are taken: what is wrong is
+//!   counted, nothing panics.
+//! - A loss is reported with the next packet of its sequence, once, with its causes
+//!   ([`LossReasons`]).
 //! - Every record is accounted for ([`Ledger`]).
-//! - A sequence that waits (for a patch, for the rest of a scraped chunk) stops no other, and no write.
+//! - A sequence that waits (for a patch, for the rest of a scraped chunk) stops no other, and no
+//!   write.
+//! - Nothing starts a thread, takes a lock or waits; the system is asked for memory alone.
 //!
-//! How it is built, from the bytes up: `tbchunk` (the ring), `records`, `sizes`, `sequences` (what is kept beside it), `space`
-//! (where the next record goes), `commit`, `recommit`, `patch`, `evict`, `read`, `run`, `walk`, `chain`.
+//! # Folders
+//!
+//! ```text
+//!   buffer   TraceBuffer, Shard: the parts put together, copies, checks
+//!     v
+//!   write    commits, recommits, patches: from untrusted bytes to records
+//!     v
+//!   evict    makes room for new records, as a read that waits for nothing
+//!     v
+//!   read     packets, in the order of the ring and of each sequence; fast/ for ordinary records
+//!     v
+//!   store    ring, index and accounts, kept in agreement
+//!     v
+//!   index    the table of records, sequences, sizes of fragments, tickets
+//!     v
+//!   ring     bytes of records, the write cursor, extents; mem/ for their memory
+//! ```
+//!
+//! Each folder imports only from those below it, and from the leaves `accounts`, `config`, `ids`
+//! and `packet`. Each keeps its state private.
 #![warn(missing_docs)]
 
-mod append;
+mod accounts;
 mod buffer;
-mod chain;
-mod commit;
-mod commits;
 mod config;
-mod due;
-mod dump;
-mod erase;
 mod evict;
-mod extents;
-mod fronts;
-mod hash;
-mod histogram;
-mod identity;
 mod ids;
-mod key_table;
-pub mod mem;
-mod ordinary;
+mod index;
 mod packet;
-mod patch;
-mod queue;
 mod read;
-mod recommit;
-mod records;
-mod remembered;
-mod run;
-mod sequence;
-mod sequences;
-mod shard;
-mod sink;
-mod sized;
-mod sizes;
-mod snapshot;
-mod source;
-mod space;
-mod stats;
-mod stretch;
-mod tbchunk;
-mod tickets;
-mod turn;
-mod walk;
+mod ring;
+mod store;
+mod write;
 
-pub use buffer::TraceBuffer;
-pub use commits::Commits;
+pub use accounts::{Amount, BufferStats, Ledger};
+pub use buffer::shard::Shard;
+pub use buffer::{ReadPass, TraceBuffer};
 pub use config::{BufferConfig, ChunkInfo, CreateError, FillPolicy, HugePages, Patch, Refused};
-pub use histogram::{NUM_BUCKETS, WriterStats};
+pub use evict::sink::OverwriteSink;
 pub use ids::{ChunkFlags, ChunkId, ClientIdentity, LossReasons, ProducerId, WriterId};
+pub use index::histograms::{NUM_BUCKETS, WriterStats};
 pub use packet::Packet;
-pub use read::ReadPass;
-pub use shard::Shard;
-pub use sink::OverwriteSink;
-pub use source::ByteSource;
-pub use stats::{Amount, BufferStats, Ledger};
+pub use ring::mem;
 pub use watershed_simd::SharedBytes;
+pub use write::source::ByteSource;

@@ -57,7 +57,8 @@ fn consumed_chunks_do_not_count_as_overwritten() {
 fn a_commit_whose_own_wrap_evicts_its_earlier_copy_is_read_once() {
     let mut buffer = Buffer::ring(4096);
     buffer.commit(chunk(1, 0).whole("a").scraped(32)).fill(2, 0, 4032);
-    // Read and complete now, it moves to the cursor: there is no room for it but at the beginning, where its earlier copy is.
+    // It was read and is complete now, so it moves to the cursor. There is room only at the
+    // beginning, where its earlier copy is.
     buffer.reads(&["a", "2:<4014>"]);
     buffer.commit(chunk(1, 0).whole("a").whole("b")).reads(&["b"]).reads(&[]);
     assert_eq!(buffer.0.stats().chunks_relocated, 1);

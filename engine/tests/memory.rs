@@ -1,4 +1,4 @@
-//! What is kept beside the payload stays within its bounds; buffers may be large.
+//! Memory beside the payload is bounded; buffers may be large.
 
 mod support;
 
@@ -99,11 +99,11 @@ fn a_buffer_of_more_than_4_gib_is_addressed_to_its_end() {
 }
 
 #[test]
-fn stops_of_the_first_lap_change_nothing_but_when_memory_is_used() {
+fn huge_pages_change_nothing_but_when_memory_is_used() {
     for policy in [FillPolicy::RingBuffer, FillPolicy::Discard] {
-        // Large enough for pages to be made ready ahead of the cursor, and not a multiple of a huge page.
+        // Some huge pages, and a rest that fills none.
         let size_bytes = (33 << 20) + 4096;
-        let [mut ahead, mut plain] = [HugePages::Advise, HugePages::No].map(|huge_pages| {
+        let [mut huge, mut plain] = [HugePages::Advise, HugePages::No].map(|huge_pages| {
             TraceBuffer::create(&BufferConfig { size_bytes, policy, huge_pages }).expect("memory")
         });
         let most = vec![0x55; ChunkInfo::MAX_SIZE_BYTES];
@@ -117,15 +117,15 @@ fn stops_of_the_first_lap_change_nothing_but_when_memory_is_used() {
             bytes[..3].copy_from_slice(&[body as u8 | 0x80, (body >> 7) as u8 | 0x80, (body >> 14) as u8]);
             let mut info = chunk(1, id).info;
             info.num_fragments = 1;
-            for buffer in [&mut ahead, &mut plain] {
+            for buffer in [&mut huge, &mut plain] {
                 buffer.copy_chunk_untrusted(&info, bytes.as_slice()).expect("a proper call");
             }
-            assert_eq!(ahead.write_offset(), plain.write_offset(), "after chunk {id}");
-            assert_eq!(ahead.is_sealed(), plain.is_sealed(), "after chunk {id}");
+            assert_eq!(huge.write_offset(), plain.write_offset(), "after chunk {id}");
+            assert_eq!(huge.is_sealed(), plain.is_sealed(), "after chunk {id}");
         }
-        assert_eq!(ahead.stats(), plain.stats());
-        assert_eq!(ahead.ledger(), plain.ledger());
-        assert!(ahead.ring() == plain.ring());
-        assert_eq!(ahead.stats().write_wrap_count, if policy == FillPolicy::Discard { 0 } else { 2 });
+        assert_eq!(huge.stats(), plain.stats());
+        assert_eq!(huge.ledger(), plain.ledger());
+        assert!(huge.ring() == plain.ring());
+        assert_eq!(huge.stats().write_wrap_count, if policy == FillPolicy::Discard { 0 } else { 2 });
     }
 }

@@ -1,4 +1,5 @@
-//! What is kept beside the payload, in bytes of the buffer: for ordinary chunks, and at its most for those of hostile writers.
+//! Memory beside the payload, relative to the buffer: for ordinary chunks, and at most, for those
+//! of hostile writers.
 //!
 //! `cargo test -p watershed-engine --test metadata -- --nocapture` prints the shares.
 
@@ -12,7 +13,7 @@ use watershed_engine::{ChunkId, FillPolicy, HugePages, ProducerId, Shard, Writer
 const RING: usize = 2 << 20;
 /// Chunks of 16 bytes, the smallest, that fill the ring.
 const LAP: u32 = (RING / 16) as u32;
-/// How often is looked at what is kept.
+/// How often the memory is measured.
 const LOOK: u32 = 1000;
 
 #[test]
@@ -35,7 +36,8 @@ fn commit(buffer: &mut Buffer, chunk: &Chunk, writer: u16, id: u32) {
     buffer.0.copy_chunk_untrusted(&info, chunk.bytes.as_slice()).expect("a proper call");
 }
 
-/// The most that is kept while `step` is called with 0, 1 and so on, `steps` times; in hundredths of the ring.
+/// The most memory beside the payload while `step` is called with 0, 1 and so on, `steps` times; in
+/// hundredths of the ring.
 fn most_kept(what: &str, steps: u32, mut step: impl FnMut(&mut Buffer, u32)) -> f64 {
     let mut buffer = Buffer::ring(RING);
     let mut most = 0;
@@ -51,12 +53,13 @@ fn most_kept(what: &str, steps: u32, mut step: impl FnMut(&mut Buffer, u32)) -> 
     share
 }
 
-/// A chunk of which as many sizes are kept as can be.
+/// A chunk with the most sizes that are kept.
 fn densest_sized() -> Chunk {
     (0..100).fold(chunk(1, 0), |chunk, _| chunk.whole(&"x".repeat(31)))
 }
 
-/// Never more than one and a half times the buffer: a record of 16 bytes has 18 and an entry of 4 in a list that has a little room.
+/// Never more than one and a half times the buffer: a record of 16 bytes has 18, and an entry of 4
+/// in a queue with a little spare room.
 const MOST: f64 = 150.0;
 
 #[test]
@@ -85,7 +88,7 @@ fn metadata_of_any_one_kind_of_chunk_is_bounded() {
 fn metadata_of_small_records_that_were_read_is_bounded() {
     let share = most_kept("padding of 16 bytes", 2 * LAP, |buffer, i| {
         commit(buffer, &chunk(1, 0), 1, i);
-        // The ring is full of them; the last one is not complete and stays.
+        // They fill the ring; the last one is not complete and stays.
         if i % (LAP - 1) == 0 {
             commit(buffer, &chunk(1, 0).whole("a").scraped(20), 2, i);
             buffer.0.begin_read();
@@ -109,7 +112,7 @@ fn metadata_of_small_chunks_among_which_are_some_with_sizes_is_bounded() {
     }
 }
 
-/// Lists of sizes that dense chunks have left are not kept for blocks that need none.
+/// Lists of sizes of dense chunks are not kept for blocks that need none.
 #[test]
 fn metadata_of_laps_of_sizes_and_laps_of_small_chunks_is_bounded() {
     let (sized, empty) = (densest_sized(), chunk(1, 0));
@@ -120,7 +123,7 @@ fn metadata_of_laps_of_sizes_and_laps_of_small_chunks_is_bounded() {
     assert!(share < MOST, "{share}");
 }
 
-/// A list of records that was long gives its memory back, even if there is always something in it.
+/// A long queue of records gives its memory back, even if it never becomes empty.
 #[test]
 fn metadata_of_writers_that_fill_the_ring_one_after_the_other_is_bounded() {
     let mut ids = [0; 13];
@@ -136,10 +139,10 @@ fn metadata_of_writers_that_fill_the_ring_one_after_the_other_is_bounded() {
     assert!(share < MOST, "{share}");
 }
 
-/// Lists of any length have little room, so that it does not matter over how many writers the records are spread; what is kept of the writers comes
-/// on top.
+/// Queues of any length have little spare room, so it does not matter over how many writers the
+/// records are spread; the writers themselves come on top.
 #[test]
-fn metadata_of_writers_in_turns_is_bounded() {
+fn metadata_of_alternating_writers_is_bounded() {
     for writers in [30, 63, 130] {
         let share =
             most_kept(&format!("empty chunks of {writers} writers in turns"), 2 * LAP, |buffer, i| {
@@ -149,7 +152,7 @@ fn metadata_of_writers_in_turns_is_bounded() {
     }
 }
 
-/// A shard keeps a ticket of 8 bytes of each record besides.
+/// A shard keeps a ticket of 8 bytes for each record, too.
 #[test]
 fn metadata_of_a_shard_is_bounded() {
     let region = Arc::new(Region::map(RING, HugePages::No).expect("memory"));

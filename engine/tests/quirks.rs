@@ -1,4 +1,4 @@
-//! The quirks of the trace buffer that this one is modelled on, each in the form that was ruled (`docs/differences.md`).
+//! The quirks of the trace buffer design, each in the form that `docs/differences.md` rules.
 
 mod support;
 
@@ -25,7 +25,7 @@ fn q2_a_gap_before_a_packet_does_not_break_it() {
         .reads(&["a", "x+y!3"]);
 }
 
-/// a gap is reported once, however often its record is come to.
+/// a gap is reported once, however often its record is reached.
 #[test]
 fn q3_a_gap_is_reported_once() {
     let mut buffer = Buffer::ring(4096);
@@ -36,7 +36,7 @@ fn q3_a_gap_is_reported_once() {
     buffer.commit(chunk(1, 6).goes_on("e")).reads(&["d+e"]);
 }
 
-/// what a writer gave up is missing behind the packets in front of it.
+/// a packet that its writer gave up is reported after the packets before it.
 #[test]
 fn q4_an_aborted_packet_is_reported_where_it_was() {
     let mut buffer = Buffer::ring(4096);
@@ -105,9 +105,25 @@ fn q9_a_recommit_of_the_same_length_is_ignored() {
     assert_eq!(buffer.0.stats().chunks_rewritten, 0);
 }
 
-/// fragments that are missing or malformed at the commit are reported at their place, and so is a chunk that is larger than the buffer.
+/// a longer copy's flags count, also that it is incomplete: what comes later is not lost.
 #[test]
-fn q10_violations_at_commit_are_reported_at_their_place() {
+fn q9_a_record_that_grows_is_as_incomplete_as_its_new_copy() {
+    let mut buffer = Buffer::ring(4096);
+    buffer
+        .commit(chunk(1, 5).whole("a").scraped(64))
+        .commit(chunk(1, 5).whole("a"))
+        .commit(chunk(1, 5).whole("a").whole("b").scraped(64))
+        .reads(&["a", "b"])
+        .commit(chunk(1, 5).whole("a").whole("b").whole("c"))
+        .commit(chunk(1, 6).whole("z"))
+        .reads(&["c", "z"]);
+    assert_eq!((buffer.0.stats().chunks_relocated, buffer.0.stats().chunks_discarded), (1, 0));
+}
+
+/// fragments that are missing or malformed at the commit are reported where they were, and so
+/// is a chunk that is larger than the buffer.
+#[test]
+fn q10_violations_at_commit_are_reported_where_they_were() {
     let mut buffer = Buffer::ring(4096);
     buffer
         .commit(chunk(1, 0).whole("a").declares(2))
@@ -121,7 +137,7 @@ fn q10_violations_at_commit_are_reported_at_their_place() {
     buffer.reads(&["d", "e!7"]);
 }
 
-/// Q-L: what is left of a chunk that was cut is not taken for the beginning of a packet.
+/// Q-L: the rest of a chunk that was cut is not taken for the beginning of a packet.
 #[test]
 fn ql_a_truncated_chunk_is_not_glued_to_the_next() {
     let mut buffer = Buffer::ring(4096);
@@ -132,8 +148,8 @@ fn ql_a_truncated_chunk_is_not_glued_to_the_next() {
     buffer.reads(&["a", "lost", "b!13"]);
 }
 
-/// an eviction that a write needs may take newer chunks of the same sequence; the older one is kept all the same, and what was
-/// consumed last does not go backwards.
+/// an eviction that a write needs may take newer chunks of the same sequence; the older one
+/// is kept all the same, and what was consumed last does not go backwards.
 #[test]
 fn q12_a_chunk_older_than_what_its_own_write_evicts_is_kept() {
     let mut buffer = Buffer::ring(4096);
@@ -144,6 +160,21 @@ fn q12_a_chunk_older_than_what_its_own_write_evicts_is_kept() {
     // Still 5: 4 comes too late, 6 is no gap.
     buffer.commit(chunk(1, 4).whole("late")).commit(chunk(1, 6).whole("next")).reads(&["next"]);
     assert_eq!(buffer.0.stats().chunks_discarded, 1);
+}
+
+/// a listed chunk is found before its id is compared with the last consumed one. After a
+/// relocation the two are equal.
+#[test]
+fn q12_a_shorter_copy_of_a_relocated_chunk_is_a_violation() {
+    let mut buffer = Buffer::ring(4096);
+    buffer
+        .commit(chunk(1, 0).whole("a").scraped(64))
+        .reads(&["a"])
+        .commit(chunk(1, 0).whole("a").whole("b"))
+        .commit(chunk(1, 0).whole("a"));
+    let stats = buffer.0.stats();
+    assert_eq!((stats.chunks_relocated, stats.abi_violations, stats.chunks_discarded), (1, 1, 0));
+    buffer.reads(&["b"]);
 }
 
 /// evicting a record evicts what comes before it in its sequence, wherever that is.
@@ -172,7 +203,7 @@ fn q14_a_batch_of_patches_is_all_or_nothing() {
     buffer.reads(&["abcd45wxyz+end"]);
 }
 
-/// a copy knows its writers.
+/// a copy has the histograms of its writers.
 #[test]
 fn q16_a_clone_has_the_histograms() {
     let mut buffer = Buffer::ring(4096);
@@ -210,8 +241,8 @@ fn q20_the_ledger_balances() {
     assert_eq!((ledger.read.chunks, ledger.read.bytes), (1, 1024));
 }
 
-/// a packet that ends in a record waiting for patches is not held up: its own part is there. A record that waits for patches without
-/// a packet that goes on is not held up either.
+/// a packet that ends in a record waiting for patches is not held up: its own part is there.
+/// A record that waits for patches without a packet that goes on is not held up either.
 #[test]
 fn q26_only_the_last_fragment_waits_for_patches() {
     let mut buffer = Buffer::ring(4096);
@@ -237,7 +268,8 @@ fn q27_a_reused_writer_id_starts_again() {
     assert_eq!(buffer.0.stats().chunks_discarded, 1);
 }
 
-/// a chunk that was scraped when it was complete, read, and is then committed, is neither lost nor discarded.
+/// a chunk that was scraped when it was complete, read, and is then committed, is neither
+/// lost nor discarded.
 #[test]
 fn q30_a_late_identical_commit_is_a_duplicate() {
     let mut buffer = Buffer::ring(4096);
@@ -304,7 +336,8 @@ fn qs_the_losses_of_a_dropped_packet_can_be_given_back() {
     buffer.0.return_loss(ProducerId(9), WriterId(9), LossReasons(3));
 }
 
-/// Q-V: what a machine that follows overwritten packets needs: it sees each, and a copy of the buffer leaves it where it is.
+/// Q-V: a machine that follows overwritten packets sees each of them, and a copy of the buffer does
+/// not take it along.
 #[test]
 fn qv_a_sink_stays_with_its_buffer() {
     let seen = Arc::new(Mutex::new(Vec::new()));

@@ -148,7 +148,7 @@ fn dense_chunks_are_read_without_kept_sizes() {
 }
 
 #[test]
-fn more_fragments_than_are_sized_at_a_time_are_taken() {
+fn more_fragments_than_are_parsed_at_a_time_are_taken() {
     let mut buffer = Buffer::ring(1 << 20);
     let many = (0..5000).fold(chunk(1, 0), |chunk, _| chunk.whole("0123456789"));
     buffer.commit(many.begin("b")).commit(chunk(1, 1).goes_on("c"));
@@ -203,7 +203,7 @@ fn a_recommit_that_takes_something_back_is_refused() {
 }
 
 #[test]
-fn patches_let_a_packet_go() {
+fn patches_release_a_packet() {
     let mut buffer = Buffer::ring(4096);
     buffer
         .commit(chunk(1, 0).whole("w").begin("____").needs_patching())
@@ -243,7 +243,7 @@ fn a_read_chunk_that_waits_for_its_rest_can_be_patched() {
 }
 
 #[test]
-fn the_oldest_is_overwritten_and_said_so() {
+fn the_oldest_is_overwritten_and_reported() {
     let mut buffer = Buffer::ring(4096);
     buffer.fill(1, 0, 2048).fill(2, 0, 2048).fill(1, 1, 2048).reads(&["2:<2030>", "<2030>!65"]);
     let stats = buffer.0.stats();
@@ -268,7 +268,7 @@ fn what_is_left_of_an_overwritten_record_is_padding() {
 fn a_tail_that_is_too_small_is_evicted_and_skipped() {
     let mut buffer = Buffer::ring(4096);
     buffer.fill(1, 0, 2048).fill(1, 1, 2048).fill(2, 0, 1024).fill(2, 1, 1024).fill(2, 2, 1536);
-    // 2048..3584 is written, 512 bytes are left behind it: they go, as padding.
+    // 2048..3584 is written; the 512 bytes behind it are evicted and become padding.
     buffer.fill(3, 0, 1024);
     assert_eq!((buffer.0.stats().write_wrap_count, buffer.0.write_offset()), (2, 1024));
     buffer.reads(&["2:<1006>!65", "2:<1518>", "3:<1006>"]);
@@ -372,7 +372,7 @@ fn chunks_of_more_than_65535_bytes_are_refused() {
 }
 
 #[test]
-fn reserved_flags_are_kept_and_known_ones_are_told() {
+fn reserved_flags_are_kept_and_known_ones_are_reported() {
     let mut buffer = Buffer::ring(4096);
     buffer.commit(chunk(1, 0).whole("a").flags(ChunkFlags(0xf8)));
     assert_eq!(buffer.0.ring()[14], 0x38, "bits 6 and 7 are no flags of a chunk");

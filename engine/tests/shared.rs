@@ -1,4 +1,4 @@
-//! Chunks that are changed while they are taken, right from where they lie.
+//! Chunks that others change while they are committed from shared memory.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -14,7 +14,8 @@ struct Restless([AtomicU8; 400]);
 
 impl Restless {
     fn bytes(&self) -> SharedBytes<'_> {
-        // SAFETY: atomics are bytes, they live as long as `self`, and shared references to them allow changes by others.
+        // SAFETY: atomics are bytes, they live as long as `self`, and shared references to them
+        // allow changes by others.
         unsafe { SharedBytes::new(self.0.as_ptr().cast(), self.0.len()) }
     }
 }
@@ -35,7 +36,8 @@ impl ByteSource for Restless {
     }
 }
 
-/// The sizes of the fragments of all records of a ring that was filled once, by the bytes that are there.
+/// The sizes of the fragments of all records of a ring that was filled once, by the bytes that are
+/// there.
 fn sizes_in_ring(ring: &[u8]) -> Vec<usize> {
     let (mut at, mut sizes) = (0, Vec::new());
     loop {
@@ -71,7 +73,7 @@ fn what_was_judged_is_what_is_kept() {
                 payload.0[place].store(40 + (random >> 8) as u8 % 80, Ordering::Relaxed);
             }
         });
-        // However busy the machine is, no byte is what it was when the first chunk is taken.
+        // However busy the machine is, every byte has changed when the first chunk is committed.
         while !has_begun.load(Ordering::Relaxed) {
             std::thread::yield_now();
         }

@@ -1,6 +1,8 @@
-//! The property over many steps: `cargo run --release -p watershed-model --example long_run -- STEPS SEED`.
+//! The property over many steps: `cargo run --release -p watershed-model --example long_run --
+//! STEPS SEED`.
 //!
-//! Prints how many steps were compared, and the seeds; a difference ends it with the history that shows it.
+//! Prints how many steps were compared, and the seeds; a difference ends it with the history that
+//! shows it.
 
 use std::time::Instant;
 

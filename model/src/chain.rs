@@ -1,7 +1,7 @@
 //! Scenarios as chains of steps: commit, commit, patch, read, expect.
 //!
-//! A chain drives any [`Subject`], so that one scenario speaks of the model and of the engine. Producer is always 1;
-//! packets are short texts.
+//! A chain drives any [`Subject`], so one scenario tests the model and the engine. The producer is
+//! always 1; packets are short texts.
 
 use crate::subject::Subject;
 use crate::{Chunk, Identity, Packet, Patch, Policy, flag};
@@ -160,7 +160,8 @@ impl<S: Subject> Chain<S> {
         Self { subject: self.subject.clone_read_only() }
     }
 
-    /// A whole pass: packets as text (no more than 8 bytes), loss bits behind a `!` where there are any.
+    /// A whole pass: packets as text (no more than 8 bytes), loss bits behind a `!` where there are
+    /// any.
     pub fn read(mut self, expected: &str) -> Self {
         self.subject.begin_read();
         let seen: Vec<_> =
@@ -179,7 +180,7 @@ impl<S: Subject> Chain<S> {
         self
     }
 
-    /// Names of counters, of BufferStats and of the ledger's own, and their values.
+    /// Expects values of counters, by their names in BufferStats and in the ledger.
     pub fn expect(self, expected: &[(&str, u64)]) -> Self {
         let text = format!("{:?}{:?}", self.subject.stats(), self.subject.ledger());
         for (name, value) in expected {

@@ -5,7 +5,7 @@ use crate::model::Model;
 use crate::record::{Data, Ended, Record, Sequence, flags_after_cut, outer_bytes};
 use crate::types::{Chunk, Patch, Policy, flag, is_newer, key_of, loss};
 
-/// A commit after its untrusted bytes were looked at.
+/// A commit after its untrusted bytes were parsed.
 struct Sized<'a> {
     chunk: &'a Chunk<'a>,
     key: u32,
@@ -195,6 +195,7 @@ impl Model {
         if new > old {
             data.payload = sized.visible.to_vec();
             data.flags |= sized.flags;
+            data.incomplete |= !complete;
             data.drained_by = None;
             self.stats.chunks_rewritten += 1;
             self.histograms.entry(key).or_default().add(new);
@@ -216,7 +217,7 @@ impl Model {
         }
     }
 
-    /// A chunk larger than the buffer has no record: its loss is noted where it would have been.
+    /// A chunk larger than the buffer has no record: its loss is recorded where it would have been.
     fn mark_oversize(&mut self, key: u32, chunk_id: u32) {
         let Some(sequence) = self.sequences.get(&key) else {
             return;
@@ -234,7 +235,8 @@ impl Model {
         }
     }
 
-    /// Index in the list for a chunk of the newest life: after the first older one, seen from the back.
+    /// Index in the list for a chunk of the newest life: after the first older one, seen from the
+    /// back.
     fn insertion_point(&self, key: u32, chunk_id: u32) -> usize {
         let sequence = self.sequence(key);
         let older = |&offset: &usize| {

@@ -1,4 +1,4 @@
-//! What writers of a history did, as their next steps may need it.
+//! What the writers of a history committed, for steps that refer to it.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use crate::flag;
 /// Commits of a writer to which steps may come back.
 const MOST_COMMITS: usize = 70;
 
-/// What a writer committed, as its next step may need it.
+/// What a writer committed, for steps that refer to it.
 #[derive(Clone)]
 pub(crate) struct Committed {
     pub(crate) id: u32,
@@ -45,7 +45,7 @@ impl Writer {
         }
     }
 
-    /// Somebody else has its ids.
+    /// Another writer has its ids now.
     pub(crate) fn restart(&mut self) {
         self.highest = u32::MAX;
         self.continues = false;

@@ -5,13 +5,14 @@ use std::fmt::Debug;
 use crate::subject::Subject;
 use crate::{Model, Placed, Stats};
 
-/// How much of a buffer must be like the model.
+/// How much of a buffer must equal the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Everything: what one shard in one ring answers.
     All,
-    /// What is read, whether calls succeed, and what is counted but for padding and wraps, in a buffer of this size. It must be large enough
-    /// for the history, since what is evicted when may differ: the property of a buffer of many shards.
+    /// What is read, whether calls succeed, and what is counted but for padding and wraps, in a
+    /// buffer of this size. It must be large enough for the history, since what is evicted when may
+    /// differ: the property of a buffer of many shards.
     Packets {
         /// In place of the history's own.
         size_bytes: usize,
@@ -69,8 +70,8 @@ fn compare_counts<S: Subject>(subject: &mut S, model: &mut Model) -> Result<(), 
     same("writer_stats", &subject.writer_stats(), &model.writer_stats())
 }
 
-/// The bytes of the buffer: headers tile what is used (spec, trace-buffer 2.2, 2.3), listed chunks are where they belong,
-/// nothing was ever written above.
+/// The bytes of the buffer: headers tile what is used (spec, trace-buffer 2.2, 2.3), listed chunks
+/// are where they belong, nothing was ever written above.
 fn compare_image<S: Subject>(subject: &mut S, model: &Model) -> Result<(), String> {
     let Some(ring) = subject.ring() else {
         return Ok(());

@@ -47,7 +47,7 @@ pub fn run<S: Subject>(history: &History) -> Result<Reached, String> {
     run_in::<S>(history, Scope::All)
 }
 
-/// As [`run`], for a part of what can be compared.
+/// As [`run`], comparing only a part.
 ///
 /// # Errors
 ///
@@ -166,7 +166,7 @@ impl<S: Subject> Run<S> {
                 self.model.end_producer(producer_id);
                 Ok(())
             }
-            // Who reads ahead gives losses back in another way.
+            // A buffer that reads ahead returns losses in another way.
             Step::ReturnLoss { .. } if S::READS_ALL => Ok(()),
             Step::ReturnLoss { writer, bits } => {
                 let writer = &self.writers[usize::from(writer % WRITERS)];

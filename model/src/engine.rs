@@ -1,4 +1,4 @@
-//! The engine, as a [`Subject`]. The only file here that knows of it.
+//! The engine as a [`Subject`]. No other file here uses the engine.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
@@ -18,8 +18,8 @@ pub struct Engine {
     looks: u64,
 }
 
-/// A payload that another process might change: it is fetched, and no byte of it twice but for those that the engine says it looks at in
-/// their place.
+/// A payload that another process might change: it fails when a byte is fetched twice, except for
+/// those that the engine reads in place.
 struct Fetched<'a> {
     bytes: &'a [u8],
     is_shared: bool,
@@ -198,7 +198,7 @@ impl Subject for Engine {
     fn commit(&mut self, chunk: &Chunk<'_>) -> bool {
         let info = info_of(chunk);
         self.commits += 1;
-        // The three ways in which a chunk may be taken, in turns.
+        // The three kinds of sources, in turns.
         let result = if self.commits.is_multiple_of(3) {
             self.buffer.copy_chunk_untrusted(&info, chunk.bytes)
         } else {
@@ -248,7 +248,8 @@ impl Subject for Engine {
         held.iter().map(packet_of).collect()
     }
 
-    /// Looks only every other time: the look brings up to date what reads leave behind, which otherwise would never be left for long.
+    /// Checks only every other time: the check applies what reads defer, which otherwise would
+    /// never stay deferred for long.
     fn check(&mut self) -> Result<(), String> {
         self.looks += 1;
         if self.looks.is_multiple_of(2) { self.buffer.check() } else { Ok(()) }

@@ -1,7 +1,8 @@
 //! Histories: what happens to a buffer, in terms that stay meaningful when steps are taken away.
 //!
-//! A step names chunks relative to what its writer did before ("the next id", "the second newest commit again"), so that a
-//! shrunk history is still a history. [`crate::drive`] turns steps into calls.
+//! A step names chunks relative to what its writer did before ("the next id", "the second newest
+//! commit again"), so that a shrunk history is still a history. [`crate::drive`] turns steps into
+//! calls.
 
 pub use crate::stretch::{Oddity, Stretch};
 
@@ -67,8 +68,8 @@ pub enum Step {
     },
     /// Many new chunks.
     Stretch(Stretch),
-    /// A new chunk whose committer is stopped when it has its ticket: until it goes on, reads end before that ticket. Where chunks
-    /// have no tickets it is not stopped.
+    /// A new chunk whose committer is stopped after it took its ticket: until it continues, reads
+    /// end before that ticket. Where chunks have no tickets it is not stopped.
     Hold {
         /// Who commits.
         writer: u8,
@@ -92,7 +93,8 @@ pub enum Step {
     Patch {
         /// Whose chunk.
         writer: u8,
-        /// 0 is the writer's newest commit; above the number of commits: a chunk that does not exist.
+        /// 0 is the writer's newest commit; above the number of commits: a chunk that does not
+        /// exist.
         nth_newest: u8,
         /// Where to.
         places: Vec<Place>,
@@ -116,7 +118,8 @@ pub enum Step {
         /// Packets.
         limit: u8,
     },
-    /// The last pass goes on, for at most so many packets, all if 255. Where chunks have tickets it goes on behind what was written since.
+    /// The last pass goes on, for at most so many packets, all if 255. Where chunks have tickets it
+    /// goes on behind what was written since.
     ReadOn {
         /// Packets.
         limit: u8,
@@ -226,7 +229,7 @@ pub enum Change {
     Continue(bool),
 }
 
-/// Where a patch goes.
+/// The target of a patch.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub enum Place {

@@ -9,8 +9,8 @@
 //!        the records tile [0, used)
 //! ```
 //!
-//! There is no ring and there are no bytes of headers: a record's place is its key in a map, and a payload is its
-//! own vector. Placement is exact all the same, since eviction and statistics follow from it.
+//! There is no ring and there are no bytes of headers: a record's offset is its key in a map, and a
+//! payload is its own vector. Placement is exact, since eviction and statistics follow from it.
 
 use std::collections::BTreeMap;
 
@@ -35,12 +35,12 @@ pub(crate) struct Walker {
     pub(crate) mode: Consumption,
 }
 
-/// A stretch of the buffer.
+/// A range of the buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Placed<'a> {
-    /// Where it begins.
+    /// Its offset.
     pub offset: usize,
-    /// How long it is, header and rounding included.
+    /// Its length, header and rounding included.
     pub outer_bytes: usize,
     /// The chunk in it; padding has none.
     pub listed: Option<Listed<'a>>,
@@ -208,8 +208,9 @@ impl Model {
         })
     }
 
-    /// Whether the ids that a sequence lists in its newest life still have one order with this one among them. Ids forged more
-    /// than 2^31 apart have none, and where such a chunk belongs is not defined (spec, trace-buffer 2.3).
+    /// Whether the ids that a sequence lists in its newest life still have one order with this one
+    /// among them. Ids forged more than 2^31 apart have none, and where such a chunk belongs is not
+    /// defined (spec, trace-buffer 2.3).
     #[must_use]
     pub fn has_one_order(&self, producer_id: u16, writer_id: u16, chunk_id: u32) -> bool {
         let Some(sequence) = self.sequences.get(&crate::key_of(producer_id, writer_id)) else {
@@ -239,8 +240,8 @@ impl Model {
         self.sequences.get_mut(&key).expect("a record's sequence exists")
     }
 
-    /// Gives loss bits back to a sequence, of a packet that its reader threw away. Nobody hears of them if the sequence is
-    /// gone: its producer has ended, and it has neither records nor losses.
+    /// Gives loss bits back to a sequence, of a packet that its reader threw away. Nobody hears of
+    /// them if the sequence is gone: its producer has ended, and it has neither records nor losses.
     pub fn return_loss(&mut self, producer_id: u16, writer_id: u16, bits: u32) {
         if let Some(sequence) = self.sequences.get_mut(&crate::key_of(producer_id, writer_id)) {
             let is_gone = sequence.ended == Some(Ended::Producer)
@@ -278,7 +279,8 @@ impl Model {
             incomplete: data.incomplete,
         };
         match sequence.last {
-            // It never goes backwards, when an eviction took newer ids than the chunk that was being written.
+            // It never goes backwards, when an eviction took newer ids than the chunk that was
+            // being written.
             Some(last) if last.life == data.life && is_newer(last.chunk_id, data.chunk_id) => {}
             _ => sequence.last = Some(erased),
         }

@@ -1,4 +1,4 @@
-//! The property: a buffer is like the model in every history.
+//! The property: a buffer behaves like the model in every history.
 
 use std::cell::Cell;
 use std::io::Write as _;
@@ -15,17 +15,18 @@ use crate::subject::Subject;
 /// Histories that are drawn from one seed.
 const HISTORIES_PER_SEED: u32 = 100;
 
-/// Compares `S` with the model over at least `steps` steps, with histories drawn from `seed`, `seed + 1` and so on. The
-/// number of steps that were compared, and the last seed.
+/// Compares `S` with the model over at least `steps` steps, with histories drawn from `seed`, `seed
+/// + 1` and so on. The number of steps that were compared, and the last seed.
 ///
 /// # Panics
 ///
-/// At a difference: with the shortest history that was found to show it, as a chain of calls, and its seed.
+/// At a difference: with the shortest history that was found to show it, as a chain of calls, and
+/// its seed.
 pub fn check<S: Subject>(steps: u64, seed: u64) -> (u64, u64) {
     check_in::<S>(Scope::All, steps, seed)
 }
 
-/// As [`check`], for a part of what can be compared.
+/// As [`check`], comparing only a part.
 ///
 /// # Panics
 ///
@@ -33,7 +34,7 @@ pub fn check<S: Subject>(steps: u64, seed: u64) -> (u64, u64) {
 pub fn check_in<S: Subject>(scope: Scope, steps: u64, mut seed: u64) -> (u64, u64) {
     let done = Cell::new(0u64);
     let watch = Watch::begin();
-    // It takes a cut in the middle of many records to see what is wrong there.
+    // Only a cut in the middle of many records shows what is wrong there.
     let of_stretches = if S::HAS_TICKETS { 4 } else { 1 };
     loop {
         let mut bytes = [0; 32];
@@ -64,10 +65,11 @@ pub fn check_in<S: Subject>(scope: Scope, steps: u64, mut seed: u64) -> (u64, u6
     }
 }
 
-/// How long a history may take: thousands of times what one does.
+/// How long a history may take: thousands of times the usual.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// How often is looked whether one takes longer. Looks are counted, not time: the whole process may be stopped for minutes.
+/// How often the watchdog checks. It counts checks, not time, since the whole process may be
+/// stopped for minutes.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// A history that is run.
@@ -78,7 +80,7 @@ struct Watched {
     history: History,
 }
 
-/// Ends the process, and says with which history, when a call does not come back.
+/// Ends the process and prints the history when a call does not return.
 struct Watch(Arc<Mutex<Option<Watched>>>);
 
 impl Watch {
@@ -108,7 +110,7 @@ impl Watched {
         self.looks += 1;
         if LOOK * self.looks > LONGEST {
             let Self { seed, steps, history, .. } = self;
-            // Past the test harness, which keeps what `eprintln` says until the test ends.
+            // Directly, since the test harness captures `eprintln` until the test ends.
             let told = format!("seed {seed}, after {steps} steps: no end after {LONGEST:?}:\n{history:?}\n");
             let _ = std::io::stderr().write_all(told.as_bytes());
             std::process::exit(101);

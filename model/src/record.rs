@@ -48,7 +48,8 @@ pub(crate) struct Data {
     /// Counted in `chunks_read` already.
     pub(crate) counted_read: bool,
     pub(crate) drained_by: Option<Consumption>,
-    /// When it is its turn in a read of a shard: its ticket, and how many records were written before.
+    /// When it is its turn in a read of a shard: its ticket, and how many records were written
+    /// before.
     pub(crate) turn: (u64, u64),
 }
 

@@ -7,8 +7,8 @@ use crate::history::{
     Change, Contents, Declared, Fragment, History, IdPick, Oddity, Place, Setup, Slack, Start, Step, Stretch,
 };
 
-/// Histories of up to `steps` steps. For four that go chunk by chunk `of_stretches` consist of stretches and of reads in their middle, in
-/// larger buffers and of fewer steps.
+/// Histories of up to `steps` steps. For four that go chunk by chunk `of_stretches` consist of
+/// stretches and of reads in their middle, in larger buffers and of fewer steps.
 pub fn histories(steps: usize, of_stretches: u32) -> impl Strategy<Value = History> {
     prop_oneof![
         4 => (setups(4), vec(any_step(), 1..=steps)),

@@ -1,15 +1,16 @@
-//! Stretches: many chunks of writers that behave, committed one after the other in one step.
+//! Stretches: many chunks of well-behaved writers, committed one after the other in one step.
 //!
-//! A step for each chunk would be a long way to packets over dozens of chunks, to long rows of ordinary records, and to tables of records
-//! that are full. What is drawn is a pattern, so that a shrunk stretch is a short one.
+//! With one step for each chunk, histories would hardly reach packets over dozens of chunks, long
+//! runs of ordinary records, and full tables of records. A pattern is drawn, so that a shrunk
+//! stretch is short.
 
 use crate::history::Fragment;
 
-/// A pattern of chunks. Each writer goes on where it is: a packet that was left open is continued first.
+/// A pattern of chunks. Each writer continues its last packet first, if that is incomplete.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub struct Stretch {
-    /// Whose turn it is, again and again.
+    /// The order of the writers, repeated.
     pub turns: Vec<u8>,
     /// A turn takes `1 + in_a_row` chunks.
     pub in_a_row: u8,
@@ -19,7 +20,7 @@ pub struct Stretch {
     pub parts: u8,
     /// Packets in one piece, `whole % 8` in every chunk in which a long one ends.
     pub whole: u8,
-    /// Body bytes of fragments, again and again.
+    /// Body bytes of fragments, repeated.
     pub lens: Vec<u16>,
     /// Bytes of headers, at least.
     pub header_len: u8,
@@ -56,7 +57,8 @@ pub(crate) struct Page {
     pub(crate) needs_patching: bool,
 }
 
-/// In which order chunks of a stretch are committed, and which of them are complete: for each its number.
+/// In which order chunks of a stretch are committed, and which of them are complete: for each its
+/// number.
 pub(crate) type Order = Vec<(usize, bool)>;
 
 impl Stretch {

@@ -5,13 +5,15 @@ use crate::{Absorb, Chunk, Histogram, Ledger, Model, Packet, Patch, Policy, Stat
 /// A trace buffer under test. Each call means what [`Model`]'s call of that name means.
 #[expect(missing_docs, reason = "see Model")]
 pub trait Subject: Sized {
-    /// Whether it is a shard, or made of shards: chunks have tickets, and what is read is below a cut.
+    /// Whether it is a shard, or made of shards: chunks have tickets, and what is read is below a
+    /// cut.
     const HAS_TICKETS: bool = false;
-    /// Whether a pass that has begun reads all: what is read ahead of who asks is not in the buffer any more. Its packets are in one slice.
+    /// Whether a pass reads ahead, so that packets leave the buffer before they are returned. Its
+    /// packets have one slice.
     const READS_ALL: bool = false;
     /// The ticket of the next commit.
     fn set_ticket(&mut self, _ticket: u64) {}
-    /// A committer has taken this ticket, and is late with its chunk.
+    /// A committer has taken this ticket and not committed its chunk yet.
     fn announce(&mut self, _ticket: u64) {}
     /// The chunk of the committer that announced this ticket.
     fn commit_announced(&mut self, ticket: u64, chunk: &Chunk<'_>) -> bool {
@@ -23,7 +25,7 @@ pub trait Subject: Sized {
         self.begin_read();
     }
     /// The smallest ticket of a listed chunk; none if it does not say.
-    fn oldest_ticket(&self) -> Option<u64> {
+    fn oldest_ticket(&mut self) -> Option<u64> {
         None
     }
     fn create(size_bytes: usize, policy: Policy, absorb: Option<Absorb>) -> Self;
@@ -49,7 +51,7 @@ pub trait Subject: Sized {
     fn writer_stats(&self) -> Vec<(u16, u16, Histogram)>;
     fn size_bytes(&self) -> usize;
     fn used_size_bytes(&self) -> usize;
-    /// Not asked of what has tickets.
+    /// Not called on buffers with tickets.
     fn write_offset(&self) -> usize {
         0
     }
@@ -67,11 +69,11 @@ pub trait Subject: Sized {
         self.begin_read_below(cut);
         std::iter::from_fn(|| self.read_next()).collect()
     }
-    /// Whether the buffer finds itself in order.
+    /// Checks the buffer's own invariants.
     ///
     /// # Errors
     ///
-    /// What is not.
+    /// The invariant that is violated.
     fn check(&mut self) -> Result<(), String> {
         Ok(())
     }
@@ -86,7 +88,7 @@ impl Subject for Model {
         Self::begin_read_below(self, cut);
     }
 
-    fn oldest_ticket(&self) -> Option<u64> {
+    fn oldest_ticket(&mut self) -> Option<u64> {
         Self::oldest_ticket(self)
     }
 

@@ -1,8 +1,9 @@
-//! The words of the buffer's interface, spelled out anew: the model shares no type with the engine.
+//! The types of the buffer's interface. They are the model's own, which shares no type with the
+//! engine.
 
 use std::fmt;
 
-/// Who a producer is, as the transport vouches for it.
+/// The identity of a producer, as the transport reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// User id.

@@ -1,5 +1,5 @@
-//! Reading and eviction: the outer walk in buffer order, the inner one in the order of a sequence (spec,
-//! trace-buffer 3 and 4).
+//! Reading and eviction: the outer walk in buffer order, the inner one in the order of a sequence
+//! (spec, trace-buffer 3 and 4).
 
 use crate::fragments::{Token, token};
 use crate::model::{Model, Pass, Walker};
@@ -44,7 +44,8 @@ impl Model {
         self.pass = Some(Pass { cursor, cut: None, walker: None });
     }
 
-    /// As [`begin_read`](Self::begin_read), in a shard: chunks come in the order of their tickets, and of those below `cut`.
+    /// As [`begin_read`](Self::begin_read), in a shard: chunks come in the order of their tickets,
+    /// and of those below `cut`.
     pub fn begin_read_below(&mut self, cut: u64) {
         self.begin_read();
         self.pass = self.pass.take().map(|pass| Pass { cut: Some(cut), ..pass });
@@ -160,7 +161,8 @@ impl Model {
         if walker.mode == Consumption::Read && self.sequence(key).stalled_in == self.generation {
             return None;
         }
-        // Only the front is ever erased, so the walker stands on the front. A target that is gone ends the walk.
+        // Only the front is ever erased, so the walker stands on the front. A target that is gone
+        // ends the walk.
         while self.records[&walker.target].data.is_some() {
             let front = self.sequence(key).list[0];
             match self.next_in(front) {

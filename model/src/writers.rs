@@ -1,8 +1,9 @@
-//! Writers that behave: packets through shared-memory chunks, batches, patches, scrapes.
+//! Well-behaved writers: packets through shared-memory chunks, batches, patches, scrapes.
 //!
-//! An oracle that does not look at the model: what was written is known, so what may be read is known too. Where
-//! nothing is evicted every packet comes out once, whole, in the order of its writer, and no loss is reported. Where
-//! something is, what comes out is whole, in order, never twice, and a packet before which others are missing says so.
+//! An oracle without the model: what was written is known, so what may be read is known too.
+//! Without eviction every packet comes out once, whole, in the order of its writer, and no loss is
+//! reported. With eviction packets come out whole, in order, never twice, and a packet before which
+//! others are missing reports the loss.
 
 use std::collections::VecDeque;
 
@@ -41,7 +42,7 @@ struct Slot {
     is_complete: bool,
 }
 
-/// Four bytes that were not known when their chunk was given back.
+/// Four bytes that were not known when their chunk was completed.
 #[derive(Clone, Debug)]
 struct Hole {
     writer: usize,
@@ -55,8 +56,9 @@ struct Writer {
     next_id: u32,
     written: VecDeque<Vec<u8>>,
     serial: u32,
-    /// An overwriting was reported, and another one may have been with it: a write may evict newer chunks of its own
-    /// sequence, and what it writes, which comes before them, is the next packet.
+    /// An overwriting was reported, and another one may have been with it: a write may evict newer
+    /// chunks of its own sequence, and what it writes, which comes before them, is the next
+    /// packet.
     said_early: bool,
 }
 
@@ -75,7 +77,8 @@ pub struct Writers<S> {
 }
 
 impl<S: Subject> Writers<S> {
-    /// `count` writers with chunks of `chunk_bytes` payload; `evicts` says that the buffer may be too small.
+    /// `count` writers with chunks of `chunk_bytes` payload; `evicts` says that the buffer may be
+    /// too small.
     pub fn new(subject: S, count: usize, chunk_bytes: usize, evicts: bool, seed: u64) -> Self {
         Self {
             subject,
@@ -90,11 +93,12 @@ impl<S: Subject> Writers<S> {
         }
     }
 
-    /// Does `steps` things, then ends all writers and reads what there is. Packets read and packets lost.
+    /// Does `steps` steps, then ends all writers and reads the rest. Returns packets read and
+    /// packets lost.
     ///
     /// # Errors
     ///
-    /// What came out and should not have, or the other way round.
+    /// A packet that should not have come out, or one that is missing.
     pub fn run(&mut self, steps: usize) -> Result<(u64, u64), String> {
         for _ in 0..steps {
             match self.dice.below(20) {
@@ -133,7 +137,8 @@ impl<S: Subject> Writers<S> {
         &mut self.slots[index]
     }
 
-    /// The writer is done with its chunk; a header that was counted in advance becomes an empty fragment.
+    /// The writer is done with its chunk; a header that was counted in advance becomes an empty
+    /// fragment.
     fn give_back(&mut self, writer: usize) {
         let slot = self.open(writer);
         if slot.count > 0 && slot.filled < slot.bytes.len() {
@@ -170,7 +175,8 @@ impl<S: Subject> Writers<S> {
             if !is_first {
                 slot.flags |= flag::FIRST_CONTINUES;
             }
-            // A finished packet has counted the next fragment in advance where there was room for its header.
+            // A finished packet has counted the next fragment in advance where there was room for
+            // its header.
             slot.count += u16::from(slot.count == 0);
             let body = rest.len().min(size - slot.filled - 4);
             let header = [body as u8 | 0x80, (body >> 7) as u8 | 0x80, (body >> 14) as u8 | 0x80, 0];
@@ -195,7 +201,8 @@ impl<S: Subject> Writers<S> {
                 self.holes.push(Hole { writer, id, patch, is_ready: false });
             }
             self.open(writer).is_complete = true;
-            // The next fragment may be written much later: other writers, batches and reads come between in a scrape.
+            // The next fragment may be written much later: other writers, batches and reads come
+            // between in a scrape.
             if self.dice.one_in(4) {
                 self.scrape();
             }
@@ -241,7 +248,7 @@ impl<S: Subject> Writers<S> {
         }
     }
 
-    /// What a flush does: all chunks as they are, in any order, in one go.
+    /// What a flush does: all chunks as they are, in any order, at once.
     fn scrape(&mut self) {
         let mut slots = self.slots.clone();
         while !slots.is_empty() {

@@ -1,4 +1,4 @@
-//! The engine is like the model, and serves writers as they expect it.
+//! The engine behaves like the model, and serves writers as they expect.
 //!
 //! `WATERSHED_STEPS` and `WATERSHED_SEED` make the property test longer, or draw other histories.
 

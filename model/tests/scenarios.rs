@@ -41,6 +41,7 @@ scenarios! {
     a_packet_may_end_in_a_chunk_that_waits_for_patches
     a_gap_before_a_chunk_that_waits_for_patches_stalls
     a_scraped_chunk_grows_in_place
+    a_complete_chunk_that_a_scrape_grows_is_incomplete
     recommits_that_take_something_back_are_violations
     a_scraped_chunk_that_was_evicted_is_admitted_again
     unread_bytes_of_an_evicted_copy_stay_lost
@@ -316,6 +317,18 @@ fn a_scraped_chunk_grows_in_place<S: Subject>() {
         ]);
 }
 
+fn a_complete_chunk_that_a_scrape_grows_is_incomplete<S: Subject>() {
+    Chain::<S>::ring()
+        .commit(chunk(1, 5, &[frag("a"), frag("b")]).scraped(64))
+        .commit(chunk(1, 5, &[frag("a")]))
+        .commit(chunk(1, 5, &[frag("a"), frag("b"), frag("c")]).scraped(64))
+        .read("a b")
+        .commit(chunk(1, 5, &[frag("a"), frag("b"), frag("c")]))
+        .commit(chunk(1, 6, &[frag("z")]))
+        .read("c z")
+        .expect(&[("chunks_rewritten", 1), ("chunks_relocated", 1), ("chunks_discarded", 0)]);
+}
+
 fn recommits_that_take_something_back_are_violations<S: Subject>() {
     Chain::<S>::ring()
         .commit(chunk(1, 0, &[frag("a"), frag("b")]).flags(LN))
@@ -503,7 +516,8 @@ fn a_second_scrape_repeats_nothing<S: Subject>() {
 }
 
 fn a_recommit_whose_space_is_its_own_place<S: Subject>() {
-    // The final commit goes where the drained copy lay: the wrap must not see the copy as a chunk any more.
+    // The final commit goes where the drained copy lay: the wrap must not see the copy as a chunk
+    // any more.
     Chain::<S>::ring()
         .commit(chunk(1, 0, &[frag("a"), frag("b")]).scraped(100))
         .commit(chunk(2, 0, &[block(3952)]))
@@ -616,7 +630,8 @@ fn what_an_eviction_drained_may_grow_and_be_read<S: Subject>() {
 }
 
 fn a_packet_does_not_go_on_in_moved_fragments<S: Subject>() {
-    // 6 is kept below last-consumed 7, whose copy comes again with other fragments: reading goes on in the middle of one.
+    // 6 is kept below last-consumed 7, whose copy comes again with other fragments: reading goes on
+    // in the middle of one.
     Chain::<S>::ring()
         .commit(chunk(1, 7, &[frag("a"), frag("b")]).scraped(100))
         .read("a")

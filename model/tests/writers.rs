@@ -1,4 +1,4 @@
-//! The model serves writers that behave as they expect it.
+//! The model serves well-behaved writers as they expect.
 
 use watershed_model::writers::Writers;
 use watershed_model::{Model, Policy};

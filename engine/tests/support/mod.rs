@@ -1,4 +1,5 @@
-//! Scenarios as chains of steps: commit, patch, read, expect. After each step every invariant of the buffer is tested.
+//! Scenarios as chains of steps: commit, patch, read, expect. After each step every invariant of
+//! the buffer is checked.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -15,7 +16,7 @@ use watershed_engine::{
 /// The marker of a packet that its writer gave up.
 pub const DROP_MARKER: [u8; 4] = [0xff, 0xff, 0xff, 0x7f];
 
-/// A chunk, as it is put together.
+/// A chunk under construction.
 #[derive(Clone)]
 pub struct Chunk {
     pub info: ChunkInfo,
@@ -108,7 +109,7 @@ impl Chunk {
         self
     }
 
-    /// Copied by a scrape while its writer is at a further fragment, in a chunk of `size` bytes.
+    /// Scraped while its writer is at a further fragment, in a chunk of `size` bytes.
     pub fn scraped(mut self, size: usize) -> Chunk {
         self.info.complete = false;
         self.info.num_fragments += 1;
@@ -165,11 +166,12 @@ impl Buffer {
         is_done
     }
 
-    /// Reads all there is, and compares: `"text"`, or `"text!bits"` with loss bits; slices are joined by `+`, and another
-    /// writer than 1 stands in front as `"2:text"`. Long packets are given by their length, as `"<200>"`.
+    /// Reads all there is, and compares: `"text"`, or `"text!bits"` with loss bits; slices are
+    /// joined by `+`, and a writer other than 1 is a prefix, as in `"2:text"`. Long packets are
+    /// given by their length, as `"<200>"`.
     #[track_caller]
     pub fn reads(&mut self, expected: &[&str]) -> &mut Buffer {
-        assert_eq!(self.read(usize::MAX), expected, "{}", self.0.dump());
+        assert_eq!(self.read(usize::MAX), expected, "{:?}", self.0);
         self
     }
 
@@ -198,7 +200,7 @@ impl Buffer {
     #[track_caller]
     pub fn checked(&mut self) -> &mut Buffer {
         if let Err(what) = self.0.check() {
-            panic!("{what}\n{}", self.0.dump());
+            panic!("{what}\n{:?}", self.0);
         }
         self
     }

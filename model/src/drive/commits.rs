@@ -67,7 +67,7 @@ impl<S: Subject> Run<S> {
             self.held.remove(usize::from(nth) % self.held.len());
         let Writer { producer_id, writer_id, .. } = self.writers[writer];
         if !self.model.has_one_order(producer_id, writer_id, chunk.id) {
-            // It must go on all the same, without a word.
+            // It must continue without a report.
             (chunk.fragments, chunk.slack, chunk.declared) = (Vec::new(), Vec::new(), 0);
             chunk.id = self.writers[writer].highest;
         }

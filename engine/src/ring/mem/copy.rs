@@ -1,0 +1,60 @@
+//! Copies of a region's contents into another.
+//!
+//! The copy goes by pieces: one `memcpy` of megabytes would bypass the caches, in which the system
+//! has just cleared the page that is written.
+
+use std::ops::Range;
+
+use super::Region;
+
+/// Bytes of one call of the copy kernel: as many as it copies by itself, in vectors.
+const PIECE_BYTES: usize = 4096;
+
+impl Region {
+    /// Copies a range of another region to the same offsets of this one.
+    ///
+    /// # Safety
+    /// Nobody writes the range of `from` during the call, and nobody reads or writes that of
+    /// `self`.
+    ///
+    /// # Panics
+    /// If the range does not lie in both regions.
+    pub unsafe fn copy_range(&self, from: &Region, range: Range<usize>) {
+        assert!(range.start <= range.end && range.end <= self.size_bytes && range.end <= from.size_bytes);
+        for start in range.clone().step_by(PIECE_BYTES) {
+            let len = PIECE_BYTES.min(range.end - start);
+            // SAFETY: the assertion keeps both ranges inside their regions, which are two mappings;
+            // the rest is the caller's promise.
+            unsafe { watershed_simd::copy::copy_raw(from.base.add(start), self.base.add(start), len) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::HugePages;
+
+    #[test]
+    fn a_range_is_copied_and_nothing_beside_it() {
+        let size = 3 * PIECE_BYTES;
+        let mut from = Region::map(size, HugePages::No).expect("memory");
+        from.as_mut_slice().iter_mut().zip((1..=251).cycle()).for_each(|(byte, value)| *byte = value);
+        for range in [0..0, 0..1, 5..5 + PIECE_BYTES, 1..size] {
+            let to = Region::map(size, HugePages::No).expect("memory");
+            // SAFETY: nobody else knows the regions.
+            unsafe { to.copy_range(&from, range.clone()) };
+            assert!(to.as_slice()[range.clone()] == from.as_slice()[range.clone()], "{range:?}");
+            assert!(to.as_slice()[..range.start].iter().all(|byte| *byte == 0), "{range:?}");
+            assert!(to.as_slice()[range.end..].iter().all(|byte| *byte == 0), "{range:?}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "range")]
+    fn a_range_beyond_a_region_is_refused() {
+        let [from, to] = [8192, 4096].map(|len| Region::map(len, HugePages::No).expect("memory"));
+        // SAFETY: nobody else knows the regions.
+        unsafe { to.copy_range(&from, 0..8192) };
+    }
+}

@@ -1,0 +1,99 @@
+use super::*;
+
+#[test]
+fn a_region_is_zero_and_writable_to_its_ends() {
+    for size in [1, 4096, 4097, 3 << 20] {
+        for pages in [HugePages::No, HugePages::Advise, HugePages::Explicit] {
+            let mut region = Region::map(size, pages).unwrap();
+            assert_eq!(region.as_slice().len(), size);
+            assert!(region.as_slice().iter().all(|&byte| byte == 0));
+            region.as_mut_slice()[size - 1] = 7;
+            region.as_mut_slice()[0] = 7;
+        }
+    }
+}
+
+#[test]
+fn a_larger_page_size_moves_base_and_guards() {
+    let large = 16 * 1024;
+    let region = Region::map_with_page_size(5000, HugePages::No, large).unwrap();
+    assert_eq!(region.base().addr() % large, 0);
+    let outer = region.outer.as_mut_ptr().addr();
+    assert!(region.base().addr() - outer >= large);
+    assert!(outer + region.outer.len() - (region.base().addr() + large) >= large);
+}
+
+#[test]
+fn nothing_is_mapped_for_no_bytes_or_too_many() {
+    assert_eq!(Region::map(0, HugePages::No).unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
+    assert!(Region::map(usize::MAX - 10, HugePages::Advise).is_err());
+    assert!(Region::map(usize::MAX / 2, HugePages::Explicit).is_err());
+}
+
+#[test]
+fn what_was_got_is_reported() {
+    let small = Region::map(4096, HugePages::Advise).unwrap();
+    assert_eq!(small.granted(), HugePages::No, "one page is no huge page");
+    let explicit = Region::map(4 << 20, HugePages::Explicit).unwrap();
+    let has_pool = huge::has_pool_for(4 << 20);
+    assert_eq!(explicit.granted() == HugePages::Explicit, has_pool);
+    if cfg!(target_os = "linux") {
+        assert_ne!(explicit.granted(), HugePages::No);
+    }
+}
+
+/// Guards are real: the maps file of the process says so.
+#[cfg(target_os = "linux")]
+#[test]
+fn both_sides_are_guarded() {
+    let region = Region::map(8192, HugePages::No).unwrap();
+    let (start, end) = (region.base().addr(), region.base().addr() + 8192);
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let access_at = |address: usize| {
+        maps.lines().find_map(|line| {
+            let (range, rest) = line.split_once(' ')?;
+            let (from, to) = range.split_once('-')?;
+            let bounds = usize::from_str_radix(from, 16).ok()?..usize::from_str_radix(to, 16).ok()?;
+            bounds.contains(&address).then(|| rest[..3].to_owned())
+        })
+    };
+    assert_eq!(access_at(start - 1).as_deref(), Some("---"));
+    assert_eq!(access_at(start).as_deref(), Some("rw-"));
+    assert_eq!(access_at(end - 1).as_deref(), Some("rw-"));
+    assert_eq!(access_at(end).as_deref(), Some("---"));
+}
+
+/// Whether the page at `offset` has memory behind it.
+#[cfg(target_os = "linux")]
+fn is_ready(region: &Region, offset: usize) -> bool {
+    let mut resident = 0u8;
+    // SAFETY: one system page of the region, for which there is one byte.
+    let answer = unsafe { libc::mincore(region.base().add(offset).cast(), page_size_bytes(), &mut resident) };
+    assert_eq!(answer, 0, "{}", io::Error::last_os_error());
+    resident & 1 != 0
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn prefaulted_pages_are_ready_and_keep_their_bytes() {
+    let page = page_size_bytes();
+    let mut region = Region::map(64 * page, HugePages::No).unwrap();
+    region.as_mut_slice()[20 * page + 5] = 7;
+    if !region.prefault(20 * page + 6..30 * page + 1) {
+        return;
+    }
+    // An emulator may take the call and do nothing.
+    if is_ready(&region, 25 * page) {
+        assert!((20..=30).all(|number| is_ready(&region, number * page)));
+        assert!([0, 18, 32, 63].iter().all(|number| !is_ready(&region, number * page)));
+    }
+    assert_eq!(region.as_slice()[20 * page + 5], 7);
+    assert_eq!(region.as_slice().iter().filter(|&&byte| byte != 0).count(), 1);
+}
+
+#[test]
+#[should_panic(expected = "range.end")]
+fn no_page_beyond_a_region_is_prefaulted() {
+    let region = Region::map(4096, HugePages::No).unwrap();
+    region.prefault(0..4097);
+}
