@@ -1,4 +1,4 @@
-//! What a buffer says of itself, what it refuses, and what a copy of it has.
+//! What a buffer reports of itself, what it refuses, and what a clone of it has.
 
 mod common;
 
@@ -11,7 +11,7 @@ fn config(size_bytes: usize, num_shards: usize) -> ShardedConfig {
 }
 
 #[test]
-fn a_buffer_tells_why_it_has_fewer_shards_than_it_should() {
+fn a_buffer_reports_why_it_has_fewer_shards_than_wanted() {
     let discarding =
         BufferConfig { size_bytes: 4 << 20, policy: FillPolicy::Discard, huge_pages: HugePages::No };
     let discarding = ShardedConfig { buffer: discarding, ..config(4 << 20, 4) };
@@ -25,7 +25,7 @@ fn a_buffer_tells_why_it_has_fewer_shards_than_it_should() {
         (ShardedBuffer::create_with_sink(config(4 << 20, 1), sink()), 1, None),
     ] {
         let report = created.unwrap().report();
-        assert_eq!((report.cutting.num_shards, report.reduced), (num_shards, reduced), "{report:?}");
+        assert_eq!((report.layout.num_shards, report.reduced), (num_shards, reduced), "{report:?}");
     }
 }
 
@@ -39,7 +39,7 @@ fn sizes_are_pages_and_have_a_limit() {
     assert!(matches!(refused, CreateError::TooLarge { size_bytes: told } if told == size_bytes), "{refused}");
 }
 
-/// Nothing of a batch is done in which one chunk is wrong, and the batch is as it was.
+/// If one chunk of a batch is wrong, nothing of it is committed, and the batch is unchanged.
 #[test]
 fn a_batch_with_a_wrong_chunk_is_refused_whole() {
     let buffer = ShardedBuffer::create(config(4 << 20, 2)).unwrap();
@@ -69,7 +69,7 @@ fn a_batch_with_a_wrong_chunk_is_refused_whole() {
 }
 
 #[test]
-fn memory_is_that_of_the_ring_and_of_what_is_known_of_writers() {
+fn memory_is_that_of_the_ring_and_of_each_writers_metadata() {
     const PRODUCERS: u16 = 200;
     let buffer = ShardedBuffer::create(config(4 << 20, 2)).unwrap();
     let empty = buffer.memory_usage_bytes();
@@ -79,13 +79,13 @@ fn memory_is_that_of_the_ring_and_of_what_is_known_of_writers() {
         committer.commit_chunk(&info(producer, 1, 0, 1, 0), &payload(&[b"packet".to_vec()])).unwrap();
     }
     let used = (buffer.memory_usage_bytes() - empty) / usize::from(PRODUCERS);
-    // Two rooms of 256 places in the directory for each producer, and its sequence.
+    // For each producer two tables of 256 entries in the directory, and its sequence.
     assert!((3072..6000).contains(&used), "{used} bytes a producer");
 }
 
-/// A copy has what was committed before its cut, whatever comes later, and so has a copy of it.
+/// A clone has what was committed before its cut, whatever comes later, and so has a clone of it.
 #[test]
-fn a_copy_ends_at_its_cut() {
+fn a_clone_ends_at_its_cut() {
     let config = ShardedConfig { has_workers: true, ..config(4 << 20, 2) };
     let buffer = ShardedBuffer::create(config).unwrap();
     assert_eq!(buffer.report().num_workers, 2);
@@ -95,14 +95,41 @@ fn a_copy_ends_at_its_cut() {
     let ticket = slow.stop_with_ticket();
     committer.commit_chunk(&info(1, 1, 1, 1, 0), &bodies[1]).unwrap();
     let copy = buffer.clone_read_only().unwrap();
-    slow.go_on_with_ticket(ticket, &mut Batch::of_chunk(info(2, 1, 0, 1, 0), &bodies[2])).unwrap();
+    slow.resume_with_ticket(ticket, &mut Batch::of_chunk(info(2, 1, 0, 1, 0), &bodies[2])).unwrap();
     let copies = [copy.clone_read_only().unwrap(), copy];
     for copy in &copies {
         assert_eq!((copy.report().num_workers, copy.report().num_workers_pinned), (0, 0));
         let read: Vec<Vec<u8>> = read_all(copy).into_iter().map(|got| got.bytes).collect();
-        assert_eq!(read, [[0]], "what is behind the slow one's ticket is behind the cut");
+        assert_eq!(read, [[0]], "what is after the slow one's ticket is behind the cut");
         assert_eq!(read_all(copy), []);
     }
     let read: Vec<Vec<u8>> = read_all(&buffer).into_iter().map(|got| got.bytes).collect();
     assert_eq!(read, [[0], [2], [1]], "by the tickets");
+}
+
+/// Prefaulting goes ahead of the first lap, changes nothing that is read, and ends with the lap.
+#[test]
+fn pages_are_made_ready_ahead_of_the_first_lap_alone() {
+    const AHEAD: usize = 4 << 20;
+    for num_shards in [1, 4] {
+        let buffer = ShardedBuffer::create(config(32 << 20, num_shards)).unwrap();
+        assert_eq!(buffer.prefault_ahead(AHEAD), 0, "an empty buffer takes no memory");
+        let mut committer = buffer.committer().unwrap();
+        let bytes = payload(&[vec![7; 32 << 10]]);
+        let mut ready = 0;
+        for id in 0..1500 {
+            let chunks = vec![(info(1, 1, id, 1, 0), Source::Borrowed(&bytes[..]))];
+            committer.commit(&mut Batch { chunks, ..Batch::default() }).unwrap();
+            let now = buffer.prefault_ahead(AHEAD);
+            assert_eq!(buffer.prefault_ahead(AHEAD), 0, "it is ready");
+            ready += now;
+        }
+        assert!(ready <= buffer.size_bytes());
+        // Nothing where the system has no huge pages, or no such call.
+        if ready != 0 {
+            assert!(ready > buffer.size_bytes() - AHEAD, "{ready} bytes");
+        }
+        let num_packets = read_all(&buffer).len();
+        assert!((800..1024).contains(&num_packets), "{num_packets} packets of a full ring");
+    }
 }

@@ -1,4 +1,5 @@
-//! Sequences that go and come back: all that is unread of one lies in one shard, whoever thinks it to be elsewhere.
+//! Sequences that leave and come back: all that is unread of one is in one shard, whatever
+//! committers remember.
 
 mod common;
 
@@ -13,7 +14,7 @@ use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
 fn buffer() -> (ShardedBuffer, [Committer; 2]) {
     let config = ShardedConfig { num_shards: Some(2), ..ShardedConfig::ring(4 << 20) };
     let buffer = ShardedBuffer::create(config).unwrap();
-    assert_eq!(buffer.report().cutting.num_shards, 2);
+    assert_eq!(buffer.report().layout.num_shards, 2);
     let committers = [0, 1].map(|cpu| {
         let mut committer = buffer.committer().unwrap();
         committer.set_cpu(Some(cpu));
@@ -22,7 +23,7 @@ fn buffer() -> (ShardedBuffer, [Committer; 2]) {
     (buffer, committers)
 }
 
-/// Chunks that each shard has had.
+/// How many chunks each shard has got.
 fn written(buffer: &ShardedBuffer) -> Vec<u64> {
     buffer.shard_stats().iter().map(|(stats, _)| stats.chunks_written).collect()
 }
@@ -59,7 +60,7 @@ fn commit_shared(committer: &mut Committer, id: u32) {
 fn end(buffer: &ShardedBuffer, committer: &mut Committer) {
     committer.commit(&mut Batch { ended_producers: vec![ProducerId(1)], ..Batch::default() }).unwrap();
     read_all(buffer);
-    // Who looks at a shard lets go of what has left it.
+    // Every owner of a shard releases the homes of sequences that have left.
     buffer.ledger();
 }
 
@@ -78,8 +79,8 @@ fn a_committer_that_knows_an_old_home_finds_the_new_one() {
         assert_eq!(written(&buffer), [3, 0]);
         end(&buffer, &mut second);
         commit_two(&mut second, [2, 1], [0, 1]);
-        assert_eq!(written(&buffer), [3, 2], "the homes are new ones");
-        // Somebody else may have the old home, where what comes would be queued.
+        assert_eq!(written(&buffer), [3, 2], "the homes were chosen again");
+        // The old home may be locked: then a chunk for it would be queued.
         let stopped = (case % 2 == 1).then(|| buffer.stop_shard(0));
         commit_again(&mut first);
         drop(stopped);
@@ -88,21 +89,22 @@ fn a_committer_that_knows_an_old_home_finds_the_new_one() {
     }
 }
 
-/// A sequence that has gone leaves its home when nobody can be on the way there. If it comes back before, it stays.
+/// A home is removed when no committer can be about to push to it. If the sequence comes back
+/// before, it keeps the home.
 #[test]
 fn a_sequence_that_comes_back_while_it_leaves_stays() {
     let (buffer, [mut first, mut second]) = buffer();
     commit(&mut first, 0);
     let mut slow = buffer.committer().unwrap();
     slow.set_cpu(Some(1));
-    // Who has a ticket may have looked for its home.
+    // A committer that has a ticket may have looked for a home.
     let ticket = slow.stop_with_ticket();
     end(&buffer, &mut first);
     commit(&mut second, 0);
     let bytes = body(0);
-    slow.go_on_with_ticket(ticket, &mut Batch::of_chunk(info(2, 1, 0, 1, 0), &bytes)).unwrap();
+    slow.resume_with_ticket(ticket, &mut Batch::of_chunk(info(2, 1, 0, 1, 0), &bytes)).unwrap();
     buffer.ledger();
     commit(&mut second, 1);
-    assert_eq!(written(&buffer), [3, 1], "all of the sequence is where it was");
+    assert_eq!(written(&buffer), [3, 1], "all of the sequence is in its old home");
     assert!(read_all(&buffer).iter().all(|got| got.loss == 0));
 }

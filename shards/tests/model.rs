@@ -1,6 +1,7 @@
-//! Shards are like the model in every history: one shard with tickets and cuts, by itself, and buffers of many.
+//! Shards behave like the model in every history: one shard with tickets and cuts, and buffers of
+//! many.
 //!
-//! `WATERSHED_STEPS` and `WATERSHED_SEED` make the properties longer, or draw other histories.
+//! `WATERSHED_STEPS` makes the histories longer, `WATERSHED_SEED` draws others.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +18,8 @@ use watershed_shards::{Batch, Committer, PatchSet, ShardedBuffer, ShardedConfig,
 
 mod common;
 
-/// A shard by itself: in one ring, or, where `EXTENTS`, in extents of which it takes one after the other and never gives one up.
+/// One shard: in one ring, or, with `EXTENTS`, in extents of which it takes one after the other and
+/// returns none.
 struct OneShard<const EXTENTS: bool> {
     shard: Shard,
     region: Arc<Region>,
@@ -127,7 +129,7 @@ impl<const EXTENTS: bool> Subject for OneShard<EXTENTS> {
         std::mem::take(&mut self.evicted.lock().unwrap())
     }
 
-    fn oldest_ticket(&self) -> Option<u64> {
+    fn oldest_ticket(&mut self) -> Option<u64> {
         self.shard.oldest_ticket()
     }
 
@@ -151,15 +153,16 @@ impl<const EXTENTS: bool> Subject for OneShard<EXTENTS> {
         self.shard.used_size_bytes()
     }
 
-    /// Looks only every other time: the look brings up to date what reads leave behind.
+    /// Checks only every other time: a check updates what reads leave behind.
     fn check(&mut self) -> Result<(), String> {
         self.looks += 1;
         if self.looks.is_multiple_of(2) { self.shard.check() } else { Ok(()) }
     }
 }
 
-/// A buffer of so many shards, in which four writers have as many homes as there are.
-struct Sharded<const SHARDS: usize> {
+/// A buffer of so many shards, in which four writers have as many homes as there are, read and
+/// cloned with that one of the pools.
+struct Sharded<const SHARDS: usize, const POOL: usize = 0> {
     buffer: ShardedBuffer,
     /// None of a clone.
     committer: Option<Committer>,
@@ -168,7 +171,7 @@ struct Sharded<const SHARDS: usize> {
     pass: std::vec::IntoIter<Packet>,
 }
 
-impl<const SHARDS: usize> Sharded<SHARDS> {
+impl<const SHARDS: usize, const POOL: usize> Sharded<SHARDS, POOL> {
     fn of(buffer: ShardedBuffer) -> Self {
         let committer = buffer.committer();
         Self { buffer, committer, stopped: Vec::new(), pass: Vec::new().into_iter() }
@@ -184,14 +187,14 @@ fn batch_of<'a>(chunk: &Chunk<'a>) -> Batch<'a> {
     Batch { chunks: vec![(info_of(chunk), Source::Borrowed(chunk.bytes))], ..Batch::default() }
 }
 
-impl<const SHARDS: usize> Subject for Sharded<SHARDS> {
+impl<const SHARDS: usize, const POOL: usize> Subject for Sharded<SHARDS, POOL> {
     const HAS_TICKETS: bool = true;
     const READS_ALL: bool = true;
 
     fn create(size_bytes: usize, _: Policy, _: Option<Absorb>) -> Self {
         let config = ShardedConfig { num_shards: Some(SHARDS), ..ShardedConfig::ring(size_bytes) };
         let buffer = ShardedBuffer::create(config).unwrap();
-        assert_eq!(buffer.report().cutting.num_shards, SHARDS);
+        assert_eq!(buffer.report().layout.num_shards, SHARDS);
         Self::of(buffer)
     }
 
@@ -205,7 +208,7 @@ impl<const SHARDS: usize> Subject for Sharded<SHARDS> {
         let at = self.stopped.iter().position(|(announced, ..)| *announced == ticket).unwrap();
         let (_, first_ticket, mut committer) = self.stopped.remove(at);
         committer.set_cpu(Some(chunk.writer_id.into()));
-        committer.go_on_with_ticket(first_ticket, &mut batch_of(chunk)).is_ok()
+        committer.resume_with_ticket(first_ticket, &mut batch_of(chunk)).is_ok()
     }
 
     fn commit(&mut self, chunk: &Chunk<'_>) -> bool {
@@ -237,7 +240,7 @@ impl<const SHARDS: usize> Subject for Sharded<SHARDS> {
     }
 
     fn begin_read(&mut self) {
-        let got = common::read_all(&self.buffer).into_iter().map(|got| Packet {
+        let got = common::read_in_pool(&self.buffer, common::pools()[POOL]).into_iter().map(|got| Packet {
             producer_id: got.producer_id,
             writer_id: got.writer_id,
             identity: Identity {
@@ -258,7 +261,7 @@ impl<const SHARDS: usize> Subject for Sharded<SHARDS> {
     fn return_loss(&mut self, _: u16, _: u16, _: u32) {}
 
     fn clone_read_only(&self) -> Self {
-        Self::of(self.buffer.clone_read_only().unwrap())
+        Self::of(self.buffer.clone_in_pool(common::pools()[POOL]).unwrap())
     }
 
     fn take_evicted(&mut self) -> Vec<Packet> {
@@ -321,4 +324,6 @@ fn many_shards_are_like_the_model() {
     check_in::<Sharded<3>>(scope, steps(150), seed());
     check_in::<Sharded<8>>(scope, steps(150), seed());
     check_in::<Sharded<64>>(scope, steps(150), seed());
+    check_in::<Sharded<2, 1>>(scope, steps(150), seed());
+    check_in::<Sharded<8, 2>>(scope, steps(150), seed());
 }

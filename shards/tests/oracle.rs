@@ -1,8 +1,9 @@
-//! N shards give what one ring gives: the same packets, in the same order, with the same losses, for every history without eviction.
+//! N shards give what one ring gives: the same packets, in the same order, with the same losses,
+//! for every history without eviction.
 
 mod common;
 
-use common::{Bytes, Got, Random, drain, got, info, owned, payload, read_all, write_packet};
+use common::{Bytes, Got, Random, got, info, owned, payload, pools, read_all, read_in_pool, write_packet};
 use watershed_engine::{BufferConfig, ChunkId, ChunkInfo, Patch, ProducerId, TraceBuffer, WriterId};
 use watershed_shards::{BLOCK_BYTES, Batch, Committer, PatchSet, ShardedBuffer, ShardedConfig, Source};
 
@@ -13,8 +14,9 @@ const SIZE_BYTES: usize = 64 << 20;
 struct Twins {
     ring: TraceBuffer,
     sharded: Vec<(ShardedBuffer, Committer)>,
-    /// Those of which a pass ended, unlike the ring's, before it had come to the end of every shard: it has tried less.
-    have_tried_less: Vec<bool>,
+    /// Buffers of which a pass, unlike the ring's, ended before the end of every shard: it made
+    /// fewer attempts to put packets together.
+    made_fewer_attempts: Vec<bool>,
 }
 
 impl Twins {
@@ -26,14 +28,14 @@ impl Twins {
                 ..ShardedConfig::ring(SIZE_BYTES)
             };
             let buffer = ShardedBuffer::create(config).unwrap();
-            assert_eq!(buffer.report().cutting.num_shards, num_shards);
+            assert_eq!(buffer.report().layout.num_shards, num_shards);
             let committer = buffer.committer().unwrap();
             (buffer, committer)
         };
         Twins {
             ring: TraceBuffer::create(&BufferConfig::ring(SIZE_BYTES)).unwrap(),
             sharded: [1, 2, 3, 8, 64].into_iter().map(make).collect(),
-            have_tried_less: vec![false; 5],
+            made_fewer_attempts: vec![false; 5],
         }
     }
 
@@ -62,17 +64,18 @@ impl Twins {
             }
         }
         for (buffer, committer) in &mut self.sharded {
-            // Some shards are somebody else's when the first ones come, who may do some of what waits there and leave the rest.
-            let shards = 0..buffer.report().cutting.num_shards;
-            let held: Vec<usize> = match random.one_in(3) {
+            // Some shards are locked when the first chunks come, so these are queued; then some of
+            // those shards are drained for one budget.
+            let shards = 0..buffer.report().layout.num_shards;
+            let locked: Vec<usize> = match random.one_in(3) {
                 true => shards.filter(|_| random.one_in(2)).collect(),
                 false => Vec::new(),
             };
             let (first, last) = chunks.split_at(random.below(chunks.len() as u64 + 1) as usize);
-            let stopped: Vec<_> = held.iter().map(|&shard| buffer.stop_shard(shard)).collect();
+            let stopped: Vec<_> = locked.iter().map(|&shard| buffer.stop_shard(shard)).collect();
             commit(committer, Batch { chunks: sources_of(first, random), ..Batch::default() });
             drop(stopped);
-            held.iter().filter(|_| random.one_in(2)).for_each(|&shard| buffer.take_turn(shard));
+            locked.iter().filter(|_| random.one_in(2)).for_each(|&shard| buffer.drain_once(shard));
             let batch = Batch {
                 memory: None,
                 chunks: sources_of(last, random),
@@ -91,8 +94,8 @@ impl Twins {
         }
     }
 
-    /// Reads everything, or about a part of it: what the others hand out beyond what they were asked for is asked of the ring as well.
-    fn read(&mut self, all: bool) -> Vec<Got> {
+    /// Reads everything, in one pass or in two.
+    fn read(&mut self, all: bool, random: &mut Random) -> Vec<Got> {
         self.ring.begin_read();
         let mut expected = Vec::new();
         while let Some(packet) = self.ring.read_next() {
@@ -103,23 +106,22 @@ impl Twins {
             self.ring.begin_read();
             assert!(self.ring.read_next().is_none());
         }
-        for ((buffer, _), has_tried_less) in self.sharded.iter().zip(&mut self.have_tried_less) {
-            let num = buffer.report().cutting.num_shards;
+        for ((buffer, _), made_fewer) in self.sharded.iter().zip(&mut self.made_fewer_attempts) {
+            let num = buffer.report().layout.num_shards;
+            let pool = pools()[random.below(3) as usize];
             let mut list = Vec::new();
             if !all {
                 // The rest of a pass that is given up comes first in the next one.
-                let mut pass = buffer.read_pass(write_packet);
-                if let Some(pieces) = pass.next_pieces(1) {
-                    list = common::parse(&pieces.iter().flatten().copied().collect::<Vec<u8>>());
-                }
+                let (mut bytes, mut pass) = (Vec::new(), buffer.read_pass(write_packet).with_pool(pool));
+                pass.write_up_to(1, |pieces| pieces.write_to(&mut bytes)).unwrap();
                 drop(pass);
-                // A shard whose block is full is not read to its end.
+                list = common::parse(&bytes);
+                // A shard whose block is full is not read to its end, nor is one after the end of a
+                // pass that has a pool.
                 let block_bytes = (BLOCK_BYTES / num).max(64 << 10);
-                *has_tried_less |= list.iter().map(Got::written_bytes).sum::<usize>()
-                    + buffer.extracted_bytes()
-                    >= block_bytes;
+                *made_fewer |= pool.is_some() || bytes.len() + buffer.extracted_bytes() >= block_bytes;
             }
-            list.extend(drain(&mut buffer.read_pass(write_packet)));
+            list.extend(read_in_pool(buffer, pool));
             assert_eq!(list.len(), expected.len(), "{num} shards");
             for (index, (ours, theirs)) in list.iter().zip(&expected).enumerate() {
                 assert_eq!(ours, theirs, "{num} shards, packet {index} of {}", expected.len());
@@ -128,18 +130,18 @@ impl Twins {
         expected
     }
 
-    /// Statistics are the same but for wraps and padding.
+    /// Statistics are the same, except wraps and padding.
     fn compare_stats(&self) {
         let mut expected = self.ring.stats();
         (expected.padding_bytes_written, expected.padding_bytes_cleared, expected.write_wrap_count) =
             (0, 0, 0);
-        for ((buffer, _), has_tried_less) in self.sharded.iter().zip(&self.have_tried_less) {
+        for ((buffer, _), made_fewer) in self.sharded.iter().zip(&self.made_fewer_attempts) {
             let mut stats = buffer.stats();
             (stats.padding_bytes_written, stats.padding_bytes_cleared) = (0, 0);
-            if *has_tried_less {
+            if *made_fewer {
                 stats.readaheads_failed = expected.readaheads_failed;
             }
-            assert_eq!(stats, expected, "{:?}", buffer.report().cutting);
+            assert_eq!(stats, expected, "{:?}", buffer.report().layout);
             let ledger = buffer.ledger();
             assert!(ledger.is_balanced());
             assert_eq!(ledger, self.ring.ledger());
@@ -147,12 +149,12 @@ impl Twins {
         }
     }
 
-    fn compare_clones(&self) {
+    fn compare_clones(&self, random: &mut Random) {
         let mut ring = self.ring.clone_read_only().unwrap();
         ring.begin_read();
         let expected: Vec<Got> = std::iter::from_fn(|| ring.read_next().map(|packet| got(&packet))).collect();
         for (buffer, _) in &self.sharded {
-            let copy = buffer.clone_read_only().unwrap();
+            let copy = buffer.clone_in_pool(pools()[random.below(3) as usize]).unwrap();
             assert!(copy.committer().is_none());
             assert_eq!(read_all(&copy), expected);
             assert_eq!(read_all(&copy), []);
@@ -175,7 +177,8 @@ fn sources_of<'a>(chunks: &'a [(ChunkInfo, Vec<u8>)], random: &mut Random) -> Ve
     chunks.iter().map(|(info, bytes)| (*info, source(bytes))).collect()
 }
 
-/// A writer that behaves as an SDK's does: packets over several chunks, patches, scrapes of the chunk it is at, lost chunks.
+/// A writer that behaves as an SDK's does: packets over several chunks, patches, scrapes of the
+/// chunk it is at, lost chunks.
 #[derive(Default)]
 struct Writer {
     next_id: u32,
@@ -260,7 +263,7 @@ fn run_history(seed: u64, steps: usize, has_workers: bool) {
         let mut chunks = Vec::new();
         let mut patches = Vec::new();
         let mut ends = Vec::new();
-        // Now and then more than one turn does.
+        // Sometimes more chunks than a budget has.
         let (num_chunks, most_filling_bytes) =
             if random.one_in(15) { (100, 10) } else { (1 + random.below(5), 300) };
         for _ in 0..num_chunks {
@@ -294,16 +297,19 @@ fn run_history(seed: u64, steps: usize, has_workers: bool) {
         }
         twins.commit(&chunks, &patches, &ends, &mut random);
         if random.one_in(15) {
-            packets += twins.read(random.one_in(2)).len();
+            packets += {
+                let all = random.one_in(2);
+                twins.read(all, &mut random).len()
+            };
         }
         if random.one_in(60) {
-            twins.compare_clones();
+            twins.compare_clones(&mut random);
         }
         if random.one_in(10) {
             twins.compare_stats();
         }
     }
-    packets += twins.read(true).len();
+    packets += twins.read(true, &mut random).len();
     twins.compare_stats();
     assert!(packets > steps, "the history has content");
 }

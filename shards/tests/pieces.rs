@@ -1,16 +1,20 @@
-//! In which portions packets come out of buffers of one thread, and what becomes of those that nobody takes.
+//! In which portions packets come out of buffers of one thread, and what becomes of those that
+//! nobody takes.
 
 mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{drain, info, parse, payload, read_all, write_packet};
+use common::{drain, info, parse, payload, pools, read_all, write_packet};
 use watershed_engine::Packet;
 use watershed_shards::{BLOCK_BYTES, Homes, ShardedBuffer, ShardedConfig};
 
 fn ring(num_shards: usize) -> ShardedBuffer {
-    let config =
-        ShardedConfig { num_shards: Some(num_shards), homes: Homes::InTurn, ..ShardedConfig::ring(16 << 20) };
+    let config = ShardedConfig {
+        num_shards: Some(num_shards),
+        homes: Homes::RoundRobin,
+        ..ShardedConfig::ring(16 << 20)
+    };
     ShardedBuffer::create(config).unwrap()
 }
 
@@ -114,7 +118,25 @@ fn pieces_are_written_whole_or_with_an_error() {
     assert_eq!(pieces.write_to(&mut out).unwrap_err().kind(), std::io::ErrorKind::WriteZero);
 }
 
-/// What the caller refuses leaves nothing behind in the block, and the loss before it is told with the next packet of the sequence.
+/// Where all packets of a run are dropped, there is nothing to write, and no error.
+#[test]
+fn packets_that_are_all_dropped_are_written_without_an_error() {
+    let buffer = ring(3);
+    let mut committer = buffer.committer().unwrap();
+    for writer in 1..=5 {
+        committer.commit_chunk(&info(1, writer, 0, 1, 0), &payload(&[vec![7; 700]])).unwrap();
+    }
+    for pool in pools() {
+        let copy = buffer.clone_read_only().unwrap();
+        let mut bytes = Vec::new();
+        let mut pass = copy.read_pass(|_: &Packet<'_>, _: &mut Vec<u8>| false).with_pool(pool);
+        pass.write_all(|pieces| pieces.write_to(&mut bytes)).unwrap();
+        assert!(bytes.is_empty());
+    }
+}
+
+/// What the caller refuses leaves nothing behind in the block, and the loss before it is told with
+/// the next packet of the sequence.
 #[test]
 fn a_packet_that_the_writer_refuses_leaves_its_loss_to_the_next() {
     for num_shards in [1, 3] {

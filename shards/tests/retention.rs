@@ -1,4 +1,5 @@
-//! What is kept under eviction: what one ring of the size keeps, but for two extents for each shard.
+//! What is kept under eviction: what one ring of the size keeps, except for two extents for each
+//! shard.
 
 mod common;
 
@@ -11,12 +12,13 @@ use watershed_shards::{ShardedBuffer, ShardedConfig};
 const SIZE_BYTES: usize = 16 << 20;
 const WRITERS: usize = 24;
 
-/// Commits of numbered packets, by who is chosen, into one ring and into a buffer of several shards.
+/// Commits numbered packets of the writers that `choose` returns, into one ring and into a buffer
+/// of several shards.
 fn compare(num_shards: usize, name: &str, mut choose: impl FnMut(&mut Random, u64) -> usize) {
     let config = ShardedConfig { num_shards: Some(num_shards), ..ShardedConfig::ring(SIZE_BYTES) };
     let sharded = ShardedBuffer::create(config).unwrap();
-    let cutting = sharded.report().cutting;
-    assert_eq!(cutting.num_shards, num_shards);
+    let layout = sharded.report().layout;
+    assert_eq!(layout.num_shards, num_shards);
     let mut ring = TraceBuffer::create(&BufferConfig::ring(SIZE_BYTES)).unwrap();
     let mut committer = sharded.committer().unwrap();
     let mut random = Random(num_shards as u64);
@@ -52,7 +54,7 @@ fn compare(num_shards: usize, name: &str, mut choose: impl FnMut(&mut Random, u6
     };
     let missing = bytes_of(&mut theirs.difference(&ours));
     let more = bytes_of(&mut ours.difference(&theirs));
-    let bound = 2 * num_shards * cutting.extent_bytes;
+    let bound = 2 * num_shards * layout.extent_bytes;
     assert!(
         missing <= bound,
         "{name}, {num_shards} shards: {missing} bytes less than one ring keeps, bound {bound}"

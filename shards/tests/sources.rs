@@ -1,20 +1,26 @@
-//! Where chunks come from, for buffers of one thread.
+//! The sources of chunks, with one committing thread.
 
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Bytes, info, owned, payload, read_all, write_packet};
+use watershed_engine::{ByteSource, SharedBytes};
 use watershed_shards::{Batch, CommitError, Committer, Homes, ShardedBuffer, ShardedConfig, Source};
 use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
 
 fn ring(num_shards: usize) -> ShardedBuffer {
-    let config =
-        ShardedConfig { num_shards: Some(num_shards), homes: Homes::InTurn, ..ShardedConfig::ring(16 << 20) };
+    let config = ShardedConfig {
+        num_shards: Some(num_shards),
+        homes: Homes::RoundRobin,
+        ..ShardedConfig::ring(16 << 20)
+    };
     ShardedBuffer::create(config).unwrap()
 }
 
-/// A chunk that is still being written is taken as it is at the commit, also where it has to wait in a queue, and stays its writer's.
+/// A chunk that is still being written is copied as it is at the commit, also if it is queued, and
+/// remains its writer's.
 #[test]
 fn a_scraped_chunk_is_copied_before_the_commit_returns() {
     for waits in [false, true] {
@@ -43,7 +49,8 @@ fn a_scraped_chunk_is_copied_before_the_commit_returns() {
     }
 }
 
-/// Chunks that were taken for reading are copied from the memory that the batch names, at once or out of a queue, also of two shards, and freed.
+/// Chunks that were taken for reading are copied from the batch's memory, at once or out of a
+/// queue, also for two shards, and freed.
 #[test]
 fn taken_chunks_are_copied_from_the_memory_of_their_batch_and_freed() {
     for (waits, num_shards) in [(false, 1), (true, 1), (false, 2), (true, 2)] {
@@ -63,7 +70,7 @@ fn taken_chunks_are_copied_from_the_memory_of_their_batch_and_freed() {
             batch.chunks.push((info(1, writer, 0, 1, 0), Source::Shared(token)));
         }
         assert_eq!(committer.commit(&mut batch), Err(CommitError::NoMemory));
-        assert_eq!(batch.chunks.len(), 4, "nothing was done");
+        assert_eq!(batch.chunks.len(), 4, "the batch is unchanged");
         batch.memory = Some(smb.clone());
         let stopped = waits.then(|| buffer.stop_shard(num_shards - 1));
         committer.commit(&mut batch).unwrap();
@@ -78,11 +85,11 @@ fn taken_chunks_are_copied_from_the_memory_of_their_batch_and_freed() {
         );
         let memory = Arc::downgrade(smb.memory());
         drop(smb);
-        assert!(memory.upgrade().is_none(), "nobody keeps the memory");
+        assert!(memory.upgrade().is_none(), "the memory was dropped");
     }
 }
 
-/// A chunk that was taken for reading in new memory, committed by a batch that has the only reference to it.
+/// Commits a chunk that was taken for reading.
 fn queue_one(committer: &mut Committer, smb: &Smb, page: usize, writer: u16, chunk_id: u32) {
     let chunk = smb.try_acquire(page, PageLayout::Div4).unwrap();
     let place = (chunk.page(), chunk.index());
@@ -97,8 +104,9 @@ fn queue_one(committer: &mut Committer, smb: &Smb, page: usize, writer: u16, chu
     assert!(batch.is_empty() && batch.memory.is_none());
 }
 
-/// Memory stays as long as chunks in it wait, also when its producer has gone, and not longer than the turn in which they are done: in whatever
-/// order batches of several memories come, and however many to a turn.
+/// Memory lives as long as chunks in it are queued, also when its producer has gone, and not longer
+/// than the drain in which they are done: in whatever order batches of several memories come, and
+/// however many in one drain.
 #[test]
 fn memories_of_queued_batches_go_when_their_chunks_are_done() {
     for batches in [&[0, 0, 1, 0, 1, 1, 2][..], &[0; 200], &[0, 1].repeat(70)] {
@@ -106,7 +114,7 @@ fn memories_of_queued_batches_go_when_their_chunks_are_done() {
         let mut committer = buffer.committer().unwrap();
         let smbs =
             [(); 3].map(|()| Smb::new(Arc::new(SharedMemory::anonymous(64 * 4096).unwrap()), 4096).unwrap());
-        // The writers are known, so that what is queued goes the short way.
+        // The homes are known, so that batches are queued by the fastest path.
         for (which, smb) in smbs.iter().enumerate() {
             queue_one(&mut committer, smb, 63, which as u16 + 1, 0);
         }
@@ -122,7 +130,7 @@ fn memories_of_queued_batches_go_when_their_chunks_are_done() {
         assert_eq!(memories.each_ref().map(|memory| memory.upgrade().is_some()), waiting);
         drop(stopped);
         assert_eq!(read_all(&buffer).len(), batches.len() + 3);
-        assert!(memories.iter().all(|memory| memory.upgrade().is_none()), "nobody keeps a memory");
+        assert!(memories.iter().all(|memory| memory.upgrade().is_none()), "all memories were dropped");
     }
 }
 
@@ -138,10 +146,10 @@ fn taken(smb: &Smb, page: usize, writer: u16, chunk_id: u32, payload: &[u8]) -> 
     Source::Shared(smb.try_begin_read(page, 0).unwrap().detach())
 }
 
-/// Rows of chunks in shared memory that are longer than a turn and than an extent, of two writers of one shard, with a chunk from elsewhere among
-/// them: all come out in order, and all are freed.
+/// Runs of chunks in shared memory that are longer than a budget and than an extent, of two writers
+/// of one shard, with another source among them: all come out in order, and all are freed.
 #[test]
-fn rows_go_on_behind_whatever_interrupts_them() {
+fn runs_go_on_after_whatever_interrupts_them() {
     const CHUNKS: u32 = 150;
     let body = |n: u32| [&n.to_le_bytes()[..], &[7; 3900]].concat();
     for case in 0..2 * 2 * 3 {
@@ -175,14 +183,15 @@ fn rows_go_on_behind_whatever_interrupts_them() {
         assert!((0..256).all(|page| smb.snapshot(page).unwrap().is_free()), "{num_shards}, {waits}, {odd}");
         let memory = Arc::downgrade(smb.memory());
         drop(smb);
-        assert!(memory.upgrade().is_none(), "nobody keeps the memory");
+        assert!(memory.upgrade().is_none(), "the memory was dropped");
     }
 }
 
-/// Whether chunks are committed one by one or in rows, directly or out of a queue: a read in small pieces that is overtaken by them gives the same.
+/// A read in small pieces that commits overtake gives the same whether chunks are committed one by
+/// one or in runs, directly or out of a queue.
 #[test]
-fn a_read_goes_on_beside_rows_as_it_does_beside_single_chunks() {
-    let history = |in_rows: bool, waits: bool| {
+fn a_read_beside_runs_gives_what_it_gives_beside_single_chunks() {
+    let history = |in_runs: bool, waits: bool| {
         let config = ShardedConfig { num_shards: Some(1), ..ShardedConfig::ring(1 << 20) };
         let buffer = ShardedBuffer::create(config).unwrap();
         let mut committer = buffer.committer().unwrap();
@@ -193,7 +202,7 @@ fn a_read_goes_on_beside_rows_as_it_does_beside_single_chunks() {
                 (0..60).map(|n| payload(&[vec![round as u8; 1000 + 45 * (n + round) % 2900]])).collect();
             let chunk = |n: usize| info(1, n as u16 % 2 + 1, ((n + 60 * round) / 2) as u32, 1, 0);
             let stopped = waits.then(|| buffer.stop_shard(0));
-            if in_rows {
+            if in_runs {
                 let chunks = bodies.iter().enumerate().map(|(n, body)| {
                     let info = chunk(n);
                     (info, taken(&smb, n, info.writer_id.0, info.chunk_id.0, body))
@@ -217,13 +226,78 @@ fn a_read_goes_on_beside_rows_as_it_does_beside_single_chunks() {
         bytes
     };
     let expected = history(false, false);
-    for (in_rows, waits) in [(false, true), (true, false), (true, true)] {
-        assert!(history(in_rows, waits) == expected, "{in_rows}, {waits}");
+    for (in_runs, waits) in [(false, true), (true, false), (true, true)] {
+        assert!(history(in_runs, waits) == expected, "{in_runs}, {waits}");
+    }
+}
+
+/// A source that contradicts itself: other bytes than its size says, and a size that grows.
+struct Liar {
+    size_bytes: usize,
+    grows_by: usize,
+    asked: AtomicUsize,
+    bytes: Vec<u8>,
+    is_shared: bool,
+}
+
+impl ByteSource for Liar {
+    fn size_bytes(&self) -> usize {
+        self.size_bytes + self.grows_by * self.asked.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn copy_range(&self, _offset_bytes: usize, dst: &mut [u8]) {
+        dst.fill(1);
+    }
+
+    fn stable_bytes(&self) -> Option<&[u8]> {
+        (!self.is_shared && self.grows_by == 0).then_some(&self.bytes)
+    }
+
+    fn shared_bytes(&self) -> Option<SharedBytes<'_>> {
+        self.is_shared.then(|| self.bytes.as_slice().into())
+    }
+}
+
+/// Whatever a source says of itself, it is safe code: not a byte of another chunk changes.
+#[test]
+fn a_source_that_contradicts_itself_harms_nobody_else() {
+    // 2,000 bytes in each of 450 fragments: more than several extents.
+    let long = payload(&vec![vec![7; 2000]; 450]);
+    for (size_bytes, grows_by, is_shared) in [
+        (10, 0, false),
+        (10, 0, true),
+        (3000, 0, false),
+        (3000, 0, true),
+        (10, 9000, false),
+        (65_000, 500, false),
+    ] {
+        let buffer = ring(4);
+        let mut committer = buffer.committer().unwrap();
+        let body = |writer: u16, id: u32| [&[writer as u8, id as u8][..], &[5; 3000]].concat();
+        for id in 0..200 {
+            for writer in 1..=4 {
+                let chunk = info(1, writer, id, 1, 0);
+                committer.commit_chunk(&chunk, &payload(&[body(writer, id)])).unwrap();
+            }
+            let bytes = long.clone();
+            let liar = Liar { size_bytes, grows_by, asked: AtomicUsize::new(0), bytes, is_shared };
+            let fragments = if is_shared { 100 } else { 450 };
+            let chunks = vec![(info(2, 1, id, fragments, 0), owned(liar))];
+            let mut batch = Batch { chunks, ..Batch::default() };
+            committer.commit(&mut batch).unwrap();
+        }
+        buffer.check().unwrap();
+        let honest = read_all(&buffer).into_iter().filter(|packet| packet.producer_id == 1);
+        let expected = (0..200).flat_map(|id| (1..=4).map(move |writer| (writer, id)));
+        assert!(
+            honest.map(|packet| packet.bytes).eq(expected.map(|(writer, id)| body(writer, id))),
+            "{size_bytes}, {grows_by}, {is_shared}"
+        );
     }
 }
 
 #[test]
-fn sequences_get_their_shards_in_turn() {
+fn sequences_get_their_shards_round_robin() {
     let buffer = ring(4);
     let mut committer = buffer.committer().unwrap();
     for writer in 1..=8 {

@@ -1,4 +1,5 @@
-//! Workers that stop, between two batches and in the middle of a copy: what goes on, what waits, and that nothing is lost.
+//! Workers that stop, between two batches and in the middle of a copy, and sources that panic: what
+//! goes on, what waits, and that nothing is lost.
 
 mod common;
 
@@ -11,7 +12,7 @@ use std::time::Duration;
 use common::{Bytes, Got, info, owned, payload, read_all, write_packet};
 use watershed_engine::ByteSource;
 use watershed_shards::{
-    Batch, CommitError, Committer, HandedBack, ShardedBuffer, ShardedConfig, Source, Wait,
+    Batch, CommitError, Committer, QueueFull, ShardedBuffer, ShardedConfig, Source, Wait,
 };
 
 const SHARDS: usize = 4;
@@ -25,7 +26,7 @@ fn buffer() -> ShardedBuffer {
         ..ShardedConfig::ring(4 << 20)
     };
     let buffer = ShardedBuffer::create(config).unwrap();
-    assert_eq!(buffer.report().cutting.num_shards, SHARDS);
+    assert_eq!(buffer.report().layout.num_shards, SHARDS);
     buffer
 }
 
@@ -45,7 +46,7 @@ impl Writers {
         writer % SHARDS
     }
 
-    fn write(&mut self, writer: usize) -> Result<(), HandedBack> {
+    fn write(&mut self, writer: usize) -> Result<(), QueueFull> {
         let id = self.next_ids[writer];
         let mut body = id.to_le_bytes().to_vec();
         body.resize(1500, 0);
@@ -56,13 +57,13 @@ impl Writers {
                 self.next_ids[writer] += 1;
                 Ok(())
             }
-            Err(CommitError::HandedBack(full)) => Err(full),
+            Err(CommitError::QueueFull(full)) => Err(full),
             Err(error) => panic!("{error}"),
         }
     }
 
     /// A chunk of each writer, in one batch.
-    fn write_all(&mut self) -> Result<(), HandedBack> {
+    fn write_all(&mut self) -> Result<(), QueueFull> {
         let bodies = self.next_ids.map(|id| payload(&[id.to_le_bytes().to_vec()]));
         let mut batch = Batch::default();
         for (writer, (id, body)) in self.next_ids.iter().zip(&bodies).enumerate() {
@@ -74,7 +75,7 @@ impl Writers {
                 self.next_ids.iter_mut().for_each(|id| *id += 1);
                 Ok(())
             }
-            Err(CommitError::HandedBack(full)) => Err(full),
+            Err(CommitError::QueueFull(full)) => Err(full),
             Err(error) => panic!("{error}"),
         }
     }
@@ -86,7 +87,7 @@ impl Writers {
     }
 }
 
-/// Packets come in order, and what is missing is said. The newest of each writer.
+/// Packets come in order, and missing ones are reported. The newest packet of each writer.
 fn check(list: &[Got]) -> HashMap<u16, u32> {
     let mut newest: HashMap<u16, u32> = HashMap::new();
     for got in list {
@@ -100,13 +101,14 @@ fn check(list: &[Got]) -> HashMap<u16, u32> {
 }
 
 #[test]
-fn the_backlog_of_a_worker_that_stops_between_batches_is_taken_over() {
+fn the_queue_of_a_worker_that_stops_between_batches_is_drained_by_others() {
     let buffer = buffer();
     let mut writers = Writers::new(&buffer);
     (0..WRITERS).for_each(|writer| writers.write_for_sure(writer));
     buffer.ledger();
     let stopped = buffer.stop_worker(2);
-    // More than the ring holds, so that all shards evict; the queue of the one without a worker holds sixteen.
+    // More than the ring holds, so that all shards evict; the queue of the one without a worker
+    // holds sixteen.
     for round in 0..600 * WRITERS {
         writers.write_for_sure(round % WRITERS);
     }
@@ -116,7 +118,7 @@ fn the_backlog_of_a_worker_that_stops_between_batches_is_taken_over() {
     drop(pass);
     let newest = check(&common::parse(&bytes));
     for (writer, next) in writers.next_ids.iter().enumerate() {
-        assert_eq!(newest[&(1 + writer as u16)], next - 1, "the newest packet of writer {writer} is there");
+        assert_eq!(newest[&(1 + writer as u16)], next - 1, "the newest packet of writer {writer} was read");
     }
     let ledger = buffer.ledger();
     assert!(ledger.is_balanced() && ledger.overwritten.chunks > 0, "{ledger:?}");
@@ -124,10 +126,10 @@ fn the_backlog_of_a_worker_that_stops_between_batches_is_taken_over() {
     drop(stopped);
 }
 
-/// Whether it is open, and news of that.
+/// Whether it is open, and a notification of that.
 type Gate = Arc<(Mutex<bool>, Condvar)>;
 
-/// A source in whose copy the thread stops until it is let go.
+/// A source in whose copy the thread stops until the gate opens.
 struct Stopping {
     bytes: Vec<u8>,
     begun: Mutex<Sender<()>>,
@@ -157,7 +159,7 @@ fn stopping(bytes: Vec<u8>) -> (Source<'static>, Receiver<()>, Gate) {
 }
 
 #[test]
-fn a_worker_that_stops_in_the_middle_of_a_copy_holds_up_its_own_shard_only() {
+fn a_worker_that_stops_in_the_middle_of_a_copy_delays_its_own_shard_only() {
     let buffer = buffer();
     let mut writers = Writers::new(&buffer);
     (0..WRITERS).for_each(|writer| writers.write_for_sure(writer));
@@ -171,18 +173,18 @@ fn a_worker_that_stops_in_the_middle_of_a_copy_holds_up_its_own_shard_only() {
     has_begun.recv_timeout(Duration::from_secs(20)).expect("the worker is in the middle of the copy");
 
     // Ten megabytes for the other shards: they are taken only if their evictions go on.
-    let mut handed_back = 0;
+    let mut refused = 0;
     for round in 0..800 * WRITERS {
         let writer = round % WRITERS;
         if Writers::shard(writer) != stuck {
             writers.write_for_sure(writer);
         } else if let Err(full) = writers.write(writer) {
             assert_eq!(full.shard, stuck);
-            handed_back += 1;
+            refused += 1;
         }
     }
-    assert!(handed_back > 0, "the queue of the shard that is stopped is full");
-    // A read waits for it, and says for whom.
+    assert!(refused > 0, "the queue of the stopped shard is full");
+    // A read waits for it, and names it.
     thread::scope(|scope| {
         let (sender, receiver) = channel();
         let buffer = &buffer;
@@ -202,9 +204,10 @@ fn a_worker_that_stops_in_the_middle_of_a_copy_holds_up_its_own_shard_only() {
     let newest = check(&read_all(&buffer));
     for (writer, next) in writers.next_ids.iter().enumerate() {
         let newest = newest.get(&(1 + writer as u16)).copied();
-        // What waited in the shard that was stopped is the oldest of all by now: the others' backlogs may have pushed it out.
-        let is_pushed_out = newest.is_none() && Writers::shard(writer) == stuck;
-        assert!(is_pushed_out || newest == Some(next - 1), "writer {writer}: {newest:?} of {next}");
+        // What was queued at the stopped shard is the oldest of all by now: others may have evicted
+        // it.
+        let is_evicted = newest.is_none() && Writers::shard(writer) == stuck;
+        assert!(is_evicted || newest == Some(next - 1), "writer {writer}: {newest:?} of {next}");
     }
     let accepted = writers.next_ids.iter().map(|&next| u64::from(next)).sum::<u64>();
     let ledger = buffer.ledger();
@@ -243,9 +246,12 @@ fn a_source_that_panics_takes_one_chunk_with_it() {
     buffer.committer().unwrap().commit(&mut batch).unwrap();
     drop(stopped);
     thread::scope(|scope| {
-        assert!(scope.spawn(|| buffer.ledger()).join().is_err(), "who drains the queue meets the source");
+        assert!(
+            scope.spawn(|| buffer.ledger()).join().is_err(),
+            "the thread that drains the queue copies the source"
+        );
     });
-    // The letter is used again, by another committer that gets the same pool.
+    // The node is used again, by another committer that gets the same pool.
     buffer.committer().unwrap().commit_chunk(&info(1, 1, 3, 1, 0), &body(3)).unwrap();
     let numbers: Vec<(u8, bool)> =
         read_all(&buffer).iter().map(|got| (got.bytes[0], got.loss != 0)).collect();
@@ -256,13 +262,32 @@ fn a_source_that_panics_takes_one_chunk_with_it() {
 }
 
 #[test]
+fn a_source_that_panics_on_the_fast_path_leaves_the_shard_unlocked() {
+    let buffer =
+        ShardedBuffer::create(ShardedConfig { num_shards: Some(1), ..ShardedConfig::ring(1 << 20) }).unwrap();
+    let mut committer = buffer.committer().unwrap();
+    let body = |number: u32| payload(&[number.to_le_bytes().to_vec()]);
+    // The home is known from here on.
+    committer.commit_chunk(&info(1, 1, 0, 1, 0), &body(0)).unwrap();
+    let mut batch = Batch { chunks: vec![(info(1, 1, 1, 1, 0), owned(Broken))], ..Batch::default() };
+    let commit = std::panic::AssertUnwindSafe(|| committer.commit(&mut batch));
+    assert!(std::panic::catch_unwind(commit).is_err(), "the committing thread copies");
+    buffer.committer().unwrap().commit_chunk(&info(1, 2, 0, 1, 0), &body(1)).unwrap();
+    committer.commit_chunk(&info(1, 1, 2, 1, 0), &body(2)).unwrap();
+    let numbers: Vec<(u8, bool)> =
+        read_all(&buffer).iter().map(|got| (got.bytes[0], got.loss != 0)).collect();
+    assert_eq!(numbers, [(0, false), (1, false), (2, true)]);
+    buffer.check().unwrap();
+}
+
+#[test]
 fn a_batch_for_many_shards_is_taken_whole_or_not_at_all() {
     const QUEUE: usize = 4;
     let config =
         ShardedConfig { num_shards: Some(SHARDS), queue_capacity: QUEUE, ..ShardedConfig::ring(4 << 20) };
     let buffer = ShardedBuffer::create(config).unwrap();
     let mut writers = Writers::new(&buffer);
-    // Each gets its home.
+    // Each writer gets its home.
     (0..WRITERS).for_each(|writer| writers.write_for_sure(writer));
     let held = buffer.stop_shard(1);
     let mut taken = 0;
@@ -274,7 +299,7 @@ fn a_batch_for_many_shards_is_taken_whole_or_not_at_all() {
     };
     assert_eq!((full.shard, taken), (1, QUEUE), "three shards write at once, the fourth queues");
     drop(held);
-    writers.write_all().expect("nobody holds the shard");
+    writers.write_all().expect("the shard is free");
     let newest = check(&read_all(&buffer));
     assert_eq!(newest.len(), WRITERS);
     assert!(newest.values().all(|&number| number as usize == QUEUE + 1), "{newest:?}");

@@ -1,5 +1,6 @@
-//! Threads that come and go, migrate, share sequences' shards and die in mid-commit, while readers read and clone: every packet is
-//! numbered and checked once, in order, and the ledger holds at the end.
+//! Threads that come and go, migrate between CPUs, share shards and die in the middle of a commit,
+//! while others read and clone. Every packet is numbered and checked once, in order, and the ledger
+//! balances at the end.
 
 mod common;
 
@@ -9,7 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use common::{Got, Random, drain, info, parse, payload, read_all, write_packet};
+use common::{
+    Got, Random, drain, info, parse, payload, pools, read_all, read_in_pool, watched, write_packet,
+};
 use watershed_engine::{BufferConfig, ByteSource, ChunkInfo};
 use watershed_shards::{
     Batch, CommitError, Committer, OwnedBytes, ShardedBuffer, ShardedConfig, Source, Wait,
@@ -38,12 +41,13 @@ fn chunk(producer: u16, writer: u16, id: u32) -> (ChunkInfo, Vec<u8>) {
     (info(producer, writer, id, bodies.len(), 0), payload(&bodies))
 }
 
-/// What a reader has seen of each writer: the number of the next packet that has not been seen.
+/// What a reader has seen of each writer: the number of the next packet.
 #[derive(Default)]
 struct Seen(HashMap<(u16, u16), u64>);
 
 impl Seen {
-    /// Checks a packet: right sequence, later than the last, and flagged if something between is missing.
+    /// Checks a packet: of its sequence, later than the last, and with a loss if something between
+    /// is missing.
     fn check(&mut self, got: &Got) {
         let text = String::from_utf8_lossy(&got.bytes);
         let mut parts = text.split('/');
@@ -54,10 +58,10 @@ impl Seen {
         let next = self.0.entry((got.producer_id, got.writer_id)).or_insert(0);
         assert!(number >= *next, "{text:.30}: packet {number} after {}", *next - 1);
         if number == *next {
-            // Nothing of this sequence was lost since its last packet, so no loss may be said.
+            // Nothing of this sequence was lost since its last packet, so no loss may be reported.
             assert_eq!(got.loss, 0, "{text:.30}: a false loss");
         } else {
-            assert_ne!(got.loss, 0, "{text:.30}: {} packets are missing and nothing is said", number - *next);
+            assert_ne!(got.loss, 0, "{text:.30}: {} packets are missing without a loss", number - *next);
         }
         *next = number + 1;
     }
@@ -69,9 +73,9 @@ fn commit_all(committer: &mut Committer, chunks: &[(ChunkInfo, Vec<u8>)]) {
         ..Batch::default()
     };
     loop {
-        match committer.commit(&mut batch) {
+        match watched("commit", || committer.commit(&mut batch)) {
             Ok(()) => return,
-            Err(CommitError::HandedBack(_)) => thread::yield_now(),
+            Err(CommitError::QueueFull(_)) => thread::yield_now(),
             Err(error) => panic!("{error}"),
         }
     }
@@ -88,7 +92,8 @@ fn migrate(random: &mut Random) {
 #[cfg(not(target_os = "linux"))]
 fn migrate(_random: &mut Random) {}
 
-/// A source that kills the thread which commits it, in the middle of the copy, and serves others well: they are counted.
+/// A source that kills the committing thread in the middle of the copy. Copies by other threads
+/// succeed and are counted.
 struct Deadly {
     bytes: Vec<u8>,
     of: thread::ThreadId,
@@ -102,7 +107,7 @@ impl ByteSource for Deadly {
 
     fn copy_range(&self, offset_bytes: usize, dst: &mut [u8]) {
         if thread::current().id() == self.of {
-            // Without the panic's message, of which there would be hundreds.
+            // Without the panic's message: there would be hundreds.
             std::panic::resume_unwind(Box::new("dead"));
         }
         dst.copy_from_slice(&self.bytes[offset_bytes..][..dst.len()]);
@@ -110,8 +115,8 @@ impl ByteSource for Deadly {
     }
 }
 
-/// Commits a whole chunk and then one that kills the thread while it copies. `written` counts what gets into the buffer: the second one
-/// too if it lay in a queue, where whoever owns the shard next takes it.
+/// Commits a whole chunk and then one that kills the thread while it copies. `written` counts what
+/// gets into the buffer: the second one too if it was queued, since then another thread copies it.
 fn die_in_mid_commit(
     buffer: &ShardedBuffer,
     whole: &(ChunkInfo, Vec<u8>),
@@ -124,12 +129,12 @@ fn die_in_mid_commit(
             let mut committer = buffer.committer().unwrap();
             let bytes = deadly.1.clone();
             let deadly_source = Deadly { bytes, of: thread::current().id(), served: Arc::clone(written) };
-            let source = Source::Owned(OwnedBytes(Box::new(deadly_source)));
+            let source = Source::Owned(OwnedBytes::new(deadly_source));
             let mut batch = Batch {
                 chunks: vec![(whole.0, Source::Borrowed(&whole.1)), (deadly.0, source)],
                 ..Batch::default()
             };
-            while let Err(CommitError::HandedBack(_)) = committer.commit(&mut batch) {
+            while let Err(CommitError::QueueFull(_)) = committer.commit(&mut batch) {
                 thread::yield_now();
             }
         });
@@ -137,7 +142,8 @@ fn die_in_mid_commit(
     });
 }
 
-/// One thread's life: some writers of its own, batches of theirs, now and then another CPU, sometimes a death with an announced batch.
+/// One thread: some writers of its own, batches of theirs, sometimes another CPU, sometimes a death
+/// in the middle of a commit.
 fn live(buffer: &ShardedBuffer, thread: u16, rounds: u32, written: &Arc<AtomicU64>) {
     let mut random = Random(u64::from(thread));
     let mut committer = buffer.committer().unwrap();
@@ -162,7 +168,7 @@ fn live(buffer: &ShardedBuffer, thread: u16, rounds: u32, written: &Arc<AtomicU6
             next_ids[writer] += 2;
         }
         if random.one_in(200) {
-            // The thread ends and another one goes on in its name.
+            // The thread ends and another one continues its sequences.
             drop(committer);
             committer = buffer.committer().unwrap();
         }
@@ -173,6 +179,32 @@ fn scale() -> u32 {
     std::env::var("WATERSHED_STRESS_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(400)
 }
 
+/// Everything that is asked of a buffer, against itself.
+fn look_at_all(buffer: &ShardedBuffer) {
+    assert!(buffer.ledger().is_balanced());
+    let list = buffer.shard_stats();
+    assert_eq!(list.len(), buffer.report().layout.num_shards);
+    list.iter().for_each(|(_, ledger)| assert!(ledger.is_balanced()));
+    let bytes_written = buffer.stats().bytes_written;
+    assert!(buffer.stats().bytes_written >= bytes_written);
+    assert!(buffer.has_data() || buffer.ledger().written.chunks == 0);
+    assert!(buffer.memory_usage_bytes() >= buffer.size_bytes());
+    assert!(buffer.writer_stats().is_sorted_by_key(|stats| (stats.producer_id, stats.writer_id)));
+    assert!(buffer.extracted_bytes() < 64 << 20);
+}
+
+/// A buffer with work in its queues, of a committer that is gone.
+fn half_used(num_shards: usize, has_workers: bool) -> ShardedBuffer {
+    let buffer = buffer(num_shards << 20, num_shards, has_workers);
+    let stopped = buffer.stop_shard(0);
+    let mut committer = buffer.committer().unwrap();
+    for id in 0..8 {
+        commit_all(&mut committer, &[chunk(1, 1 + id % 5, u32::from(id / 5))]);
+    }
+    drop(stopped);
+    buffer
+}
+
 fn stress(num_shards: usize, size_bytes: usize, has_workers: bool) -> ShardedBuffer {
     let buffer = buffer(size_bytes, num_shards, has_workers);
     let (written, is_over) = (Arc::new(AtomicU64::new(0)), AtomicBool::new(false));
@@ -181,8 +213,10 @@ fn stress(num_shards: usize, size_bytes: usize, has_workers: bool) -> ShardedBuf
         let reader = scope.spawn(|| {
             let mut passes = 0;
             while !is_over.load(Ordering::Acquire) {
-                let mut pass = buffer.read_pass(write_packet);
-                // Some passes are written by several threads, some in pieces, some given up in the middle.
+                let pool = pools()[passes / 3 % 3];
+                let mut pass = watched("read_pass", || buffer.read_pass(write_packet)).with_pool(pool);
+                // Some passes are written by several threads, some in pieces, some given up in the
+                // middle.
                 let list = match pass.next_pieces(10_000) {
                     Some(pieces) if passes % 3 == 0 => {
                         let mut bytes = pieces.iter().flatten().copied().collect::<Vec<u8>>();
@@ -207,10 +241,13 @@ fn stress(num_shards: usize, size_bytes: usize, has_workers: bool) -> ShardedBuf
             }
         });
         scope.spawn(|| {
-            while !is_over.load(Ordering::Acquire) {
-                let copy = buffer.clone_read_only().unwrap();
+            for pool in pools().into_iter().cycle() {
+                if is_over.load(Ordering::Acquire) {
+                    break;
+                }
+                let copy = watched("clone", || buffer.clone_in_pool(pool)).unwrap();
                 let mut of_copy = HashMap::new();
-                for got in read_all(&copy) {
+                for got in read_in_pool(&copy, pool) {
                     let text = String::from_utf8_lossy(&got.bytes).into_owned();
                     let number: u64 = text.split('/').nth(2).unwrap().parse().unwrap();
                     let last = of_copy.insert((got.producer_id, got.writer_id), number);
@@ -218,6 +255,14 @@ fn stress(num_shards: usize, size_bytes: usize, has_workers: bool) -> ShardedBuf
                 }
                 copy.check().unwrap();
                 thread::sleep(Duration::from_millis(3));
+            }
+        });
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Acquire) {
+                watched("statistics", || look_at_all(&buffer));
+                // A buffer with extents that is freed while others are at work, and work is queued.
+                watched("free", || drop(half_used(num_shards, has_workers)));
+                thread::sleep(Duration::from_millis(1));
             }
         });
         let writers: Vec<_> = (1..=6)
@@ -257,10 +302,10 @@ fn nothing_is_lost_when_nothing_is_evicted() {
 }
 
 #[test]
-fn evictions_are_said() {
+fn evictions_are_reported_as_losses() {
     for num_shards in [1, 4] {
         let buffer = stress(num_shards, 4 << 20, false);
-        assert_eq!(buffer.report().cutting.num_shards, num_shards);
+        assert_eq!(buffer.report().layout.num_shards, num_shards);
     }
 }
 
@@ -271,7 +316,7 @@ fn workers_lose_nothing() {
 }
 
 #[test]
-fn a_shard_that_is_stopped_holds_up_nobody_else() {
+fn a_stopped_shard_delays_no_other() {
     let buffer = buffer(4 << 20, 4, false);
     let mut committer = buffer.committer().unwrap();
     let mut next_ids = [0u32; 12];
@@ -287,21 +332,22 @@ fn a_shard_that_is_stopped_holds_up_nobody_else() {
     let before = buffer.shard_stats();
     let stuck = before.iter().position(|(stats, _)| stats.chunks_written > 0).expect("a shard in use");
     let stopped = buffer.stop_shard(stuck);
-    // Sixteen batches wait, then those of this shard are handed back; the others' evictions go on, round and round.
-    let mut handed_back = 0;
+    // Sixteen batches are queued, then those of this shard are refused; the others' evictions go
+    // on, round after round.
+    let mut refused = 0;
     let mut taken = 0;
     for round in 0..6000 {
         match write(&mut committer, round % 12) {
             Ok(()) => taken += 1,
-            Err(CommitError::HandedBack(full)) => {
+            Err(CommitError::QueueFull(full)) => {
                 assert_eq!(full.shard, stuck);
-                handed_back += 1;
+                refused += 1;
             }
             Err(error) => panic!("{error}"),
         }
     }
-    assert!(handed_back > 0 && taken > 3000, "{handed_back} handed back, {taken} taken");
-    // A read waits for the one that is stopped, and says so.
+    assert!(refused > 0 && taken > 3000, "{refused} refused, {taken} taken");
+    // A read waits for the stopped shard, and names it.
     thread::scope(|scope| {
         let (sender, receiver) = std::sync::mpsc::channel();
         let buffer = &buffer;
@@ -309,7 +355,8 @@ fn a_shard_that_is_stopped_holds_up_nobody_else() {
             let pass = buffer.read_pass(write_packet);
             sender.send(pass.waits().to_vec()).unwrap();
         });
-        // In several steps: where the whole process was stopped for a while, one of them is over before the reader has begun.
+        // In several steps: if the whole process is stopped for a while, one of them passes before
+        // the reader begins.
         for _ in 0..6 {
             assert!(receiver.recv_timeout(Duration::from_millis(50)).is_err(), "the read waits");
         }

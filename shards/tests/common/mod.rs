@@ -1,13 +1,18 @@
-//! Histories for several writers, and packets as things to compare.
+//! Chunks of several writers, and packets that can be compared.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+use std::sync::{Arc, LazyLock, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rayon::{ThreadPool, ThreadPoolBuilder};
 use watershed_engine::{
     ByteSource, ChunkFlags, ChunkId, ChunkInfo, ClientIdentity, Packet, ProducerId, WriterId,
 };
 use watershed_shards::{OwnedBytes, ReadPass, ShardedBuffer, Source};
 
-/// A generator of random numbers that is the same everywhere.
+/// Random numbers that are the same everywhere.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -26,6 +31,46 @@ impl Random {
     pub(crate) fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
+}
+
+/// What a thread is at, and since when.
+type Doing = Arc<Mutex<Option<(&'static str, Instant)>>>;
+
+/// No operation takes so long, however slow the machine is.
+const WATCH_LIMIT: Duration = Duration::from_secs(60);
+
+thread_local! {
+    static DOING: Doing = {
+        static THREADS: LazyLock<Mutex<Vec<Doing>>> = LazyLock::new(|| {
+            thread::spawn(watch);
+            Mutex::default()
+        });
+        fn watch() {
+            loop {
+                thread::sleep(Duration::from_secs(1));
+                for doing in &*THREADS.lock().unwrap() {
+                    if let Some((name, since)) = *doing.lock().unwrap()
+                        && since.elapsed() > WATCH_LIMIT
+                    {
+                        eprintln!("{name} has not ended after {:?}", since.elapsed());
+                        std::process::abort();
+                    }
+                }
+            }
+        }
+        let doing = Doing::default();
+        THREADS.lock().unwrap().push(Arc::clone(&doing));
+        doing
+    };
+}
+
+/// Runs an operation of a buffer under a watchdog, which ends the whole process: the threads of a
+/// deadlock would never be joined.
+pub(crate) fn watched<R>(name: &'static str, operation: impl FnOnce() -> R) -> R {
+    let before = DOING.with(|doing| doing.lock().unwrap().replace((name, Instant::now())));
+    let result = operation();
+    DOING.with(|doing| *doing.lock().unwrap() = before);
+    result
 }
 
 /// A packet as it was read.
@@ -92,7 +137,7 @@ pub(crate) fn parse(mut bytes: &[u8]) -> Vec<Got> {
     list
 }
 
-/// Everything that a pass still has.
+/// Everything that a pass has left.
 pub(crate) fn drain<W: watershed_shards::PacketWriter>(pass: &mut ReadPass<'_, W>) -> Vec<Got> {
     let mut bytes = Vec::new();
     while let Some(pieces) = pass.next_pieces(100_000) {
@@ -105,7 +150,16 @@ pub(crate) fn read_all(buffer: &ShardedBuffer) -> Vec<Got> {
     drain(&mut buffer.read_pass(write_packet))
 }
 
-/// A chunk of a writer: fragments as bodies, and how its ends hang together with its neighbours.
+/// The same with a pool.
+pub(crate) fn read_in_pool(buffer: &ShardedBuffer, pool: Option<&ThreadPool>) -> Vec<Got> {
+    let mut bytes = Vec::new();
+    let mut pass = buffer.read_pass(write_packet).with_pool(pool);
+    pass.write_all(|pieces| pieces.write_to(&mut bytes)).unwrap();
+    parse(&bytes)
+}
+
+/// The header of a complete chunk. `flags` tell whether its first and last packets continue in its
+/// neighbours.
 pub(crate) fn info(producer: u16, writer: u16, id: u32, fragments: usize, flags: u8) -> ChunkInfo {
     ChunkInfo {
         producer_id_trusted: ProducerId(producer),
@@ -118,7 +172,7 @@ pub(crate) fn info(producer: u16, writer: u16, id: u32, fragments: usize, flags:
     }
 }
 
-/// Fragments behind one another, each with its size.
+/// Fragments, each with its size before it.
 pub(crate) fn payload(bodies: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for body in bodies {
@@ -147,5 +201,13 @@ impl ByteSource for Bytes {
 }
 
 pub(crate) fn owned(source: impl ByteSource + Send + Sync + 'static) -> Source<'static> {
-    Source::Owned(OwnedBytes(Box::new(source)))
+    Source::Owned(OwnedBytes::new(source))
+}
+
+/// Pools for reads and clones: none, and with as many threads as come beside the calling one.
+pub(crate) fn pools() -> [Option<&'static ThreadPool>; 3] {
+    static POOLS: LazyLock<[ThreadPool; 2]> = LazyLock::new(|| {
+        [1, 3].map(|threads| ThreadPoolBuilder::new().num_threads(threads).build().unwrap())
+    });
+    [None, Some(&POOLS[0]), Some(&POOLS[1])]
 }

@@ -1,0 +1,280 @@
+//! The buffer: a ring, or several, as one.
+
+pub(crate) mod config;
+mod prefault;
+mod snapshot;
+mod stats;
+
+use std::sync::{Arc, Mutex};
+
+use watershed_engine::{BufferConfig, CreateError, FillPolicy, OverwriteSink, mem::Region};
+
+use crate::buffer::config::{Reduced, Report, ShardedConfig};
+use crate::commit::Committer;
+use crate::read::merge::Reading;
+use crate::read::{PacketWriter, ReadPass};
+use crate::shard::drain::{DrainBudget, lock_drained};
+use crate::shard::guard::ShardGuard;
+use crate::shard::topology::MAX_SHARDS;
+use crate::shard::worker::Workers;
+use crate::shard::{Shared, SharedConfig};
+use crate::sync::extent_pool::ExtentLayout;
+use crate::sync::lock::OwnerId;
+use crate::sync::reclaim::DrainResult;
+use crate::sync::{AtomicUsize, Ordering};
+
+/// A trace buffer for many threads. All methods take `&self`.
+#[derive(Debug)]
+pub struct ShardedBuffer {
+    pub(crate) workers: Option<Workers>,
+    pub(crate) shared: Arc<Shared>,
+    /// What was extracted and not handed out: for one read pass at a time.
+    reading: Mutex<Reading>,
+    pub(crate) owner: OwnerId,
+    pub(crate) report: Report,
+    /// For a clone: reads end at this ticket.
+    pub(crate) limit: Option<u64>,
+    /// Memory up to here has been made ready.
+    prefaulted_bytes: AtomicUsize,
+}
+
+impl ShardedBuffer {
+    /// Makes an empty buffer. Nothing of its memory is touched; shards are made at their first
+    /// commit.
+    ///
+    /// # Errors
+    /// [`CreateError`]: the size is out of range, or the system has no memory or no threads.
+    pub fn create(config: ShardedConfig) -> Result<ShardedBuffer, CreateError> {
+        Self::create_with(config, None)
+    }
+
+    /// As [`create`](Self::create), with a sink for overwritten packets. The buffer has one shard.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_with_sink(
+        config: ShardedConfig,
+        sink: Box<dyn OverwriteSink>,
+    ) -> Result<ShardedBuffer, CreateError> {
+        Self::create_with(config, Some(sink))
+    }
+
+    fn create_with(
+        config: ShardedConfig,
+        sink: Option<Box<dyn OverwriteSink>>,
+    ) -> Result<ShardedBuffer, CreateError> {
+        let size_bytes = config.buffer.size_bytes;
+        if size_bytes > BufferConfig::MAX_SIZE_BYTES {
+            return Err(CreateError::TooLarge { size_bytes });
+        }
+        let size_bytes = size_bytes.max(1).next_multiple_of(4096);
+        let wanted =
+            config.num_shards.unwrap_or_else(|| config.topology.default_num_shards()).clamp(1, MAX_SHARDS);
+        let (most, reason) = match () {
+            () if config.buffer.policy == FillPolicy::Discard => (1, Reduced::Discard),
+            () if sink.is_some() => (1, Reduced::Sink),
+            () => (wanted, Reduced::TooSmall),
+        };
+        let layout = ExtentLayout::new(size_bytes, most, config.page_bytes);
+        let no_memory = |source| CreateError::NoMemory { size_bytes, source };
+        let region = Arc::new(Region::map(size_bytes, config.buffer.huge_pages).map_err(no_memory)?);
+        let pages = region.granted();
+        let shared = Arc::new(Shared::new(SharedConfig {
+            layout,
+            queue_capacity: config.queue_capacity.max(1),
+            policy: config.buffer.policy,
+            region,
+            topology: config.topology,
+            has_workers: config.has_workers,
+            homes: config.homes,
+        }));
+        if let (Some(sink), Some(mut guard)) = (sink, ShardGuard::try_lock(&shared, 0, OwnerId(0))) {
+            guard.engine().set_overwrite_sink(Some(sink));
+        }
+        let workers =
+            if config.has_workers { Some(Workers::start(&shared).map_err(no_memory)?) } else { None };
+        let report = Report {
+            layout,
+            num_shards_wanted: wanted,
+            reduced: (layout.num_shards < wanted).then_some(reason),
+            pages,
+            num_workers: if config.has_workers { layout.num_shards } else { 0 },
+            num_workers_pinned: workers.as_ref().map_or(0, |workers| workers.num_pinned),
+        };
+        let (reading, owner) = (Mutex::default(), OwnerId((1 << 30) + 1));
+        let prefaulted_bytes = AtomicUsize::new(0);
+        Ok(ShardedBuffer { workers, shared, reading, owner, report, limit: None, prefaulted_bytes })
+    }
+
+    /// What the buffer was made of.
+    pub fn report(&self) -> Report {
+        self.report
+    }
+
+    /// Bytes for records.
+    pub fn size_bytes(&self) -> usize {
+        self.shared.region.size_bytes()
+    }
+
+    /// What the buffer does when it is full.
+    pub fn policy(&self) -> FillPolicy {
+        self.shared.policy
+    }
+
+    /// Access for one thread that commits. None for a clone, which is read-only.
+    pub fn committer(&self) -> Option<Committer> {
+        self.limit.is_none().then(|| Committer::new(&self.shared))
+    }
+
+    /// Starts a read pass over what has been committed. One at a time: a second one waits until the
+    /// first is dropped.
+    pub fn read_pass<W: PacketWriter>(&self, writer: W) -> ReadPass<'_, W> {
+        ReadPass::begin(&self.shared, &self.reading, writer, self.owner, self.limit)
+    }
+
+    /// Bytes that were extracted for a read and not handed out. They count as unread. Also during a
+    /// read pass, whose thread may call it.
+    pub fn extracted_bytes(&self) -> usize {
+        self.shared.extracted_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the ring, and of all metadata.
+    pub fn memory_usage_bytes(&self) -> usize {
+        let mut bytes = self.size_bytes() + self.shared.directory.table_bytes();
+        self.for_each_shard(|guard| {
+            bytes += guard.state.engine.as_ref().map_or(0, |engine| engine.metadata_bytes())
+        });
+        bytes
+    }
+
+    /// Extents that no shard has: a hint.
+    pub fn num_free_extents(&self) -> usize {
+        self.shared.extent_pool.num_free_hint()
+    }
+
+    /// Locks a shard, waiting for its owner.
+    pub(crate) fn lock(&self, shard: usize) -> ShardGuard<'_> {
+        ShardGuard::lock(&self.shared, shard, self.owner, |_, _| {})
+    }
+
+    /// Locks a shard in which all that the cut covers has been written, waiting for its owner.
+    pub(crate) fn lock_drained(&self, shard: usize, cut: u64) -> ShardGuard<'_> {
+        lock_drained(&self.shared, (shard, cut), self.owner, |_, _| {})
+    }
+
+    /// Visits each shard that was ever used, locked and drained up to a cut, one after another.
+    pub(crate) fn for_each_shard(&self, mut visit: impl FnMut(&mut ShardGuard<'_>)) {
+        let cut = self.shared.tickets.cut();
+        let mut budget = DrainBudget::new();
+        for (shard, _) in self.shared.slots.made() {
+            let mut guard = self.lock_drained(shard, cut);
+            visit(&mut guard);
+            guard.unlock_read(&mut budget);
+        }
+    }
+
+    /// Checks every invariant of the structure. For tests.
+    ///
+    /// # Errors
+    /// Which one is broken.
+    pub fn check(&self) -> Result<(), String> {
+        let mut result = Ok(());
+        self.for_each_shard(|guard| {
+            if let (Ok(()), Some(engine)) = (&result, &mut guard.state.engine) {
+                result = engine.check().map_err(|wrong| format!("shard {}: {wrong}", guard.shard));
+            }
+        });
+        result
+    }
+
+    /// Stops the worker of a shard before its next batch, until the guard is dropped. For tests and
+    /// measurements.
+    pub fn stop_worker(&self, shard: usize) -> StoppedWorker<'_> {
+        StoppedWorker { _gate: self.shared.slots.get(shard).parker.stop() }
+    }
+
+    /// Drains a shard for one budget and leaves the rest, like a thread that is then descheduled.
+    /// For tests.
+    #[doc(hidden)]
+    pub fn drain_once(&self, shard: usize) {
+        let mut guard = self.lock(shard);
+        if guard.drain(&mut DrainBudget::new()) != DrainResult::Empty {
+            self.shared.defer_drain(shard);
+        }
+    }
+
+    /// Locks a shard until the guard is dropped, like a thread that stops while it owns the shard.
+    /// For tests and measurements.
+    pub fn stop_shard(&self, shard: usize) -> Stopped<'_> {
+        Stopped { _guard: ShardGuard::lock(&self.shared, shard, OwnerId(STOPPED_OWNER), |_, _| {}) }
+    }
+}
+
+/// A worker that is stopped: see [`ShardedBuffer::stop_worker`].
+pub struct StoppedWorker<'a> {
+    _gate: std::sync::MutexGuard<'a, ()>,
+}
+
+/// The owner of a shard that is locked by [`ShardedBuffer::stop_shard`].
+pub const STOPPED_OWNER: u32 = 1 << 30;
+
+/// A shard that is locked without any work: see [`ShardedBuffer::stop_shard`].
+pub struct Stopped<'a> {
+    _guard: ShardGuard<'a>,
+}
+
+impl Drop for ShardedBuffer {
+    fn drop(&mut self) {
+        // The threads end first: they use the rest.
+        self.workers = None;
+        // Committers may outlive the buffer. What one of them is writing now is its own to finish,
+        // and what it pushes later is dropped with the last of them.
+        for (shard, _) in self.shared.slots.made() {
+            if let Some(mut guard) = ShardGuard::try_lock(&self.shared, shard, self.owner) {
+                guard.discard_queue();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::Batch;
+    use crate::sync::directory::Key;
+    use watershed_engine::{ChunkInfo, Packet, ProducerId, WriterId};
+
+    /// A home is removed when no committer has a ticket from before the sequence left and has not
+    /// pushed yet.
+    #[test]
+    fn a_home_stays_while_a_committer_may_be_about_to_push_to_it() {
+        let config = ShardedConfig { num_shards: Some(2), ..ShardedConfig::ring(4 << 20) };
+        let buffer = ShardedBuffer::create(config).unwrap();
+        let mut committers = [(); 3].map(|()| buffer.committer().unwrap());
+        let [committer, before, after] = &mut committers;
+        let has_home = || {
+            // The owner of a shard releases the homes of sequences that have left.
+            buffer.ledger();
+            buffer.shared.directory.home(Key::new(1, 1)).is_some()
+        };
+        let info = ChunkInfo {
+            producer_id_trusted: ProducerId(1),
+            writer_id: WriterId(1),
+            num_fragments: 1,
+            complete: true,
+            ..ChunkInfo::default()
+        };
+        committer.commit_chunk(&info, b"\x01.").unwrap();
+        let ticket_before = before.stop_with_ticket();
+        committer.commit(&mut Batch { ended_producers: vec![ProducerId(1)], ..Batch::default() }).unwrap();
+        let mut pass = buffer.read_pass(|_: &Packet<'_>, _: &mut Vec<u8>| true);
+        while pass.next_pieces(1).is_some() {}
+        drop(pass);
+        assert!(has_home(), "one has a ticket from before");
+        let ticket_after = after.stop_with_ticket();
+        assert!(has_home(), "still");
+        before.resume_with_ticket(ticket_before, &mut Batch::default()).unwrap();
+        assert!(!has_home(), "the other ticket is from after it");
+        after.resume_with_ticket(ticket_after, &mut Batch::default()).unwrap();
+    }
+}

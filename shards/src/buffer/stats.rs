@@ -1,0 +1,147 @@
+//! Statistics, ledger and histograms of all shards, in sum and one by one.
+
+use watershed_engine::{Amount, BufferStats, Ledger, WriterStats};
+
+use crate::buffer::ShardedBuffer;
+
+impl ShardedBuffer {
+    /// Whether anything was ever committed.
+    pub fn has_data(&self) -> bool {
+        self.ledger().written.chunks != 0
+    }
+
+    /// Statistics of all shards, in sum. Without evictions each field is what one shard would say,
+    /// but for wraps and padding: wraps are the bytes of evicted extents divided by the size of the
+    /// buffer, padding is the tails of sealed extents.
+    pub fn stats(&self) -> BufferStats {
+        let mut sum = BufferStats::default();
+        let mut evicted_bytes = 0;
+        self.for_each_shard(|guard| {
+            if let Some(engine) = &guard.state.engine {
+                add_stats(&mut sum, &engine.stats());
+                evicted_bytes += engine.evicted_bytes();
+            }
+        });
+        if self.shared.has_extents() {
+            sum.write_wrap_count = evicted_bytes / self.size_bytes() as u64;
+        }
+        sum.buffer_size = self.size_bytes() as u64;
+        sum
+    }
+
+    /// Statistics of each shard, in their order; zeros for one that was never used.
+    pub fn shard_stats(&self) -> Vec<(BufferStats, Ledger)> {
+        let mut list = vec![Default::default(); self.shared.slots.len()];
+        self.for_each_shard(|guard| {
+            if let Some(engine) = &guard.state.engine {
+                list[guard.shard] = (engine.stats(), engine.ledger());
+            }
+        });
+        list
+    }
+
+    /// What became of every record of all shards.
+    pub fn ledger(&self) -> Ledger {
+        let mut sum = Ledger::default();
+        self.for_each_shard(|guard| {
+            if let Some(engine) = &guard.state.engine {
+                add_ledger(&mut sum, engine.ledger());
+            }
+        });
+        sum
+    }
+
+    /// The histograms of all writers, sorted by producer and writer.
+    pub fn writer_stats(&self) -> Vec<WriterStats> {
+        let mut list: Vec<WriterStats> = Vec::new();
+        self.for_each_shard(|guard| {
+            list.extend(guard.state.engine.iter().flat_map(|engine| engine.writer_stats()))
+        });
+        list.sort_unstable_by_key(|stats| (stats.producer_id, stats.writer_id));
+        list
+    }
+}
+
+macro_rules! add_fields {
+    ($sum:expr, $part:expr, $($field:ident)*) => { $( $sum.$field += $part.$field; )* };
+}
+
+fn add_stats(sum: &mut BufferStats, part: &BufferStats) {
+    add_fields!(sum, part, bytes_written chunks_written bytes_overwritten chunks_overwritten bytes_read chunks_read
+        padding_bytes_written padding_bytes_cleared chunks_rewritten chunks_relocated chunks_discarded
+        chunks_committed_out_of_order write_wrap_count patches_succeeded patches_failed readaheads_succeeded
+        readaheads_failed abi_violations trace_writer_packet_loss);
+}
+
+fn add_ledger(sum: &mut Ledger, part: Ledger) {
+    let pairs: [(&mut Amount, Amount); 6] = [
+        (&mut sum.written, part.written),
+        (&mut sum.read, part.read),
+        (&mut sum.overwritten, part.overwritten),
+        (&mut sum.empty, part.empty),
+        (&mut sum.damaged, part.damaged),
+        (&mut sum.listed, part.listed),
+    ];
+    for (sum, part) in pairs {
+        sum.chunks += part.chunks;
+        sum.bytes += part.bytes;
+    }
+    add_fields!(sum, part, duplicate_commits forgotten_sequences);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every field is named here, so that none is forgotten above.
+    #[test]
+    fn every_field_is_in_the_sum() {
+        let mut next = 0;
+        let mut number = || {
+            next += 1;
+            next
+        };
+        let part = BufferStats {
+            buffer_size: 0,
+            bytes_written: number(),
+            bytes_overwritten: number(),
+            bytes_read: number(),
+            padding_bytes_written: number(),
+            padding_bytes_cleared: number(),
+            chunks_written: number(),
+            chunks_overwritten: number(),
+            chunks_read: number(),
+            chunks_rewritten: number(),
+            chunks_relocated: number(),
+            chunks_discarded: number(),
+            chunks_committed_out_of_order: number(),
+            write_wrap_count: number(),
+            patches_succeeded: number(),
+            patches_failed: number(),
+            readaheads_succeeded: number(),
+            readaheads_failed: number(),
+            abi_violations: number(),
+            trace_writer_packet_loss: number(),
+        };
+        let mut sum = BufferStats::default();
+        add_stats(&mut sum, &part);
+        assert_eq!(sum, part);
+
+        let mut amount = || Amount { chunks: number(), bytes: number() };
+        let part = Ledger {
+            written: amount(),
+            read: amount(),
+            overwritten: amount(),
+            empty: amount(),
+            damaged: amount(),
+            listed: amount(),
+            duplicate_commits: number(),
+            forgotten_sequences: number(),
+        };
+        let mut sum = Ledger::default();
+        add_ledger(&mut sum, part);
+        assert_eq!(sum, part);
+        add_ledger(&mut sum, part);
+        assert_eq!(sum.listed.bytes, 2 * part.listed.bytes);
+    }
+}

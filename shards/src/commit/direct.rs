@@ -1,0 +1,206 @@
+//! The fast path: the committing thread locks the shard and writes into its ring itself.
+//!
+//! ```text
+//!   home known? -> try_lock -> queue empty? -> home still valid? -> tickets -> write -> unlock
+//!        |            |             |                |
+//!        +------------+-------------+----------------+--> another path, see `commit`
+//! ```
+//!
+//! The lock is held before there are tickets, so the batch needs no reservation: see
+//! `sync::tickets`. Whatever finds no extent is left to the shard's next owner, in front of the
+//! queue.
+
+use watershed_engine::{ChunkInfo, Refused};
+
+use crate::batch::queued::QueuedBatch;
+use crate::batch::{Batch, key_of_chunk};
+use crate::commit::MAX_NODES;
+use crate::commit::home_cache::HomeCache;
+use crate::shard::Shared;
+use crate::shard::guard::ShardGuard;
+use crate::sync::directory::Key;
+use crate::sync::lock::OwnerId;
+use crate::sync::node_pool::{NodePool, OwnedNode};
+use crate::sync::tickets::CommitterCell;
+
+/// The part of a committer that the fast path uses.
+#[derive(Debug)]
+pub(crate) struct DirectPath {
+    pub(crate) owner: OwnerId,
+    pub(crate) cell: CommitterCell,
+    pub(crate) home_cache: HomeCache,
+}
+
+/// What became of a batch on the fast path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DirectCommit {
+    Done,
+    /// All chunks have one home, and its shard is locked or has a queue.
+    Locked,
+    /// The batch is not for one shard, or its home is not known.
+    NotApplicable,
+}
+
+impl DirectPath {
+    /// Commits one chunk. None, and nothing done, if the fast path is not open to it.
+    #[inline]
+    pub(crate) fn commit_chunk(
+        &mut self,
+        shared: &Shared,
+        info: &ChunkInfo,
+        bytes: &[u8],
+    ) -> Option<Result<(), Refused>> {
+        let home = self.home_cache.home(shared, key_of_chunk(info))?;
+        let mut guard = ShardGuard::try_lock_drained(shared, home.into(), self.owner)?;
+        // Only the owner of a home removes it: while the lock is held, it stays.
+        if !self.home_cache.is_valid(shared) {
+            self.unlock_stale_home(guard);
+            return None;
+        }
+        if !guard.has_extent_for(bytes.len()) {
+            return None;
+        }
+        let ticket = self.cell.take_tickets_locked(&shared.tickets, 1);
+        let done = guard.engine().copy_chunk_untrusted(info, bytes, ticket);
+        guard.finish();
+        shared.after_unlock(home.into(), self.owner);
+        Some(done)
+    }
+
+    /// Commits a batch whose chunks have one home. `only_writer` is the writer of all of it, if
+    /// there is one.
+    #[inline]
+    pub(crate) fn commit_batch(
+        &mut self,
+        shared: &Shared,
+        batch: &mut Batch<'_>,
+        only_writer: Option<Key>,
+    ) -> DirectCommit {
+        let home = match only_writer {
+            Some(key) => self.home_cache.home(shared, key),
+            None if batch.has_only_chunks() => self.home_cache.common_home(shared, batch),
+            None => None,
+        };
+        let Some(home) = home else { return DirectCommit::NotApplicable };
+        // A failed try_lock would fetch the lock's cache line from the owner, who is about to write
+        // it.
+        if shared.slots.get(home.into()).lock.is_locked() {
+            return DirectCommit::Locked;
+        }
+        self.write_batch(shared, batch, home, only_writer.is_some())
+    }
+
+    #[inline(never)]
+    fn write_batch(
+        &mut self,
+        shared: &Shared,
+        batch: &mut Batch<'_>,
+        home: u16,
+        is_of_one_writer: bool,
+    ) -> DirectCommit {
+        let Some(guard) = ShardGuard::try_lock_drained(shared, home.into(), self.owner) else {
+            return DirectCommit::Locked;
+        };
+        let is_home = match is_of_one_writer {
+            true => self.home_cache.is_valid(shared),
+            false => is_home_of_all(shared, home, batch),
+        };
+        if !is_home {
+            self.unlock_stale_home(guard);
+            return DirectCommit::NotApplicable;
+        }
+        let first_ticket = self.cell.take_tickets_locked(&shared.tickets, batch.chunks.len() as u64);
+        write_chunks(guard, batch, first_ticket);
+        shared.after_unlock(home.into(), self.owner);
+        DirectCommit::Done
+    }
+
+    /// The home was removed before the shard was locked.
+    #[cold]
+    #[inline(never)]
+    fn unlock_stale_home(&mut self, guard: ShardGuard<'_>) {
+        self.home_cache = HomeCache::none();
+        let (shared, shard) = (guard.shared, guard.shard);
+        drop(guard);
+        shared.after_unlock(shard, self.owner);
+    }
+}
+
+/// Whether `home`, whose lock is held, is that of all chunks of a batch.
+fn is_home_of_all(shared: &Shared, home: u16, batch: &Batch<'_>) -> bool {
+    // A batch is often of one writer.
+    let mut last = Key(0);
+    batch.chunks.iter().all(|(info, _)| {
+        let key = key_of_chunk(info);
+        key == std::mem::replace(&mut last, key) || shared.directory.settled(key) == Some(home)
+    })
+}
+
+/// Writes all chunks of a batch into the locked shard, or leaves the rest to the shard's next owner
+/// if there is no extent without waiting.
+pub(crate) fn write_chunks(mut guard: ShardGuard<'_>, batch: &mut Batch<'_>, first_ticket: u64) {
+    let mut done = guard.write_smb_chunks(batch, first_ticket);
+    let Batch { chunks, memory, .. } = &mut *batch;
+    let num_chunks = chunks.len();
+    for (info, source) in &mut chunks[done..] {
+        if guard.commit_source(info, source, memory.as_ref(), first_ticket + done as u64).is_none() {
+            break;
+        }
+        done += 1;
+    }
+    if done == num_chunks {
+        batch.chunks.clear();
+    } else {
+        batch.chunks.drain(..done);
+        defer_rest(guard, batch, first_ticket + done as u64);
+    }
+}
+
+/// Leaves the rest of a batch to the shard's next owner, in front of the queue: the first chunks
+/// are in the ring, so nothing may come between. Not through the queue, which may be full.
+#[cold]
+fn defer_rest(mut guard: ShardGuard<'_>, batch: &mut Batch<'_>, first_ticket: u64) {
+    let pools = &guard.shared.node_pools;
+    // SAFETY: these pools are dropped after all nodes.
+    let mut node = unsafe { spare_node(&mut pools.lock().unwrap_or_else(|poisoned| poisoned.into_inner())) };
+    node.with_item(|queued| {
+        queued.clear();
+        queued.first_ticket = first_ticket;
+        queued.memory.clone_from(&batch.memory);
+        for (ticket, (info, source)) in (first_ticket..).zip(batch.chunks.drain(..)) {
+            queued.push_chunk(info, ticket, source);
+        }
+    });
+    guard.leave(node);
+}
+
+/// A node of one of these pools, or of a new one. No more are in use than there are shards: only a
+/// drained shard is written to, and one with such a rest is not drained.
+///
+/// # Safety
+/// The node must be dropped before the pools are: as [`NodePool::new`] says.
+unsafe fn spare_node(pools: &mut Vec<NodePool<QueuedBatch>>) -> OwnedNode<QueuedBatch> {
+    if let Some(node) = pools.iter_mut().find_map(NodePool::take) {
+        return node;
+    }
+    // SAFETY: the caller's promise.
+    let mut pool = unsafe { NodePool::new(MAX_NODES) };
+    let node = pool.take().expect("a new pool has nodes");
+    pools.push(pool);
+    node
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_node_for_a_rest_however_many_are_in_use() {
+        let mut pools = Vec::new();
+        for _ in 0..2 {
+            // SAFETY: the nodes are dropped before the pools.
+            let nodes: Vec<_> = (0..2 * MAX_NODES + 1).map(|_| unsafe { spare_node(&mut pools) }).collect();
+            assert_eq!((nodes.len(), pools.len()), (2 * MAX_NODES + 1, 3), "pools are used again");
+        }
+    }
+}

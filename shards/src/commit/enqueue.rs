@@ -1,0 +1,122 @@
+//! Queueing chunks of one writer, whose home is locked or has a worker: the path of every chunk for
+//! a busy shard.
+//!
+//! ```text
+//!   home locked? -> tickets -> room? -> fill a node -> push -> unlocked meanwhile? try to drain
+//!                      |         |                       |
+//!                (fetch_add)  no: try to drain    (compare-exchange)
+//! ```
+//!
+//! The two read-modify-writes are most of the cost, and no load overtakes one. So whatever can be
+//! looked up before the first is.
+
+use crate::batch::Batch;
+use crate::batch::queued::QueuedBatch;
+use crate::commit::direct::DirectPath;
+use crate::commit::{Committer, QueueFull};
+use crate::shard::drain::DrainBudget;
+use crate::shard::{ShardSlot, Shared};
+use crate::sync::directory::Key;
+use crate::sync::lock::OwnerId;
+use crate::sync::node_pool::{NodePool, OwnedNode};
+use crate::sync::tickets::Reservation;
+
+impl Committer {
+    /// Queues a batch that needs no further check: chunks of the last writer in shared memory and
+    /// nothing else, for a home that is locked or has a worker. None, and nothing done, for any
+    /// other.
+    ///
+    /// Saves 100 of 270 instructions of queueing one chunk.
+    #[inline]
+    pub(super) fn enqueue_fast(&mut self, batch: &mut Batch<'_>) -> Option<Result<(), QueueFull>> {
+        let Committer { direct, pool, cpu_id, nodes, shared, .. } = self;
+        let DirectPath { owner, cell, home_cache } = direct;
+        let shared: &Shared = shared;
+        let (key, mut home) = home_cache.last()?;
+        let mut slot = shared.slots.get(home.into());
+        // First the lock: if it is free, the batch is checked once, by another path.
+        if !(shared.has_workers || slot.lock.is_locked()) || !batch.is_only_shared_of(key) {
+            return None;
+        }
+        let mut reservation = cell.reserve(&shared.tickets);
+        let first_ticket = reservation.take_tickets(batch.chunks.len() as u64);
+        if !home_cache.is_valid(shared) {
+            home = home_cache.home_or_choose(shared, *cpu_id, key);
+            slot = shared.slots.get(home.into());
+        }
+        let enqueue = Enqueue { shared, owner: *owner, pool, nodes, reservation, first_ticket };
+        Some(enqueue.push(batch, true, home.into(), slot))
+    }
+
+    /// Queues chunks of one writer.
+    #[inline(never)]
+    pub(super) fn enqueue(
+        &mut self,
+        key: Key,
+        batch: &mut Batch<'_>,
+        is_owned: bool,
+    ) -> Result<(), QueueFull> {
+        let Committer { direct, pool, cpu_id, nodes, shared, .. } = self;
+        let DirectPath { owner, cell, home_cache } = direct;
+        let shared: &Shared = shared;
+        let mut reservation = cell.reserve(&shared.tickets);
+        let first_ticket = reservation.take_tickets(batch.chunks.len() as u64);
+        let home = home_cache.home_or_choose(shared, *cpu_id, key).into();
+        let enqueue = Enqueue { shared, owner: *owner, pool, nodes, reservation, first_ticket };
+        enqueue.push(batch, is_owned, home, shared.slots.get(home))
+    }
+}
+
+/// A batch that has its tickets.
+struct Enqueue<'a> {
+    shared: &'a Shared,
+    owner: OwnerId,
+    pool: &'a mut NodePool<QueuedBatch>,
+    nodes: &'a mut Vec<OwnedNode<QueuedBatch>>,
+    reservation: Reservation<'a>,
+    first_ticket: u64,
+}
+
+impl Enqueue<'_> {
+    #[inline(always)]
+    fn push(
+        self,
+        batch: &mut Batch<'_>,
+        is_owned: bool,
+        home: usize,
+        slot: &ShardSlot,
+    ) -> Result<(), QueueFull> {
+        let Enqueue { shared, owner, pool, nodes, reservation, first_ticket } = self;
+        let mut budget = DrainBudget::new();
+        let node = match slot.queue.has_room() || drain_for_room(shared, home, owner, &mut budget) {
+            true => pool.take().or_else(|| nodes.pop()),
+            false => None,
+        };
+        let queued = match node {
+            Some(mut node) => {
+                node.with_item(|queued| queued.take_chunks(batch, is_owned, first_ticket));
+                slot.queue.push(node);
+                Ok(())
+            }
+            None => Err(QueueFull { shard: home }),
+        };
+        drop(reservation);
+        // Also if the queue is full: whoever pushed while this thread held the lock relies on it.
+        shared.after_push(home, owner, &mut budget);
+        shared.run_pending_drains(owner, &mut budget);
+        queued
+    }
+}
+
+/// Whether a full queue has room after a try to drain it.
+#[cold]
+#[inline(never)]
+pub(super) fn drain_for_room(
+    shared: &Shared,
+    shard: usize,
+    owner: OwnerId,
+    budget: &mut DrainBudget,
+) -> bool {
+    shared.help(shard, owner, budget);
+    shared.slots.get(shard).queue.has_room()
+}

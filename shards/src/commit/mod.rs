@@ -1,0 +1,304 @@
+//! Committing, by any thread that has a [`Committer`]. Never waits.
+//!
+//! ```text
+//!   home known and locked, chunks of one writer -------------------> enqueue
+//!   home known and free, nothing queued there ---------------------> direct: the fast path
+//!   else: reserve -> tickets -> find or choose homes
+//!     one shard, free, nothing queued there -----------------------> write
+//!     a full queue: try to drain it; still full -------------------> QueueFull, nothing was done
+//!     chunks and patches for a few shards -------------------------> per_shard: write or push each
+//!     otherwise ---------------------------------------------------> push a node for each shard
+//!   then: shards that were unlocked meanwhile are drained, or their workers woken
+//! ```
+
+mod direct;
+mod enqueue;
+mod home_cache;
+mod per_shard;
+mod route;
+
+use std::sync::Arc;
+
+use watershed_engine::{ChunkInfo, Refused};
+
+use crate::batch::queued::QueuedBatch;
+use crate::batch::{Batch, BatchSummary, check};
+use crate::commit::direct::{DirectCommit, DirectPath, write_chunks};
+use crate::commit::enqueue::drain_for_room;
+use crate::commit::home_cache::HomeCache;
+use crate::commit::per_shard::commit_per_shard;
+use crate::commit::route::{LIST_CAPACITY, Route};
+use crate::shard::Shared;
+use crate::shard::drain::DrainBudget;
+use crate::shard::guard::ShardGuard;
+use crate::sync::Ordering;
+use crate::sync::lock::OwnerId;
+use crate::sync::node_pool::{NodePool, OwnedNode};
+
+/// A committer has at most so many nodes.
+pub(crate) const MAX_NODES: usize = 1024;
+
+/// One thread's access to a buffer. Cheap to keep, a few allocations to make.
+///
+/// It is written at every commit. Aligned, so that two of them side by side share no cache line,
+/// nor a pair of lines that processors fetch together.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct Committer {
+    // Cell and pool point into `shared`, which is dropped last.
+    direct: DirectPath,
+    pool: NodePool<QueuedBatch>,
+    /// The CPU to whose shard new sequences go, if not the calling thread's.
+    cpu_id: Option<usize>,
+    route: Route,
+    /// Nodes for the next batch. Those that it does not need stay.
+    nodes: Vec<OwnedNode<QueuedBatch>>,
+    shared: Arc<Shared>,
+}
+
+/// Backpressure: a queue is full, and the shard's owner is at work. Nothing of the batch was
+/// committed, and it is unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the queue of shard {shard} is full")]
+pub struct QueueFull {
+    /// The shard whose queue is full.
+    pub shard: usize,
+}
+
+/// Why a batch was not committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommitError {
+    /// A chunk of it breaks a rule: the caller's mistake. Nothing of the batch was committed.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// A chunk of it is [`Source::Shared`](crate::Source::Shared), and [`Batch::memory`] is None:
+    /// the caller's mistake.
+    #[error("the batch does not name the shared memory of its chunks")]
+    NoMemory,
+    /// To be tried again later.
+    #[error(transparent)]
+    QueueFull(#[from] QueueFull),
+}
+
+impl Committer {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Committer {
+        let shared = Arc::clone(shared);
+        let recycled = shared.node_pools.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).pop();
+        // SAFETY: the pool moves to `Shared::node_pools` when the committer is dropped, and is
+        // dropped there after all nodes.
+        let pool = recycled.unwrap_or_else(|| unsafe { NodePool::new(MAX_NODES) });
+        // SAFETY: the cell is dropped before `shared` is, which keeps the tickets alive.
+        let cell = unsafe { shared.tickets.register() };
+        let owner = OwnerId(shared.next_owner.fetch_add(1, Ordering::Relaxed) % (1 << 30));
+        Committer {
+            direct: DirectPath { owner, cell, home_cache: HomeCache::none() },
+            pool,
+            cpu_id: None,
+            route: Route::new(),
+            nodes: Vec::with_capacity(LIST_CAPACITY),
+            shared,
+        }
+    }
+
+    /// The number by which reports name this committer when it owns a shard.
+    pub fn owner(&self) -> OwnerId {
+        self.direct.owner
+    }
+
+    /// From now on new sequences go to the shard of this CPU, as if the calling thread ran there:
+    /// for a thread that commits for threads elsewhere. `None`: the CPU of the calling thread.
+    pub fn set_cpu(&mut self, cpu_id: Option<usize>) {
+        self.cpu_id = cpu_id;
+    }
+
+    /// Commits a batch, and leaves it empty. A later read covers it, unless another committer is
+    /// stopped in the middle of a commit (then it covers neither). Never waits.
+    ///
+    /// # Errors
+    /// [`CommitError`]; then the batch is unchanged.
+    pub fn commit(&mut self, batch: &mut Batch<'_>) -> Result<(), CommitError> {
+        self.shared.tickets.prefetch();
+        match self.enqueue_fast(batch) {
+            Some(queued) => Ok(queued?),
+            None => self.commit_checked(batch),
+        }
+    }
+
+    #[inline(never)]
+    fn commit_checked(&mut self, batch: &mut Batch<'_>) -> Result<(), CommitError> {
+        let summary = batch.summarize()?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        if summary.has_shared && batch.memory.is_none() {
+            return Err(CommitError::NoMemory);
+        }
+        let can_write = !self.shared.has_workers;
+        let direct = match can_write {
+            true => self.direct.commit_batch(&self.shared, batch, summary.only_writer),
+            false => DirectCommit::Locked,
+        };
+        match (direct, summary.only_writer) {
+            (DirectCommit::Done, _) => {}
+            (DirectCommit::Locked, Some(key)) => self.enqueue(key, batch, summary.is_owned)?,
+            _ => self.commit_slow(batch, summary, can_write && direct != DirectCommit::Locked)?,
+        }
+        batch.memory = None;
+        Ok(())
+    }
+
+    /// Commits a batch that goes to more than one shard, or whose home is not known.
+    #[inline(never)]
+    fn commit_slow(
+        &mut self,
+        batch: &mut Batch<'_>,
+        summary: BatchSummary,
+        may_write: bool,
+    ) -> Result<(), QueueFull> {
+        let first_ticket = self.reserve_tickets(batch.chunks.len() as u64);
+        self.commit_reserved(first_ticket, batch, summary.is_owned, may_write)
+    }
+
+    /// Reserves a batch and takes its tickets. Until [`commit_reserved`](Self::commit_reserved) no
+    /// cut passes them, and nothing else may be committed.
+    fn reserve_tickets(&mut self, num_chunks: u64) -> u64 {
+        let mut reservation = self.direct.cell.reserve(&self.shared.tickets);
+        let first_ticket = reservation.take_tickets(num_chunks);
+        std::mem::forget(reservation);
+        first_ticket
+    }
+
+    /// `may_write`: whether the fast path may be tried, since the shard was not just found locked.
+    fn commit_reserved(
+        &mut self,
+        first_ticket: u64,
+        batch: &mut Batch<'_>,
+        is_owned: bool,
+        may_write: bool,
+    ) -> Result<(), QueueFull> {
+        let Committer { direct: DirectPath { owner, cell, .. }, pool, cpu_id, route, nodes, shared } = self;
+        let owner = *owner;
+        let reservation = cell.resume_reservation(&shared.tickets);
+        route.find(shared, *cpu_id, batch);
+        let budget = &mut DrainBudget::new();
+        let routed = RoutedCommit { shared, owner, pool, nodes, may_write, is_owned, first_ticket };
+        let committed = routed.commit(route, batch, budget);
+        drop(reservation);
+        // Also if a queue is full: whoever pushed while this thread held the lock relies on it.
+        route.shards.iter().for_each(|&home| shared.after_push(home.into(), owner, budget));
+        shared.run_pending_drains(owner, budget);
+        committed
+    }
+
+    /// Takes the ticket of a batch of one chunk and stops there, like a thread that is descheduled.
+    /// For tests.
+    #[doc(hidden)]
+    pub fn stop_with_ticket(&mut self) -> u64 {
+        self.reserve_tickets(1)
+    }
+
+    /// Commits the batch whose ticket was taken. For tests.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit); the ticket is given up all the same.
+    #[doc(hidden)]
+    pub fn resume_with_ticket(
+        &mut self,
+        first_ticket: u64,
+        batch: &mut Batch<'_>,
+    ) -> Result<(), CommitError> {
+        let is_owned = batch.summarize().is_ok_and(|summary| summary.is_owned);
+        Ok(self.commit_reserved(first_ticket, batch, is_owned, !self.shared.has_workers)?)
+    }
+
+    /// Commits one chunk of the caller's bytes. See [`commit`](Self::commit).
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn commit_chunk(&mut self, info: &ChunkInfo, bytes: &[u8]) -> Result<(), CommitError> {
+        self.shared.tickets.prefetch();
+        check(info, bytes.len())?;
+        if !self.shared.has_workers
+            && let Some(done) = self.direct.commit_chunk(&self.shared, info, bytes)
+        {
+            return done.map_err(CommitError::from);
+        }
+        self.commit_chunk_slow(info, bytes)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn commit_chunk_slow(&mut self, info: &ChunkInfo, bytes: &[u8]) -> Result<(), CommitError> {
+        self.commit(&mut Batch::of_chunk(*info, bytes))
+    }
+}
+
+impl Drop for Committer {
+    fn drop(&mut self) {
+        self.nodes.clear();
+        // SAFETY: a pool of no nodes may be dropped at any time.
+        let pool = std::mem::replace(&mut self.pool, unsafe { NodePool::new(0) });
+        self.shared.node_pools.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(pool);
+    }
+}
+
+/// A batch that is reserved, has its tickets, and whose homes are known.
+struct RoutedCommit<'a> {
+    shared: &'a Shared,
+    owner: OwnerId,
+    pool: &'a mut NodePool<QueuedBatch>,
+    nodes: &'a mut Vec<OwnedNode<QueuedBatch>>,
+    may_write: bool,
+    /// Whether no chunk borrows its bytes.
+    is_owned: bool,
+    first_ticket: u64,
+}
+
+impl RoutedCommit<'_> {
+    #[inline(never)]
+    fn commit(
+        mut self,
+        route: &Route,
+        batch: &mut Batch<'_>,
+        budget: &mut DrainBudget,
+    ) -> Result<(), QueueFull> {
+        let RoutedCommit { shared, owner, first_ticket, .. } = self;
+        let is_of_one_shard = route.is_of_one_shard(shared, batch);
+        if is_of_one_shard
+            && self.may_write
+            && let Some(guard) = ShardGuard::try_lock_drained(shared, route.shards[0].into(), owner)
+        {
+            write_chunks(guard, batch, first_ticket);
+            return Ok(());
+        }
+        self.prepare_nodes(&route.shards, budget)?;
+        // A shard that was just found locked gets the list of chunks as it is.
+        if !is_of_one_shard && route.is_of_few_shards(shared, batch) {
+            commit_per_shard(shared, owner, route, self.nodes, batch, first_ticket);
+            return Ok(());
+        }
+        let filled = &mut self.nodes[..route.shards.len()];
+        route.fill(shared, filled, batch, self.is_owned, first_ticket);
+        for (&shard, node) in route.shards.iter().zip(self.nodes.drain(..route.shards.len())) {
+            shared.slots.get(shard.into()).queue.push(node);
+        }
+        Ok(())
+    }
+
+    /// Makes sure that the batch can be taken whole: room in each shard's queue, and a node for
+    /// each.
+    fn prepare_nodes(&mut self, shards: &[u16], budget: &mut DrainBudget) -> Result<(), QueueFull> {
+        let RoutedCommit { shared, owner, .. } = *self;
+        let mut has_room = |shard: usize| {
+            shared.slots.get(shard).queue.has_room() || drain_for_room(shared, shard, owner, budget)
+        };
+        if let Some(&full) = shards.iter().find(|&&shard| !has_room(shard.into())) {
+            return Err(QueueFull { shard: full.into() });
+        }
+        while self.nodes.len() < shards.len() {
+            self.nodes.push(self.pool.take().ok_or(QueueFull { shard: shards[0].into() })?);
+        }
+        Ok(())
+    }
+}

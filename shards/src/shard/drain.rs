@@ -1,0 +1,344 @@
+//! Draining: working through a shard's queue, budget by budget, so that nothing stays in it unseen.
+//!
+//! ```text
+//!   locked? ----------------------------------------------> return: its owner looks again
+//!      | no
+//!   try_lock -> drain -> budget spent, or no extent: note it -> unlock -> queue empty? -> return
+//!      ^                                                                      | no
+//!      +----------------------------------------------------------------------+
+//! ```
+//!
+//! The rule is "push, then try to lock; unlock, then look again": `after_push` and `after_unlock`
+//! are the second halves, see `sync::lock`. A committer or reader helps others for one budget in an
+//! operation, whatever it comes across: the rest is noted, for whoever has unlocked a shard next
+//! (`sync::reclaim`). Only a worker works until nothing is left.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::{Duration, Instant};
+
+use watershed_engine::ChunkInfo;
+use watershed_smb::{Reads, Smb};
+
+use crate::batch::queued::{Op, PendingChunks, QueuedBatch, QueuedBytes};
+use crate::batch::{PatchSet, Source};
+use crate::shard::Shared;
+use crate::shard::guard::ShardGuard;
+use crate::shard::smb_chunks::StopReason;
+use crate::sync::lock::OwnerId;
+use crate::sync::node_pool::{NodeReturns, OwnedNode};
+use crate::sync::queue::NodeList;
+use crate::sync::reclaim::{DrainResult, help};
+
+/// A budget: the most chunks, and the longest time, before the lock is released; and for which a
+/// thread helps others in one operation.
+const MAX_CHUNKS: usize = 32;
+const MAX_TIME: Duration = Duration::from_micros(50);
+/// The clock is read after so many bytes.
+const BYTES_PER_CLOCK_READ: isize = 32 << 10;
+impl ShardGuard<'_> {
+    /// Works through the queue, as far as the budget goes. What is left is the caller's to come
+    /// back for, or to note.
+    pub(crate) fn drain(&mut self, budget: &mut DrainBudget) -> DrainResult {
+        self.drain_until(u64::MAX, budget)
+    }
+
+    /// Puts what a cut covers before all that has been queued here. To be called once, by the first
+    /// owner after the cut: what is queued later is behind it.
+    ///
+    /// A batch with a smaller ticket goes before one that was queued before it. It is of another
+    /// committer, who had not come back from its commit when the other one took its tickets.
+    pub(crate) fn sort_queue(&mut self, cut: u64) {
+        let state = &mut *self.state;
+        let taken = std::mem::replace(&mut state.backlog, NodeList::none());
+        let nodes = state.in_progress.take().into_iter().chain(taken).chain(self.slot.queue.take_all());
+        state.backlog = NodeList::sorted(nodes, |batch| batch.first_ticket < cut);
+    }
+
+    /// As `drain`, but no further than the cut, up to which the queue was sorted.
+    pub(crate) fn drain_until(&mut self, cut: u64, budget: &mut DrainBudget) -> DrainResult {
+        self.shared.pending_drains.take(&self.slot.hints.pending_drain);
+        if self
+            .state
+            .in_progress
+            .as_mut()
+            .is_some_and(|node| node.with_item(|batch| batch.first_ticket >= cut))
+        {
+            return DrainResult::Empty;
+        }
+        let mut in_progress = None;
+        let mut returns = NodeReturns::none();
+        // Sources are foreign code and may panic in their copy. The thread dies of it; the rest of
+        // the batch does not.
+        let drain = || self.drain_nodes(&mut in_progress, &mut returns, (cut, budget));
+        match catch_unwind(AssertUnwindSafe(drain)) {
+            Ok(result) => {
+                self.state.in_progress = in_progress;
+                result
+            }
+            Err(panic) => {
+                if let Some(node) = &mut in_progress {
+                    node.with_item(|batch| batch.done += 1);
+                }
+                self.state.in_progress = in_progress;
+                self.shared.defer_drain(self.shard);
+                resume_unwind(panic);
+            }
+        }
+    }
+
+    /// Leaves a batch that is not done in `in_progress`.
+    fn drain_nodes(
+        &mut self,
+        in_progress: &mut Option<OwnedNode<QueuedBatch>>,
+        returns: &mut NodeReturns<QueuedBatch>,
+        (cut, budget): (u64, &mut DrainBudget),
+    ) -> DrainResult {
+        let mut drain = DrainState { cut, budget, reads: Reads::new() };
+        *in_progress = self.state.in_progress.take();
+        loop {
+            match self.drain_smb_chunks(in_progress, &mut drain, returns) {
+                None => return DrainResult::Empty,
+                Some(StopReason::BudgetSpent) => return DrainResult::BudgetSpent,
+                Some(StopReason::NeedsExtent) if self.acquire_extent() => continue,
+                Some(StopReason::NeedsExtent) => return DrainResult::NoExtent,
+                Some(StopReason::NotSmbChunk) => {}
+            }
+            let Some(node) = in_progress else { return DrainResult::Empty };
+            if let Some(stopped) = node.with_item(|batch| self.drain_batch(batch, &mut drain)) {
+                return stopped;
+            }
+            in_progress.take().into_iter().for_each(|node| returns.add(node));
+        }
+    }
+
+    /// Does what is left of a batch. None if all of it is done.
+    #[inline(never)]
+    fn drain_batch(&mut self, batch: &mut QueuedBatch, drain: &mut DrainState<'_>) -> Option<DrainResult> {
+        let PendingChunks { chunks, mut ticket, done, memory } = batch.pending_chunks();
+        for (info, source) in chunks {
+            let commit = || self.commit_source(info, source, memory, ticket);
+            if let Some(stopped) = drain.budget.spend(commit) {
+                return Some(stopped);
+            }
+            *done += 1;
+            ticket += 1;
+        }
+        while let Some((op, bytes, memory)) = batch.next_op() {
+            if let Some(stopped) = drain.budget.spend(|| self.run_op(op, bytes, memory)) {
+                return Some(stopped);
+            }
+            batch.done += 1;
+        }
+        if let Some(memory) = batch.finish() {
+            drain.reads.take_up(memory);
+        }
+        None
+    }
+
+    /// Does one thing, and tells its size in bytes. None if it needs an extent and there is none.
+    #[inline(never)]
+    fn run_op(&mut self, op: &mut Op, bytes: &[u8], memory: Option<&Smb>) -> Option<usize> {
+        match op {
+            Op::Chunk { info, ticket, bytes: QueuedBytes::Source(source) } => {
+                return self.commit_source(info, source, memory, *ticket);
+            }
+            Op::Chunk { info, ticket, bytes: QueuedBytes::Copied { start, len } } => {
+                let mut source = Source::Borrowed(&bytes[*start..*start + *len]);
+                return self.commit_source(info, &mut source, None, *ticket);
+            }
+            Op::Patch(set) => self.patch(set),
+            Op::EndWriter(producer, writer) => self.engine().end_writer(*producer, *writer),
+            Op::EndProducer(producer) => self.engine().end_producer(*producer),
+        }
+        Some(0)
+    }
+
+    pub(crate) fn patch(&mut self, set: &PatchSet) {
+        let (producer, writer) = (set.producer_id_trusted, set.writer_id);
+        let pending = set.other_patches_pending;
+        self.engine().try_patch(producer, writer, set.chunk_id, &set.patches, pending);
+    }
+
+    /// Commits a chunk, and tells its size in bytes. None, and nothing done, if it needs an extent
+    /// and there is none without waiting.
+    pub(crate) fn commit_source(
+        &mut self,
+        info: &ChunkInfo,
+        source: &mut Source<'_>,
+        memory: Option<&Smb>,
+        ticket: u64,
+    ) -> Option<usize> {
+        let bytes = source.max_bytes();
+        if !self.has_extent_for(bytes) {
+            return None;
+        }
+        source.commit_to(memory, self.engine(), info, ticket);
+        Some(bytes)
+    }
+}
+
+/// One owner's drain.
+pub(crate) struct DrainState<'a> {
+    /// Batches from this ticket on stay queued.
+    pub(crate) cut: u64,
+    pub(crate) budget: &'a mut DrainBudget,
+    /// The shared memory at hand. Chunks that were read are released when the drain ends, or
+    /// earlier.
+    pub(crate) reads: Reads,
+}
+
+/// What is left of a budget.
+pub(crate) struct DrainBudget {
+    chunks_left: usize,
+    bytes_to_clock_read: isize,
+    started: Option<Instant>,
+}
+
+impl DrainBudget {
+    #[inline]
+    pub(crate) fn new() -> DrainBudget {
+        DrainBudget { chunks_left: MAX_CHUNKS, bytes_to_clock_read: BYTES_PER_CLOCK_READ, started: None }
+    }
+
+    /// Does something that tells its size in bytes, or that there is no extent; unless the budget
+    /// is spent.
+    fn spend(&mut self, work: impl FnOnce() -> Option<usize>) -> Option<DrainResult> {
+        if self.is_spent() {
+            return Some(DrainResult::BudgetSpent);
+        }
+        let Some(bytes) = work() else { return Some(DrainResult::NoExtent) };
+        self.note(bytes);
+        None
+    }
+
+    #[inline]
+    pub(crate) fn note(&mut self, bytes: usize) {
+        self.chunks_left -= 1;
+        // No chunk has more than 64 KiB.
+        self.bytes_to_clock_read -= bytes as isize;
+    }
+
+    #[inline]
+    pub(crate) fn is_spent(&mut self) -> bool {
+        self.chunks_left == 0 || self.bytes_to_clock_read <= 0 && self.is_late()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn is_late(&mut self) -> bool {
+        self.bytes_to_clock_read = BYTES_PER_CLOCK_READ;
+        self.started.get_or_insert_with(Instant::now).elapsed() >= MAX_TIME
+    }
+}
+
+/// Locks a shard in which all that the cut covers has been written, waiting for its owner. What
+/// else is queued there stays: whoever unlocks the shard [notes](ShardGuard::unlock_read) it.
+pub(crate) fn lock_drained<'a>(
+    shared: &'a Shared,
+    (shard, cut): (usize, u64),
+    owner: OwnerId,
+    mut on_wait: impl FnMut(usize, OwnerId),
+) -> ShardGuard<'a> {
+    let mut guard = ShardGuard::lock(shared, shard, owner, &mut on_wait);
+    guard.sort_queue(cut);
+    loop {
+        let result = guard.drain_until(cut, &mut DrainBudget::new());
+        if result == DrainResult::Empty {
+            return guard;
+        }
+        // Unlocked between two budgets, for threads that commit there.
+        drop(guard);
+        if result == DrainResult::NoExtent {
+            // Other owners hold all extents, and will return one.
+            std::thread::yield_now();
+        }
+        guard = ShardGuard::lock(shared, shard, owner, &mut on_wait);
+    }
+}
+
+impl ShardGuard<'_> {
+    /// Unlocks a shard that was drained up to a cut, and helps whoever has queued more: those who
+    /// came while it was locked rely on that. One budget for all shards of an operation.
+    pub(crate) fn unlock_read(self, budget: &mut DrainBudget) {
+        let (shared, shard, owner) = (self.shared, self.shard, self.owner);
+        self.note_rest();
+        drop(self);
+        shared.help_after_unlock(shard, owner, budget);
+    }
+
+    /// Notes what was taken out of the queue and is not done.
+    pub(crate) fn note_rest(&self) {
+        if self.has_rest() {
+            self.shared.defer_drain(self.shard);
+        }
+    }
+}
+
+impl Shared {
+    /// For threads that have pushed something: the second half of "push, then try to lock".
+    #[inline]
+    pub(crate) fn after_push(&self, shard: usize, owner: OwnerId, budget: &mut DrainBudget) {
+        let slot = self.slots.get(shard);
+        if self.has_workers {
+            if !slot.queue.is_empty() {
+                slot.parker.wake();
+            }
+        } else if !slot.lock.is_locked() && !slot.queue.is_empty() {
+            self.help(shard, owner, budget);
+        }
+    }
+
+    /// For threads that have unlocked a shard and hold no other: the second half of "unlock, then
+    /// look again".
+    #[inline]
+    pub(crate) fn after_unlock(&self, shard: usize, owner: OwnerId) {
+        if !self.slots.get(shard).queue.is_empty() || self.pending_drains.any() {
+            self.help_after_unlock(shard, owner, &mut DrainBudget::new());
+        }
+    }
+
+    /// As `after_unlock`, in an operation that helps more than once.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn help_after_unlock(&self, shard: usize, owner: OwnerId, budget: &mut DrainBudget) {
+        // Before the own queue, which may take the whole budget, time and again.
+        self.run_pending_drains(owner, budget);
+        if !self.slots.get(shard).queue.is_empty() {
+            self.help(shard, owner, budget);
+        }
+    }
+
+    /// Helps the owners of a shard for what is left of the budget. Whether nothing is left there.
+    #[cold]
+    pub(crate) fn help(&self, shard: usize, owner: OwnerId, budget: &mut DrainBudget) -> bool {
+        let slot = self.slots.get(shard);
+        // A failed try_lock would fetch the lock's cache line from the owner.
+        let try_lock = || if slot.lock.is_locked() { None } else { ShardGuard::try_lock(self, shard, owner) };
+        let leave = || self.defer_drain(shard);
+        help(try_lock, |guard| guard.drain(budget), leave, || slot.queue.is_empty())
+    }
+
+    /// For the shard's worker: drains until the queue is empty, another thread has locked the
+    /// shard, or there is no extent. Returns whether it was the last.
+    pub(crate) fn drain_by_worker(&self, shard: usize, owner: OwnerId) -> bool {
+        let slot = self.slots.get(shard);
+        let mut is_rest = false;
+        loop {
+            let is_locked = slot.lock.is_locked();
+            let guard = if is_locked { None } else { ShardGuard::try_lock(self, shard, owner) };
+            let Some(mut guard) = guard else {
+                // Its owner looks at the queue again, and not at what was taken out of it.
+                if is_rest {
+                    self.defer_drain(shard);
+                }
+                return false;
+            };
+            let result = guard.drain(&mut DrainBudget::new());
+            drop(guard);
+            is_rest = result == DrainResult::BudgetSpent;
+            if result == DrainResult::NoExtent || !is_rest && slot.queue.is_empty() {
+                return result == DrainResult::NoExtent;
+            }
+        }
+    }
+}

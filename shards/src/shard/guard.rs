@@ -1,0 +1,230 @@
+//! The guard of a locked shard: locking, publishing what has changed, unlocking. What the owner
+//! does with the queue is in `drain`.
+//!
+//! ```text
+//!   try_lock -> work -> publish (extent request, oldest ticket, live sequences, homes) -> unlock
+//!      ^                                                                                    |
+//!      +------------------------------------- to serve a REQUEST that came in meanwhile ----+
+//! ```
+
+use watershed_engine::Shard;
+
+use crate::batch::queued::QueuedBatch;
+use crate::shard::{NO_TICKET, ShardSlot, ShardState, Shared};
+use crate::sync::Ordering;
+use crate::sync::directory::Key;
+use crate::sync::lock::OwnerId;
+use crate::sync::node_pool::OwnedNode;
+use crate::sync::queue::NodeList;
+
+/// A locked shard. Dropping it unlocks the shard; the caller then looks at its queue again.
+pub(crate) struct ShardGuard<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) shard: usize,
+    pub(crate) slot: &'a ShardSlot,
+    pub(crate) state: &'a mut ShardState,
+    pub(crate) owner: OwnerId,
+    /// Whether the oldest record may be another one at the end: not while chunks are only added.
+    pub(crate) oldest_may_change: bool,
+}
+
+impl<'a> ShardGuard<'a> {
+    /// Locks a shard if it is free.
+    #[inline(always)]
+    pub(crate) fn try_lock(shared: &'a Shared, shard: usize, owner: OwnerId) -> Option<ShardGuard<'a>> {
+        let slot = shared.slots.get(shard);
+        if !slot.lock.try_lock(owner) {
+            return None;
+        }
+        // SAFETY: the lock is held until the drop, and this is the only reference made of the
+        // state.
+        let state = unsafe { slot.state() };
+        Some(ShardGuard { shared, shard, slot, state, owner, oldest_may_change: true })
+    }
+
+    /// Locks a shard in order to add chunks: if it is free and nothing is queued there.
+    #[inline(always)]
+    pub(crate) fn try_lock_drained(
+        shared: &'a Shared,
+        shard: usize,
+        owner: OwnerId,
+    ) -> Option<ShardGuard<'a>> {
+        let mut guard = ShardGuard::try_lock(shared, shard, owner)?;
+        guard.oldest_may_change = false;
+        if guard.is_drained() {
+            Some(guard)
+        } else {
+            guard.unlock_cold();
+            None
+        }
+    }
+
+    /// Leaves the rest of a batch to the next owner, in front of the queue of a drained shard.
+    pub(crate) fn leave(&mut self, rest: OwnedNode<QueuedBatch>) {
+        self.state.in_progress = Some(rest);
+        self.shared.defer_drain(self.shard);
+    }
+
+    /// Drops all that is queued. Nobody will read it, and producers get their chunks back.
+    pub(crate) fn discard_queue(&mut self) {
+        let state = &mut *self.state;
+        let taken = std::mem::replace(&mut state.backlog, NodeList::none());
+        let nodes = state.in_progress.take().into_iter().chain(taken).chain(self.slot.queue.take_all());
+        nodes.for_each(|mut node| node.with_item(QueuedBatch::clear));
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unlock_cold(self) {}
+
+    /// Locks a shard, waiting for its owner. For reads, clones and statistics; committers never
+    /// wait. `on_wait` is told, again and again, who is waited for.
+    pub(crate) fn lock(
+        shared: &'a Shared,
+        shard: usize,
+        owner: OwnerId,
+        mut on_wait: impl FnMut(usize, OwnerId),
+    ) -> ShardGuard<'a> {
+        let backoff = crossbeam_utils::Backoff::new();
+        loop {
+            if let Some(guard) = ShardGuard::try_lock(shared, shard, owner) {
+                return guard;
+            }
+            if let Some(holder) = shared.slots.get(shard).lock.owner() {
+                on_wait(shard, holder);
+            }
+            backoff.snooze();
+        }
+    }
+
+    #[inline]
+    pub(crate) fn engine(&mut self) -> &mut Shard {
+        self.shared.engine(self.state)
+    }
+
+    /// Whether nothing is queued: then a chunk that comes now is the next.
+    #[inline]
+    pub(crate) fn is_drained(&self) -> bool {
+        !self.has_rest() && self.slot.queue.is_empty()
+    }
+
+    /// Whether something that was taken out of the queue is not done.
+    #[inline]
+    pub(crate) fn has_rest(&self) -> bool {
+        self.state.in_progress.is_some() || !self.state.backlog.is_empty()
+    }
+
+    /// Whether there is anything to [`publish`](Self::publish): hardly ever where chunks were only
+    /// added.
+    #[inline]
+    fn needs_publish(&self) -> bool {
+        let ShardState { engine: Some(engine), leaving, published, .. } = &*self.state else { return false };
+        self.oldest_may_change
+            || published.oldest == NO_TICKET
+            || differs_much(published.live, engine.num_live_sequences() as u32)
+            || engine.has_dropped()
+            || !leaving.is_empty()
+            // One that is missed here is served by the next commit, or was posted to the owner and
+            // is looked at after the unlock.
+            || self.slot.hints.extent_request.is_pending()
+    }
+
+    /// Serves an extent request and updates the hints. Before the unlock. Stores only what has
+    /// changed, since others read it.
+    #[cold]
+    #[inline(never)]
+    fn publish(&mut self) {
+        let hints = &self.slot.hints;
+        if hints.extent_request.take() {
+            self.hand_over_extent();
+        }
+        let ShardState { engine: Some(engine), leaving, published, .. } = &mut *self.state else { return };
+        let oldest = match self.shared.has_extents() {
+            true => engine.oldest_ticket().unwrap_or(NO_TICKET),
+            false => 0,
+        };
+        if oldest != published.oldest {
+            self.shared.oldest[self.shard].store(oldest, Ordering::Relaxed);
+            published.oldest = oldest;
+        }
+        let live = engine.num_live_sequences() as u32;
+        if live != published.live {
+            hints.live.store(live, Ordering::Relaxed);
+            self.shared.live.fetch_add(live.wrapping_sub(published.live), Ordering::Relaxed);
+            published.live = live;
+        }
+        if engine.has_dropped() || !leaving.is_empty() {
+            let dropped = engine.take_dropped().map(|(producer, writer)| Key::new(producer.0, writer.0));
+            let dropped = dropped.collect();
+            self.release_homes(dropped);
+        }
+    }
+
+    /// Serves an extent request that came in before the unlock, unless another owner does.
+    #[cold]
+    #[inline(never)]
+    fn serve_request(&self) {
+        if self.slot.hints.extent_request.is_pending() {
+            drop(ShardGuard::try_lock(self.shared, self.shard, self.owner));
+        }
+    }
+
+    /// Removes the homes of sequences that have gone, when no committer can be about to push to
+    /// them any more: see `sync::directory`.
+    #[cold]
+    fn release_homes(&mut self, dropped: Vec<Key>) {
+        for &key in &dropped {
+            self.shared.directory.start_leaving(key);
+        }
+        if !dropped.is_empty() {
+            let moment = self.shared.tickets.now();
+            self.state.leaving.retain(|(key, _)| !dropped.contains(key));
+            self.state.leaving.extend(dropped.into_iter().map(|key| (key, moment)));
+        }
+        let cut = self.shared.tickets.cut();
+        // What the cut covers is queued; it must be drained as well, or a chunk of the sequence may
+        // wait here.
+        if self.is_drained() {
+            let directory = &self.shared.directory;
+            self.state.leaving.retain(|&(key, moment)| {
+                let is_safe = moment <= cut;
+                if is_safe {
+                    directory.finish_leaving(key);
+                }
+                !is_safe
+            });
+        }
+    }
+
+    /// What the drop does, inlined: for commits.
+    #[inline(always)]
+    pub(crate) fn finish(self) {
+        std::mem::ManuallyDrop::new(self).end();
+    }
+
+    /// To be called once, as the last.
+    #[inline(always)]
+    fn end(&mut self) {
+        if self.needs_publish() {
+            self.publish();
+        }
+        if self.slot.lock.unlock() {
+            self.serve_request();
+        }
+    }
+}
+
+impl Drop for ShardGuard<'_> {
+    #[inline(never)]
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Whether the published number is off by more than a sixteenth. Publishing costs a
+/// read-modify-write on a cache line of all shards, and with more writers than the ring has records
+/// every commit changes the number; the choice of homes compares with twice a mean.
+#[inline]
+fn differs_much(published: u32, live: u32) -> bool {
+    published.abs_diff(live) > published / 16
+}
