@@ -1,4 +1,5 @@
-//! A recording of this machine, read by the other schema. `WATERSHED_RECORD_S` says how many seconds it takes, 2 when it is not set.
+//! A recording of this machine, read by the other schema. `WATERSHED_RECORD_S` says how many
+//! seconds it takes, 2 when it is not set.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -83,7 +84,8 @@ fn growth(name: &str, samples: impl IntoIterator<Item = u64>) -> u64 {
 fn time_goes_on_in_every_sequence() {
     let mut last: BTreeMap<u32, u64> = BTreeMap::new();
     let mut timed = 0;
-    // The service's own packets are sorted by the time of what they tell, pass by pass, not over passes.
+    // The service's own packets are sorted by the time of what they report, pass by pass, not over
+    // passes.
     let producers = packets().iter().filter(|packet| packet.trusted_packet_sequence_id() > 1);
     for packet in producers.filter(|packet| packet.has_timestamp()) {
         let last = last.entry(packet.trusted_packet_sequence_id()).or_default();

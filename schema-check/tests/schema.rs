@@ -1,6 +1,7 @@
 //! Names, numbers and types of our messages, against the other schema.
 //!
-//! That one is older than the version we follow: what it does not have is passed over, and what has changed since is listed here.
+//! That one is older than the version we follow: what it does not have is passed over, and what has
+//! changed since is listed here.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,8 @@ use watershed_wire::schema;
 
 /// Fields whose type or name has changed since: ours, and the older form.
 const CHANGED_SINCE: &[(&str, &str)] = &[
-    // A bit set of reasons has taken the place of yes or no; the encodings agree on what both can say.
+    // A bit set of reasons has replaced a boolean; the encodings agree on what both can
+    // say.
     ("TracePacket.previous_packet_dropped = 42: uint32", "previous_packet_dropped = 42: bool"),
     // Thread ids have become wider.
     ("ThreadDescriptor.tid = 2: int64", "tid = 2: int32"),
@@ -38,7 +40,7 @@ fn their_messages() -> BTreeMap<String, MessageDescriptor> {
     messages
 }
 
-/// `name = number: type`, in the words of the format.
+/// `name = number: type`, as the format writes it.
 fn our_field(field: &FieldDescriptor) -> String {
     let kind = match field.kind() {
         Kind::Message(message) => message.name().to_owned(),

@@ -1,6 +1,7 @@
-//! What the opaque copy costs beside the ordinary one, which the compiler may inline.
+//! What the opaque copy costs compared with the ordinary one, which the compiler may inline.
 //!
-//! `cargo bench -p watershed-smb` prints nanoseconds for one copy, both in the cache; as a test it checks the copies.
+//! `cargo bench -p watershed-smb` prints nanoseconds for one copy, both in the cache; as a test it
+//! checks the copies.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,11 +1,12 @@
 //! Counted references, of which many can be given up at once.
 //!
-//! What `Arc` does, with the same orderings, and one thing more: a queue whose items bring a reference each gives up those of a whole turn with one
-//! read-modify-write ([`Spent`]). With `Arc` that is one for each item, on a cache line that others are changing.
+//! As `Arc`, with the same orderings, and one thing more: a queue whose items hold a reference each
+//! gives up those of many items with one read-modify-write ([`Spent`]). With `Arc` that is one for
+//! each item, on a cache line that other cores change.
 //!
 //! | atomic | publishes | ordering, and its partner | model |
 //! |---|---|---|---|
-//! | `Block::count` | that a holder has done with the value | RMW Release in `give_up`, Acquire load in `free` by the last, of what these wrote; the RMW of `clone` is Relaxed: who clones has a reference, so the value is there already | `the_last_holder_frees_what_all_have_done_with` |
+//! | `Block::count` | that a holder no longer uses the value | RMW Release in `give_up`, Acquire load in `free` by the last; the RMW of `clone` is Relaxed, since whoever clones has a reference already | `the_last_holder_frees_what_all_have_done_with` |
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,7 +16,8 @@ use std::ptr::NonNull;
 
 use crate::sync::{AtomicUsize, Ordering};
 
-/// Half of what the count can hold: between a look at the count and the end of the process no other half comes together.
+/// Half of what the count can hold. Between the check of the count and the end of the process the
+/// other half cannot be reached.
 const MOST: usize = isize::MAX as usize;
 
 /// One of any number of references to a value, which is dropped with the last of them.
@@ -31,11 +33,13 @@ struct Block<T> {
     value: T,
 }
 
-/// Not in the lines of the value, which is looked at by all, nor in the pair of lines that a processor fetches together.
+/// Not in the cache lines of the value, which all read, nor in the pair of lines that a processor
+/// fetches together.
 #[repr(align(128))]
 struct Apart(AtomicUsize);
 
-// SAFETY: a reference gives shared access to the value, from any thread that has one, and the last drops it: `Sync` and `Send` of the value.
+// SAFETY: a reference gives shared access to the value, from any thread that has one, and the last
+// drops it: `Sync` and `Send` of the value.
 unsafe impl<T: Send + Sync> Send for Counted<T> {}
 // SAFETY: as above; through a shared reference others can be made.
 unsafe impl<T: Send + Sync> Sync for Counted<T> {}
@@ -47,21 +51,22 @@ impl<T> Counted<T> {
     }
 }
 
-/// A reference that is counted, or that has one and nothing else to be dropped.
+/// A reference that is counted, or that wraps one and drops nothing else.
 pub(crate) trait Reference: Sized {
-    /// Whether it is one to the same value.
+    /// Whether both refer to the same value.
     fn is_same(&self, other: &Self) -> bool;
 
-    /// Another to the same value, that is not counted.
+    /// Another reference to the same value, which is not counted.
     ///
     /// # Safety
-    /// The caller has forgotten one that was.
+    /// The caller has forgotten a reference that was counted.
     unsafe fn uncounted(&self) -> Self;
 
     /// Gives up `num` references to one value, of which this is one.
     ///
     /// # Safety
-    /// `num` is at least 1, and the caller has as many more references than this one as it is more than 1, and does not use them any more.
+    /// `num` is at least 1. The caller has `num - 1` more references beside this one, and uses none
+    /// of them any more.
     unsafe fn give_up(self, num: usize);
 }
 
@@ -79,7 +84,8 @@ impl<T> Reference for Counted<T> {
     #[inline]
     unsafe fn give_up(self, num: usize) {
         let counted = ManuallyDrop::new(self);
-        // SAFETY: references are left as long as these are not given up, so the block is there. It is not touched after that but by the last.
+        // SAFETY: these references are not given up yet, so the block exists. Afterwards only the
+        // last holder touches it.
         let before = unsafe { counted.block.as_ref() }.count.0.fetch_sub(num, Ordering::Release);
         if before == num {
             // SAFETY: no reference is left, and nobody can make one.
@@ -93,8 +99,10 @@ impl<T> Reference for Counted<T> {
 #[cold]
 #[inline(never)]
 unsafe fn free<T>(block: NonNull<Block<T>>) {
-    // Pairs with the Release of all who gave up references, whose read-modify-writes are a chain that ends in what is loaded here: what they did
-    // with the value comes before its end. A load where a fence would do, for ThreadSanitizer knows no fences.
+    // Acquire: pairs with the Release of all who gave up references; their read-modify-writes form
+    // one release sequence, whose last value is loaded here. So all their uses of the value happen
+    // before it is dropped. A load instead of a fence, since ThreadSanitizer does not support
+    // fences.
     // SAFETY: nobody else frees the block.
     unsafe { block.as_ref() }.count.0.load(Ordering::Acquire);
     // SAFETY: the block came from a box in `Counted::new`, and there is no reference to it.
@@ -107,7 +115,8 @@ impl<T> Clone for Counted<T> {
         // SAFETY: the block lives as long as this reference.
         let before = unsafe { self.block.as_ref() }.count.0.fetch_add(1, Ordering::Relaxed);
         if before > MOST {
-            // References that are forgotten again and again. Were the count to wrap, the value would be dropped under the others.
+            // References may be forgotten any number of times. If the count wrapped, the value
+            // would be dropped while others use it.
             std::process::abort();
         }
         Counted { block: self.block, value: PhantomData }
@@ -117,7 +126,8 @@ impl<T> Clone for Counted<T> {
 impl<T> Drop for Counted<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: the reference is this one, and it is not used again, nor dropped twice: `give_up` does not drop it.
+        // SAFETY: the reference is this one, and it is not used again, nor dropped twice: `give_up`
+        // does not drop it.
         unsafe { std::ptr::read(self).give_up(1) };
     }
 }
@@ -138,12 +148,12 @@ impl<T: fmt::Debug> fmt::Debug for Counted<T> {
     }
 }
 
-/// References that are done with. Those to one value that come one after the other are given up together: when one to another value
-/// comes, or when this is dropped.
+/// References that are to be given up. Consecutive ones to the same value are given up together:
+/// when one to another value comes, or when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Spent<R: Reference> {
     one: Option<R>,
-    /// References to the same value, without those that `one` is.
+    /// Further references to the same value, `one` not included.
     more: usize,
 }
 
@@ -152,7 +162,7 @@ impl<R: Reference> Spent<R> {
         Spent { one: None, more: 0 }
     }
 
-    /// The value of the references that came last.
+    /// The value of the latest references.
     #[inline]
     pub(crate) fn newest(&self) -> Option<&R> {
         self.one.as_ref()
@@ -162,7 +172,7 @@ impl<R: Reference> Spent<R> {
     pub(crate) fn add(&mut self, reference: R) {
         if self.one.as_ref().is_some_and(|one| one.is_same(&reference)) {
             std::mem::forget(reference);
-            // References are counted, and there are never more than the count holds.
+            // There are never more references than the count holds.
             self.more += 1;
         } else {
             self.flush();
@@ -170,13 +180,14 @@ impl<R: Reference> Spent<R> {
         }
     }
 
-    /// One of the references that came last, not to be given up after all.
+    /// One of the latest references, which is then not given up.
     pub(crate) fn take_back(&mut self) -> Option<R> {
         match self.more.checked_sub(1) {
             None => self.one.take(),
             Some(less) => {
                 self.more = less;
-                // SAFETY: one that was the same was forgotten when it was added, and is counted here no more.
+                // SAFETY: a reference to the same value was forgotten when it was added, and is no
+                // longer counted here.
                 self.one.as_ref().map(|one| unsafe { one.uncounted() })
             }
         }
@@ -186,7 +197,8 @@ impl<R: Reference> Spent<R> {
     fn flush(&mut self) {
         let num = 1 + std::mem::take(&mut self.more);
         if let Some(one) = self.one.take() {
-            // SAFETY: all that were added since the last flush are references to one value, and each but `one` was forgotten.
+            // SAFETY: all that were added since the last flush are references to one value, and
+            // each but `one` was forgotten.
             unsafe { one.give_up(num) };
         }
     }
@@ -204,7 +216,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    /// References to a value of which the `Arc` tells whether it is still there.
+    /// References to a value; the `Arc` tells whether it still exists.
     fn counted() -> (Counted<Arc<()>>, Arc<()>) {
         let witness = Arc::new(());
         (Counted::new(Arc::clone(&witness)), witness)
@@ -285,7 +297,8 @@ mod tests {
         assert_eq!(Arc::strong_count(&witness), 1);
     }
 
-    /// As `Arc`: the process ends before the count wraps. Looked at from outside, in this test run once more in a process of its own.
+    /// As with `Arc`, the process ends before the count wraps. The test starts itself as a second
+    /// process to see that.
     #[cfg(unix)]
     #[test]
     fn too_many_references_end_the_process() {

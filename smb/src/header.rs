@@ -6,13 +6,14 @@ use crate::layout::{CHUNK_HEADER_BYTES, PAGE_HEADER_BYTES};
 
 /// The largest fragment count the header can hold (10 bits).
 pub const MAX_FRAGMENTS_PER_CHUNK: u16 = 1023;
-/// The count at which a writer takes another chunk: one less than the field holds, so that the count can still be
-/// raised beyond a finished packet.
+/// The count at which a writer begins another chunk: one below the field's maximum, so that the
+/// count can still be raised beyond a finished packet.
 pub const MAX_FRAGMENTS_WRITTEN: u16 = MAX_FRAGMENTS_PER_CHUNK - 1;
 
 const FLAGS_SHIFT: u32 = 10;
 
-/// The six flag bits of a chunk header. The low three have a meaning, the others are reserved and carried as they are.
+/// The six flag bits of a chunk header. The low three have a meaning; the others are reserved and
+/// passed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ChunkFlags(u8);
 
@@ -50,21 +51,22 @@ impl ChunkFlags {
         Self(self.0 | other.0)
     }
 
-    /// These flags but for those of `other`.
+    /// These flags without those of `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 }
 
-/// What a chunk header says. Read from shared memory it is a claim of the producer: every field may be anything.
+/// The fields of a chunk header. Read from shared memory they are untrusted: each may have any
+/// value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkHeader {
     /// Position in the writer's sequence; starts at 0, grows by one for each chunk, wraps.
     pub chunk_id: u32,
     /// The writer; 0 is never a valid one.
     pub writer_id: u16,
-    /// Fragments *started*, 0..=1023. The last one can be trusted only when the chunk is complete.
+    /// Fragments *started*, 0..=1023. The last one is valid only when the chunk is complete.
     pub fragments: u16,
     /// The flags.
     pub flags: ChunkFlags,

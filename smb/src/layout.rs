@@ -49,7 +49,8 @@ impl PageLayout {
         }
     }
 
-    /// Size of one chunk with its header, in bytes: a multiple of 4, at most 65528; 0 when there are no chunks.
+    /// Size of one chunk with its header, in bytes: a multiple of 4, at most 65528; 0 when there
+    /// are no chunks.
     #[must_use]
     pub const fn chunk_size_bytes(self, page_size_bytes: usize) -> usize {
         match self.num_chunks() {
@@ -78,10 +79,10 @@ pub enum ChunkState {
     Complete = 3,
 }
 
-/// One value of a page's bitmap word: layout and chunk states as they were at one moment.
+/// One value of a page's bitmap word: layout and chunk states at one moment.
 ///
-/// Everything but the moment is certain: all answers come from the same load. What a snapshot says about a chunk that
-/// the caller does not own is a hint, since its owner may move it on at any time.
+/// All of it comes from the same load, so it is consistent. For a chunk that the caller does not
+/// own it is a hint, since the owner may change the state at any time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageSnapshot(u32);
 
@@ -101,7 +102,8 @@ impl PageSnapshot {
         Self((layout as u32) << LAYOUT_SHIFT)
     }
 
-    /// The page's layout. The reserved values 6 and 7 have no chunks and read as [`PageLayout::NotPartitioned`].
+    /// The page's layout. The reserved values 6 and 7 have no chunks and read as
+    /// [`PageLayout::NotPartitioned`].
     #[must_use]
     pub const fn layout(self) -> PageLayout {
         match (self.0 & LAYOUT_MASK) >> LAYOUT_SHIFT {
@@ -139,7 +141,7 @@ impl PageSnapshot {
         (0..self.num_chunks()).map(move |i| (i, self.state(i).unwrap_or(ChunkState::Free)))
     }
 
-    /// True when the page was never partitioned or was given back as a whole: the word is zero.
+    /// True when the page is not partitioned: the word is zero.
     #[must_use]
     pub const fn is_free(self) -> bool {
         self.0 == 0
@@ -151,7 +153,8 @@ impl PageSnapshot {
         self.num_chunks() > 0 && self.states().all(|(_, state)| state == ChunkState::Complete)
     }
 
-    /// The word with the state of chunk `index` replaced. `index` must be below [`MAX_CHUNKS_PER_PAGE`].
+    /// The word with the state of chunk `index` replaced. `index` must be below
+    /// [`MAX_CHUNKS_PER_PAGE`].
     pub(crate) const fn with_state(self, index: usize, state: ChunkState) -> Self {
         let shift = STATE_BITS * index as u32;
         Self(self.0 & !(STATE_MASK << shift) | ((state as u32) << shift))
@@ -162,8 +165,8 @@ impl PageSnapshot {
         STATE_MASK << (STATE_BITS * index as u32)
     }
 
-    /// The word with the chunks freed whose states these bits hold, zero as a whole when no other chunk is in use. None unless all of them are
-    /// being read.
+    /// The word with those chunks freed whose states these bits hold; zero when no other chunk is
+    /// in use. `None` unless all of them are being read.
     pub(crate) const fn with_read_chunks_freed(self, state_bits: u32) -> Option<Self> {
         const ALL_BEING_READ: u32 = ALL_STATES_MASK / STATE_MASK * ChunkState::BeingRead as u32;
         if (self.0 ^ ALL_BEING_READ) & state_bits != 0 {
@@ -173,7 +176,7 @@ impl PageSnapshot {
         Some(if freed.0 & ALL_STATES_MASK == 0 { Self::FREE } else { freed })
     }
 
-    /// The word with chunk `index` freed: zero as a whole when no other chunk is in use.
+    /// The word with chunk `index` freed; zero when no other chunk is in use.
     pub(crate) const fn with_chunk_freed(self, index: usize) -> Self {
         let freed = self.with_state(index, ChunkState::Free);
         if freed.0 & ALL_STATES_MASK == 0 { Self::FREE } else { freed }

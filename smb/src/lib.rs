@@ -1,5 +1,5 @@
-//! The shared-memory ABI between producers and the tracing service: the memory in which a traced program leaves its
-//! packets, and from which the service takes them.
+//! The shared-memory ABI between producers and the tracing service: the memory in which a traced
+//! program leaves its packets, and from which the service takes them.
 //!
 //! ```text
 //!   shared memory buffer (SMB): equal pages, no global header
@@ -32,21 +32,22 @@
 //!       when the last chunk of a page becomes free, the whole bitmap becomes 0: the page can be partitioned anew
 //! ```
 //!
-//! Who may touch what: the header and the payload of a chunk belong to the producer's writer while the chunk is
-//! `BeingWritten`, and to the service while it is `BeingRead`. Anybody may *look* at any time: the service does when it
-//! scrapes, and the peer may be hostile and write at any time. So everything here is built on three rules:
+//! The header and the payload of a chunk belong to the producer's writer while the chunk is
+//! `BeingWritten`, and to the service while it is `BeingRead`. The service also reads chunks that
+//! it does not own when it scrapes, and a hostile peer may write at any time. Hence three rules:
 //!
-//! 1. No reference to the bytes of the region exists, ever. Bitmap words and chunk headers are atomics, payload moves
-//!    through one routine, [`copy_untrusted`], that the compiler cannot look into, or through kernels of `watershed-simd` that are
-//!    told that the bytes may change ([`Payload::shared_bytes`]) and are as opaque.
-//! 2. A value that decides something is loaded once and the decision uses the loaded value. Places inside a page are
-//!    computed from the one bitmap value that granted the chunk, never from a later load.
-//! 3. A transition that the ABI does not know is refused with a [`TransitionError`]; nothing panics and nothing spins
-//!    without bound, whatever the peer writes.
+//! 1. There is never a reference to the bytes of the region. Bitmap words and chunk headers are
+//!    atomics. Payload is copied by [`copy_untrusted`], which is opaque to the compiler, or by
+//!    kernels of `watershed-simd` for bytes that may change ([`Payload::shared_bytes`]), which are
+//!    opaque too.
+//! 2. A value on which a decision depends is loaded once. Offsets inside a page are computed from
+//!    the one bitmap value that granted the chunk, never from a later load.
+//! 3. A transition that the ABI does not have is refused with a [`TransitionError`]; nothing panics
+//!    and nothing spins without bound, whatever the peer writes.
 //!
-//! Of the project the crate uses the copy of `watershed-simd` and its type for such bytes alone. [`Smb`] is the entry: the producer's side is
-//! [`Smb::try_acquire`] and [`WriteChunk`], the service's side [`Smb::try_begin_read`], [`ReadChunk`] and
-//! [`Smb::scrape`]. [`SharedMemory`] is the mapping below it. Source of the format: Perfetto's shared memory ABI, v1.
+//! [`Smb`] is the entry: [`Smb::try_acquire`] and [`WriteChunk`] for the producer,
+//! [`Smb::try_begin_read`], [`ReadChunk`] and [`Smb::scrape`] for the service. [`SharedMemory`] is
+//! the mapping below it. The format is Perfetto's shared memory ABI, v1.
 
 mod copy;
 mod count;

@@ -1,4 +1,4 @@
-//! The mapping of memory that is shared with another process, or between the parts of one.
+//! The mapping of memory that is shared with another process, or between parts of one.
 
 #![cfg(not(loom))]
 
@@ -36,8 +36,8 @@ pub enum MapError {
         /// Size of the file that was offered.
         size_bytes: u64,
     },
-    /// The descriptor is not a memfd sealed against shrinking, growing and further sealing. Without the seals the
-    /// owner could truncate the file, and the next access here would be a bus error.
+    /// The descriptor is not a memfd sealed against shrinking, growing and further sealing. Without
+    /// the seals the owner could truncate the file, and the next access here would be a bus error.
     #[error("shared memory is not a memfd with the seals SHRINK, GROW and SEAL")]
     NotSealed,
 }
@@ -46,10 +46,10 @@ fn system(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> MapError {
     move |errno| MapError::System { what, error: errno.into() }
 }
 
-/// Memory that is mapped shared and for reading and writing, zero-filled when created here.
+/// Memory that is mapped shared, for reading and writing. New memory is zero-filled.
 ///
-/// The mapping lives until the value is dropped. Nothing hands out references to its bytes: it is used through
-/// [`crate::Smb`]. Creating one touches no memory; pages appear as they are used.
+/// The mapping lives until the value is dropped. There are no references to its bytes: it is used
+/// through [`crate::Smb`]. Creation touches no page.
 #[derive(Debug)]
 pub struct SharedMemory {
     start: NonNull<u8>,
@@ -57,15 +57,16 @@ pub struct SharedMemory {
     fd: Option<OwnedFd>,
 }
 
-// SAFETY: the value is an address range that it owns alone and a descriptor. All access to the range is through atomics
-// and `copy_untrusted`, from any thread.
+// SAFETY: the value is an address range that it owns exclusively and a descriptor. All access to
+// the range is through atomics and `copy_untrusted`, from any thread.
 unsafe impl Send for SharedMemory {}
 // SAFETY: as for `Send`; the methods of a shared reference only read the two numbers.
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// New memory of `size_bytes`, a multiple of 4096 from 4096 to 32 MiB, that can be handed to another process:
-    /// a sealed memfd where the system has it, else an anonymous shared mapping (which only a forked child shares).
+    /// New memory of `size_bytes`, a multiple of 4096 from 4096 to 32 MiB, that can be handed to
+    /// another process: a sealed memfd where the system has it, else an anonymous shared mapping
+    /// (which only a forked child shares).
     ///
     /// # Errors
     ///
@@ -88,7 +89,7 @@ impl SharedMemory {
     /// As [`SharedMemory::create`].
     pub fn anonymous(size_bytes: usize) -> Result<Self, MapError> {
         check_size(size_bytes as u64)?;
-        // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
+        // SAFETY: a new mapping at an address of the system's choice overlaps nothing that exists.
         let start = unsafe {
             mmap_anonymous(
                 std::ptr::null_mut(),
@@ -112,14 +113,15 @@ impl SharedMemory {
         Self::map(fd, size_bytes)
     }
 
-    /// Maps memory that an untrusted peer made. The descriptor must be a memfd that can no longer change its size
-    /// (seals SHRINK, GROW and SEAL) and a valid size for shared memory.
+    /// Maps memory that an untrusted peer made. The descriptor must be a memfd that can no longer
+    /// change its size (seals SHRINK, GROW and SEAL) and a valid size for shared memory.
     ///
     /// Whether the peer's page size fits is a question for [`crate::SmbSize`].
     ///
     /// # Errors
     ///
-    /// [`MapError::NotSealed`] also where the system has no memfd, [`MapError::Size`], or the system's refusal.
+    /// [`MapError::NotSealed`] also where the system has no memfd, [`MapError::Size`], or the
+    /// system's refusal.
     pub fn adopt(fd: OwnedFd) -> Result<Self, MapError> {
         if !is_sealed(&fd) {
             return Err(MapError::NotSealed);
@@ -127,7 +129,8 @@ impl SharedMemory {
         Self::map_trusted(fd)
     }
 
-    /// Maps memory that a trusted peer made: a producer maps what the service sent. Seals are not asked for.
+    /// Maps memory that a trusted peer made: a producer maps what the service sent. Seals are not
+    /// checked.
     ///
     /// # Errors
     ///
@@ -177,8 +180,8 @@ impl SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: the range is the mapping made in the constructor, and nobody can hold a pointer into it any more:
-        // pointers are made for the time of one access, by who has `&self` or the `Arc` of it.
+        // SAFETY: the range is the mapping made in the constructor, and no pointer into it is left:
+        // pointers exist during one access only, which borrows the value or holds its `Arc`.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.size_bytes) };
         debug_assert!(unmapped.is_ok(), "munmap of an own mapping: {unmapped:?}");
     }

@@ -1,11 +1,13 @@
-//! Loom models of the chunk states: every interleaving, and every value that a weak memory order allows, of small
-//! histories. Run with `RUSTFLAGS="--cfg loom" cargo test -p watershed-smb --release models`.
+//! Loom models of the chunk states: every interleaving, and every value that a weak memory order
+//! allows, of small histories. Run with `RUSTFLAGS="--cfg loom" cargo test -p watershed-smb
+//! --release models`.
 
 use loom::thread;
 
 use crate::*;
 
-/// Runs `body` in every order, which must be at least `orders_min` of them: a model that explores nothing proves nothing.
+/// Runs `body` in every order, of which there must be at least `orders_min`: a model that explores
+/// nothing proves nothing.
 fn model(orders_min: usize, body: impl Fn() + Sync + Send + 'static) {
     let orders = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let counted = orders.clone();
@@ -28,7 +30,7 @@ fn write(smb: &Smb, writer_id: u16, chunk_id: u32) -> bool {
     true
 }
 
-/// Takes whatever is complete once, checks that it is whole, and says how many chunks that were.
+/// Takes each complete chunk once, checks that it is whole, and returns how many there were.
 fn read_all(smb: &Smb) -> usize {
     let mut taken = 0;
     for page in 0..smb.num_pages() {
@@ -91,7 +93,7 @@ fn two_writers_never_share_a_chunk() {
     });
 }
 
-/// Takes what is complete in page 0 and reads it as out of a queue: freed together, in one go.
+/// Takes what is complete in page 0 and reads it as from a queue: freed together.
 fn read_together(smb: &Smb) -> usize {
     let tokens: Vec<_> =
         (0..2).filter_map(|index| smb.try_begin_read(0, index).ok()).map(ReadChunk::detach).collect();
@@ -194,15 +196,16 @@ fn a_header_that_starts_with_two_fragments_shows_them() {
     });
 }
 
-/// A value that shows loom who looks at it, and when it ends.
+/// A value whose uses and drop loom checks.
 struct Witness(loom::cell::UnsafeCell<u32>);
 
-// SAFETY: the cell is looked at through shared references and changed by the drop alone; loom reports what is not ordered.
+// SAFETY: the cell is read through shared references and written by the drop only; loom reports
+// accesses that are not ordered.
 unsafe impl Sync for Witness {}
 
 impl Drop for Witness {
     fn drop(&mut self) {
-        // SAFETY: whoever looked at the cell has given up its reference before.
+        // SAFETY: whoever read the cell has given up its reference before.
         self.0.with_mut(|value| unsafe { *value = 0 });
     }
 }

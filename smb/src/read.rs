@@ -1,4 +1,4 @@
-//! The service's side: taking complete chunks, and looking at chunks that are still being written.
+//! The service's side: taking complete chunks, and scraping chunks that are still being written.
 
 use std::mem::ManuallyDrop;
 
@@ -8,8 +8,8 @@ use crate::smb::{Place, Smb, TransitionError};
 use crate::sync::Ordering;
 use watershed_simd::SharedBytes;
 
-/// The payload of a chunk: memory that the producer may be writing at any moment, so every copy may differ from the
-/// last. Fetch each byte on which a decision depends once, and decide on what was fetched.
+/// The payload of a chunk, which the producer may be writing at any moment, so two copies may
+/// differ. Fetch each byte on which a decision depends once, and decide on the fetched value.
 #[derive(Clone, Copy, Debug)]
 pub struct Payload<'a> {
     smb: &'a Smb,
@@ -18,7 +18,7 @@ pub struct Payload<'a> {
 }
 
 impl Payload<'_> {
-    /// Size in bytes: always the whole chunk but its header, however much of it was written.
+    /// Size in bytes: the whole chunk without its header, however much of it was written.
     #[must_use]
     #[inline]
     pub fn size_bytes(&self) -> usize {
@@ -40,8 +40,7 @@ impl Payload<'_> {
         self.smb.region.copy_out(self.offset_bytes + offset_bytes, dst);
     }
 
-    /// The payload as bytes that others may change, for kernels that look at such: they fetch what they decide on once, too. None in a
-    /// model of the memory.
+    /// The payload for kernels that take bytes that others may change. `None` in a loom model.
     #[must_use]
     #[inline]
     pub fn shared_bytes(&self) -> Option<SharedBytes<'_>> {
@@ -49,16 +48,16 @@ impl Payload<'_> {
     }
 }
 
-/// A chunk that the service has taken: its state is BeingRead, its header was read once. Dropping it frees the chunk;
-/// [`ReadChunk::release`] does the same and says whether it worked.
+/// A chunk that the service has taken: its state is BeingRead, its header was read once. Dropping
+/// it frees the chunk; [`ReadChunk::release`] does the same and says whether it worked.
 #[derive(Debug)]
 pub struct ReadChunk<'a> {
     smb: &'a Smb,
     token: ReadToken,
 }
 
-/// A [`ReadChunk`] without the borrow, to be kept in a queue beside a clone of the [`Smb`]. It must come back through
-/// [`Smb::attach`]; dropped, the chunk stays BeingRead for ever.
+/// A [`ReadChunk`] without the borrow, for a queue that holds a clone of the [`Smb`]. It must go
+/// back through [`Smb::attach`]; if it is dropped, the chunk stays BeingRead for ever.
 #[derive(Debug)]
 #[must_use = "a token that is dropped leaves its chunk BeingRead"]
 pub struct ReadToken {
@@ -78,7 +77,8 @@ impl ReadToken {
         self.header
     }
 
-    /// Size of the payload in bytes: always the whole chunk but its header, however much of it was written.
+    /// Size of the payload in bytes: the whole chunk without its header, however much of it was
+    /// written.
     #[must_use]
     #[inline]
     pub fn size_bytes(&self) -> usize {
@@ -102,19 +102,19 @@ impl ReadChunk<'_> {
         self.smb.payload(&self.token.place)
     }
 
-    /// Gives the chunk back to the producer: the header is zeroed, the state becomes Free, and the page can be
-    /// partitioned anew when this was its last chunk in use.
+    /// Gives the chunk back to the producer: the header is zeroed, the state becomes Free, and the
+    /// page can be partitioned anew when this was its last chunk in use.
     ///
     /// # Errors
     ///
-    /// [`TransitionError`] if the producer tampered with the bitmap. The chunk is not ours any more either way; the
-    /// caller may count a violation or close the connection.
+    /// [`TransitionError`] if the producer tampered with the bitmap. The chunk is given up in any
+    /// case; the caller may count a violation or close the connection.
     pub fn release(self) -> Result<(), TransitionError> {
         let smb = self.smb;
         smb.release_chunk(self.detach().place, ChunkState::BeingRead)
     }
 
-    /// Keeps the chunk without the borrow.
+    /// The chunk without the borrow.
     pub fn detach(self) -> ReadToken {
         // Not to be freed.
         let chunk = ManuallyDrop::new(self);
@@ -125,12 +125,12 @@ impl ReadChunk<'_> {
 impl Drop for ReadChunk<'_> {
     #[inline]
     fn drop(&mut self) {
-        // A refusal means that the producer broke the ABI: it loses its own chunk, we lose nothing.
+        // A refusal means that the producer broke the ABI: it loses its own chunk.
         let _ = self.smb.release_chunk(self.token.place, ChunkState::BeingRead);
     }
 }
 
-/// A chunk that a scrape found, in use or complete. Its state is left alone.
+/// A chunk that a scrape found, in use or complete. Its state is not changed.
 #[derive(Debug)]
 pub struct ScrapedChunk<'a> {
     smb: &'a Smb,
@@ -140,14 +140,15 @@ pub struct ScrapedChunk<'a> {
 }
 
 impl<'a> ScrapedChunk<'a> {
-    /// The header, read once. Untrusted. The count of an incomplete chunk includes the fragment that is being written.
+    /// The header, read once. Untrusted. The count of an incomplete chunk includes the fragment
+    /// that is being written.
     #[must_use]
     pub fn header(&self) -> ChunkHeader {
         self.header
     }
 
-    /// True if the chunk is complete and only waits for its commit; false if its writer is still at it, so that the
-    /// last fragment and the flags about it mean nothing.
+    /// True if the chunk is complete and its commit outstanding; false if its writer is still
+    /// writing, so that the last fragment and its flags mean nothing.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.complete
@@ -172,8 +173,9 @@ impl Smb {
 
     fn read_header(&self, place: &Place) -> ChunkHeader {
         let words = self.region.header(place.offset_bytes());
-        // Acquire: pairs with the Release of `set_fragments` and `write_header`. A count of n shows the ids and the
-        // bytes of the first n - 1 fragments. Weaker, a scrape could take an old writer id or unwritten bytes.
+        // Acquire: pairs with the Release of `set_fragments` and `write_header`. A count of n shows
+        // the ids and the bytes of the first n - 1 fragments. Weaker, a scrape could take an old
+        // writer id or unwritten bytes.
         let (fragments, flags) = ChunkHeader::unpack_fragments(words.fragments.load(Ordering::Acquire));
         ChunkHeader {
             chunk_id: words.chunk_id.load(Ordering::Relaxed),
@@ -183,12 +185,14 @@ impl Smb {
         }
     }
 
-    /// Takes a complete chunk for reading. Any `page` and `index` may be given, they may come from the producer.
+    /// Takes a complete chunk for reading. Any `page` and `index` may be given, they may come from
+    /// the producer.
     ///
     /// # Errors
     ///
-    /// [`TransitionError::NoSuchChunk`] or [`TransitionError::WrongState`] if there is no such chunk or it is not
-    /// complete, [`TransitionError::Contended`] if the bitmap could not be changed.
+    /// [`TransitionError::NoSuchChunk`] or [`TransitionError::WrongState`] if there is no such
+    /// chunk or it is not complete, [`TransitionError::Contended`] if the bitmap could not be
+    /// changed.
     pub fn try_begin_read(&self, page: usize, index: usize) -> Result<ReadChunk<'_>, TransitionError> {
         let states = (ChunkState::Complete, ChunkState::BeingRead);
         // Acquire: pairs with the Release of `complete`: header and payload are visible.
@@ -199,16 +203,16 @@ impl Smb {
         Ok(ReadChunk { smb: self, token: ReadToken { place, header } })
     }
 
-    /// Takes a detached chunk up again.
+    /// Borrows for a detached chunk again.
     #[inline]
     pub fn attach(&self, token: ReadToken) -> ReadChunk<'_> {
         ReadChunk { smb: self, token }
     }
 
-    /// Looks at every chunk that holds data without taking it: pages in index order with one load of the bitmap each,
-    /// chunks in index order. Chunks that are free or being read are left out, and so are those that are still being
-    /// written and have fewer than two fragments started: nothing of them is finished, and with a count of zero not
-    /// even the header is.
+    /// Visits every chunk that holds data without taking it: pages in index order with one load of
+    /// the bitmap each, chunks in index order. Left out are chunks that are free or being read, and
+    /// those being written with fewer than two fragments started: no fragment of them is finished,
+    /// and with a count of zero not even the header.
     pub fn scrape(&self) -> impl Iterator<Item = ScrapedChunk<'_>> {
         (0..self.num_pages()).flat_map(move |page| {
             let now = self.load(page);

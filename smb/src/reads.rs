@@ -1,4 +1,5 @@
-//! Chunks that are read one after the other, as a queue has them: what each would pay for is paid once for many.
+//! Chunks that are read one after the other, as from a queue: costs of each chunk are paid once for
+//! many.
 //!
 //! ```text
 //!   take_up(smb)   attach, drop   attach, drop   put_down or take_up(another) or drop
@@ -13,14 +14,15 @@ use crate::read::{Payload, ReadToken};
 use crate::smb::{Place, Smb, TransitionError};
 use crate::sync::Ordering;
 
-/// The memory whose chunks are read at present, and what is still to be done for those that have been read.
+/// The memory whose chunks are being read, and the chunks that have been read and are not free yet.
 ///
-/// To free a chunk is a read-modify-write of its page's bitmap, which the producer's writers are changing; to drop a clone of [`Smb`] is one of a
-/// count that all clones share. Here chunks of one page that come one after the other are freed together, and so are clones of one memory: when
-/// another page, or another memory, comes, and when this is dropped. Who holds it for long holds up the producer.
+/// Freeing a chunk is a read-modify-write of its page's bitmap, which the producer's writers
+/// change; dropping a clone of [`Smb`] is one of a count that all clones share. Here consecutive
+/// chunks of one page are freed together, and so are clones of one memory: when another page or
+/// memory comes, and when this is dropped. Holding it for long makes the producer wait for chunks.
 #[derive(Debug)]
 pub struct Reads {
-    // Before the references: a drop frees chunks first.
+    // Before the references, since a drop must free chunks first.
     freed: Freed,
     spent: Spent<Smb>,
 }
@@ -41,7 +43,7 @@ impl Reads {
         Self { freed: Freed { states: 0, page: 0, layout: PageLayout::NotPartitioned }, spent: Spent::none() }
     }
 
-    /// The chunks that come are in this memory. The clone is dropped later.
+    /// The following chunks are in this memory. The clone is dropped later.
     #[inline]
     pub fn take_up(&mut self, smb: Smb) {
         if self.spent.newest().is_none_or(|newest| !newest.is_same(&smb)) {
@@ -50,15 +52,16 @@ impl Reads {
         self.spent.add(smb);
     }
 
-    /// Gives back one of the clones of the memory that was taken up last. None if all of them have been given back.
+    /// Returns one of the clones of the memory that was passed last, `None` if all were returned.
     #[must_use]
     pub fn put_down(&mut self) -> Option<Smb> {
         self.free();
         self.spent.take_back()
     }
 
-    /// Takes up a chunk of the memory that was taken up last, where it lies; None if there is no memory. As with [`Smb::attach`] it is freed, sooner or
-    /// later, when what is returned is dropped: its token has been used, and must not be used again.
+    /// Borrows a chunk of the memory that was passed last, `None` if there is no memory. As with
+    /// [`Smb::attach`] it is freed some time after the result is dropped, so its token must not be
+    /// used again.
     #[inline]
     pub fn attach<'a>(&'a mut self, token: &'a ReadToken) -> Option<Reading<'a>> {
         let Self { freed, spent } = self;
@@ -87,7 +90,7 @@ impl Drop for Reads {
     }
 }
 
-/// A chunk as [`Reads`] has it.
+/// A chunk that [`Reads`] lends.
 #[derive(Debug)]
 pub struct Reading<'a> {
     smb: &'a Smb,
@@ -135,14 +138,15 @@ impl Freed {
     fn free(&mut self, smb: &Smb) {
         let states = std::mem::take(&mut self.states);
         let (page, layout) = (self.page as usize, self.layout);
-        // Release as in `Smb::release_chunk`: everything that was read in any of these chunks happens before its next owner's Acquire.
+        // Release as in `Smb::release_chunk`: everything that was read in any of these chunks
+        // happens before its next owner's Acquire.
         let freed = smb.update(page, Ordering::Release, |now| match now.with_read_chunks_freed(states) {
             _ if now.layout() != layout => Err(TransitionError::LayoutChanged),
             None => Err(TransitionError::WrongState(ChunkState::Free)),
             Some(freed) => Ok(freed),
         });
         if let Err(TransitionError::WrongState(_)) = freed {
-            // The producer broke the ABI. It loses those chunks only that it tampered with.
+            // The producer broke the ABI. It loses only the chunks that it tampered with.
             for index in (0..MAX_CHUNKS_PER_PAGE).filter(|index| states >> (2 * index) & 1 != 0) {
                 let change = (ChunkState::BeingRead, ChunkState::Free);
                 let _ = smb.transition(page, index, Some(layout), change, Ordering::Release);

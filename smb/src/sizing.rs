@@ -1,19 +1,19 @@
-//! How large a producer's shared memory and its pages are.
+//! The sizes of a producer's shared memory and of its pages.
 
 /// Smallest page, and the unit of all page sizes, in bytes.
 pub const MIN_PAGE_SIZE_BYTES: usize = 4096;
-/// Largest page that the service accepts, in bytes. The ABI would allow 64 KiB, but the record of a trace buffer holds
-/// at most 65535 bytes.
+/// Largest page that the service accepts, in bytes. The ABI would allow 64 KiB, but the record of a
+/// trace buffer holds at most 65535 bytes.
 pub const MAX_PAGE_SIZE_BYTES: usize = 32 * 1024;
-/// Page size when nobody asks for another, in bytes.
+/// Default page size in bytes.
 pub const DEFAULT_PAGE_SIZE_BYTES: usize = MIN_PAGE_SIZE_BYTES;
-/// Size of the memory when nobody asks for another, in bytes.
+/// Default size of the memory in bytes.
 pub const DEFAULT_SMB_SIZE_BYTES: usize = 256 * 1024;
 /// Largest memory, in bytes.
 pub const MAX_SMB_SIZE_BYTES: usize = 32 * 1024 * 1024;
 
-/// Sizes of one producer's shared memory that go together: `size_bytes` is a multiple of `page_size_bytes`, and that is
-/// 4, 8, 16 or 32 KiB.
+/// Sizes of one producer's shared memory that go together: `size_bytes` is a multiple of
+/// `page_size_bytes`, and that is 4, 8, 16 or 32 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmbSize {
     page_size_bytes: usize,
@@ -21,14 +21,14 @@ pub struct SmbSize {
 }
 
 impl SmbSize {
-    /// What is used when nobody asks for anything: 256 KiB in pages of 4 KiB.
+    /// The default: 256 KiB in pages of 4 KiB.
     pub const DEFAULT: Self =
         Self { page_size_bytes: DEFAULT_PAGE_SIZE_BYTES, size_bytes: DEFAULT_SMB_SIZE_BYTES };
 
-    /// The sizes that the service uses for a wish, where 0 means "no wish".
+    /// The sizes that the service uses for requested ones, where 0 means the default.
     ///
-    /// Wishes above the largest sizes are cut down to them. A pair that does not fit together is not rounded: both
-    /// values become the defaults.
+    /// Requests above the largest sizes are reduced to them. A pair that does not fit together is
+    /// not rounded: both values become the defaults.
     #[must_use]
     pub fn negotiate(page_size_bytes: usize, size_bytes: usize) -> Self {
         let or_default = |value: usize, default: usize| if value == 0 { default } else { value };
@@ -37,8 +37,8 @@ impl SmbSize {
         Self::exact(page, size).unwrap_or(Self::DEFAULT)
     }
 
-    /// Exactly these sizes, or `None` if they do not fit together. Memory that a producer brings must pass this: the
-    /// pair must come through [`SmbSize::negotiate`] unchanged.
+    /// Exactly these sizes, or `None` if they do not fit together. Memory that a producer brings
+    /// must pass this: the pair must come through [`SmbSize::negotiate`] unchanged.
     #[must_use]
     pub fn exact(page_size_bytes: usize, size_bytes: usize) -> Option<Self> {
         let valid = is_page_size(page_size_bytes)

@@ -6,8 +6,9 @@ use crate::layout::{ChunkState, PageLayout, PageSnapshot};
 use crate::region::Region;
 use crate::sync::{Ordering, back_off, peek};
 
-/// How often a transition is tried against neighbours that change the same bitmap word. Fourteen well-behaved
-/// neighbours cannot make one lose that often in a row; a hostile peer can, and then the chunk is given up.
+/// How often a transition is tried against neighbours that change the same bitmap word. Fourteen
+/// well-behaved neighbours cannot make it fail that often in a row; a hostile peer can, and then
+/// the chunk is given up.
 const MAX_ATTEMPTS: u32 = 64;
 
 /// Why a view of shared memory could not be made.
@@ -20,9 +21,9 @@ pub struct GeometryError {
     pub size_bytes: usize,
 }
 
-/// Why a chunk did not change its state. Between well-behaved peers only the first two can happen, and only to a caller
-/// that acts on an old snapshot; all of them can happen with a hostile peer. None of them harms anything: the chunk
-/// stays as it is.
+/// Why a chunk did not change its state; the chunk stays as it is. Between well-behaved peers only
+/// the first two can happen, and only to a caller that acts on an old snapshot. With a hostile peer
+/// all can.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransitionError {
@@ -35,19 +36,20 @@ pub enum TransitionError {
     /// The page has another layout than when the chunk was taken: the peer broke the ABI.
     #[error("the layout of the page changed while a chunk was in use")]
     LayoutChanged,
-    /// The bitmap word changed 64 times in a row between looking at it and changing it.
+    /// The compare-exchange on the bitmap word failed 64 times in a row.
     #[error("the page is contended")]
     Contended,
 }
 
-/// A shared memory buffer: pages of one size over a mapping. Cheap to clone; all clones are the same memory.
+/// A shared memory buffer: pages of one size over a mapping. Cheap to clone; all clones share the
+/// memory.
 #[derive(Clone, Debug)]
 pub struct Smb {
     pub(crate) region: Region,
 }
 
-/// A place in the buffer, as computed from one bitmap value. Small, since chunks that wait in a queue carry theirs along: a buffer has at most
-/// 32 MiB.
+/// A chunk's location in the buffer, computed from one bitmap value. Small, since chunks in a queue
+/// carry it; a buffer has at most 32 MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) page: u32,
@@ -92,7 +94,8 @@ impl Smb {
     ///
     /// # Errors
     ///
-    /// [`GeometryError`] unless the page size is 4, 8, 16 or 32 KiB and divides the size of the memory.
+    /// [`GeometryError`] unless the page size is 4, 8, 16 or 32 KiB and divides the size of the
+    /// memory.
     #[cfg(not(loom))]
     pub fn new(
         memory: std::sync::Arc<crate::SharedMemory>,
@@ -142,9 +145,9 @@ impl Smb {
 
     /// `page` must be a valid index.
     pub(crate) fn load(&self, page: usize) -> PageSnapshot {
-        // Acquire: pairs with the Release of `complete`, so that a snapshot that shows a chunk as complete also shows
-        // its header and payload (a scrape reads them without another synchronising access). Relaxed would let a scrape
-        // read an older header.
+        // Acquire: pairs with the Release of `complete`, so that a snapshot that shows a chunk as
+        // complete also shows its header and payload (a scrape reads them without another
+        // synchronising access). Relaxed would let a scrape read an older header.
         PageSnapshot::from_word(self.region.page_word(page * self.page_size_bytes()).load(Ordering::Acquire))
     }
 
@@ -161,8 +164,8 @@ impl Smb {
         }
     }
 
-    /// Changes the bitmap of `page` to what `next` makes of it, retrying while neighbours change it. Returns the new
-    /// value; `next` refuses by returning an error.
+    /// Changes the bitmap of `page` to what `next` returns for it, and retries while neighbours
+    /// change it. Returns the new value; an error of `next` ends it.
     pub(crate) fn update(
         &self,
         page: usize,
@@ -173,7 +176,8 @@ impl Smb {
             return Err(TransitionError::NoSuchChunk);
         }
         let word = self.region.page_word(page * self.page_size_bytes());
-        // Relaxed here and on failure: the value only says what to try; the successful exchange synchronises.
+        // Relaxed here and on failure: the value is only what the exchange expects; the successful
+        // exchange synchronises.
         let mut current = peek(word);
         for attempt in 0..MAX_ATTEMPTS {
             let wanted = next(PageSnapshot::from_word(current))?;

@@ -299,7 +299,8 @@ fn both_ends_of_a_sealed_mapping_see_the_same_chunks() {
     assert!(producer.snapshot(1).unwrap().is_free());
 }
 
-/// Chunks of `page`, cut into `layout`, that have been taken for reading: those with these indices, in this order; the others stay complete.
+/// Chunks of `page`, cut into `layout`, that have been taken for reading: those with these indices,
+/// in this order; the others stay complete.
 fn taken(smb: &Smb, page: usize, layout: PageLayout, indices: &[usize]) -> Vec<ReadToken> {
     for id in 0..layout.num_chunks() {
         let chunk = smb.try_acquire(page, layout).unwrap();
@@ -392,7 +393,8 @@ fn chunks_that_were_tampered_with_hold_up_no_others() {
     assert_eq!(word(&smb, 0), other, "a page that was cut anew is left alone");
 }
 
-/// The inode of a memfd is in the process's list of mappings as long as it is mapped. A file elsewhere may have the same number.
+/// The inode of a memfd is in the process's list of mappings as long as it is mapped. A file
+/// elsewhere may have the same number.
 #[cfg(target_os = "linux")]
 #[test]
 fn memory_is_unmapped_with_the_last_clone_however_it_is_dropped() {

@@ -1,4 +1,4 @@
-//! The producer's side: taking a chunk, writing it, handing it over.
+//! The producer's side: acquire a chunk, write it, complete it.
 
 use thiserror::Error;
 
@@ -10,16 +10,16 @@ use crate::sync::Ordering;
 /// Why a chunk was not acquired.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum AcquireError {
-    /// No page is free and no chunk of the wanted layout is free in a partitioned one: the reader is behind.
+    /// No page is free, and no chunk in a partitioned page: the reader is behind.
     #[error("no chunk is free")]
     Exhausted,
 }
 
-/// A chunk that is being written. It belongs to one writer; the state in shared memory says so until it is handed over
-/// with [`Smb::complete`] or given up with [`Smb::abandon`].
+/// A chunk that is being written. It belongs to one writer until it is passed on with
+/// [`Smb::complete`] or given up with [`Smb::abandon`].
 ///
-/// It is a token without a reference to the memory. Used with another [`Smb`] than the one that gave it, it cannot
-/// reach outside that memory, but it would write into someone else's chunk; do not.
+/// It is a token without a reference to the memory. It must be used with the [`Smb`] that returned
+/// it: another one would write into some other chunk, though never outside its memory.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a chunk that is dropped stays BeingWritten and is lost to its page"]
 pub struct WriteChunk {
@@ -47,13 +47,13 @@ impl WriteChunk {
 }
 
 impl Smb {
-    /// Takes a free chunk, looking at every page once from page `first_page` on (an index that may be out of range is
-    /// taken modulo the number of pages). A free page is partitioned with `layout`; a partitioned page gives any of its
-    /// free chunks, whatever its layout. The header still reads as zero: [`Smb::write_header`] comes next.
+    /// Acquires a free chunk: tries every page once, from page `first_page` modulo the number of
+    /// pages on. A free page is partitioned with `layout`; of a partitioned page any free chunk is
+    /// taken, whatever its layout. The header is still zero: [`Smb::write_header`] comes next.
     ///
     /// # Errors
     ///
-    /// [`AcquireError::Exhausted`] when no page had a free chunk when it was looked at.
+    /// [`AcquireError::Exhausted`] if no page had a free chunk when it was tried.
     pub fn try_acquire(&self, first_page: usize, layout: PageLayout) -> Result<WriteChunk, AcquireError> {
         let num_pages = self.num_pages();
         let first_page = first_page % num_pages;
@@ -64,8 +64,8 @@ impl Smb {
     }
 
     fn try_acquire_in(&self, page: usize, layout: PageLayout) -> Option<WriteChunk> {
-        // One exchange partitions and takes the first chunk: the intermediate "partitioned and all free" is legal in
-        // the ABI, and is accepted when met, but nobody needs to see it.
+        // One exchange partitions the page and takes the first chunk. The ABI also allows a page
+        // that is partitioned and all free; it is accepted above.
         let taken = std::cell::Cell::new(0);
         let choose = |now: PageSnapshot| {
             let now = if now.is_free() { PageSnapshot::partitioned(layout) } else { now };
@@ -74,9 +74,10 @@ impl Smb {
             taken.set(index);
             Ok(now.with_state(index, ChunkState::BeingWritten))
         };
-        // Acquire: pairs with the Release of `release_chunk`, which the reader did after its last access to the chunk.
-        // Weaker, our first bytes could be seen by a reader that still copies the previous contents. The exchanges of
-        // neighbours in between are read-modify-writes and carry the release on.
+        // Acquire: pairs with the Release of `release_chunk`, which the reader did after its last
+        // access to the chunk. Weaker, a reader that still copies the previous contents could see
+        // our first bytes. The exchanges of neighbours in between are read-modify-writes and
+        // continue the release sequence.
         let now = self.update(page, Ordering::Acquire, choose).ok()?;
         Some(WriteChunk { place: self.place(page, taken.get(), now.layout()) })
     }
@@ -90,22 +91,23 @@ impl Smb {
         let words = self.region.header(chunk.place.offset_bytes());
         words.chunk_id.store(header.chunk_id, Ordering::Relaxed);
         words.writer_id.store(header.writer_id, Ordering::Relaxed);
-        // Release: publishes the two ids to a scrape that loads the count with Acquire and sees it above zero.
+        // Release: publishes the two ids to a scrape that loads the count with Acquire and sees it
+        // above zero.
         words.fragments.store(ChunkHeader::pack_fragments(header.fragments, header.flags), Ordering::Release);
     }
 
     /// Sets the count of started fragments and the flags.
     ///
-    /// The bytes of all fragments but the last of `fragments` must have been written: from here on a scrape may read
-    /// them.
+    /// The bytes of all fragments but the last of `fragments` must have been written: from here on
+    /// a scrape may read them.
     ///
     /// # Panics
     ///
     /// If `fragments` is above [`crate::MAX_FRAGMENTS_PER_CHUNK`].
     pub fn set_fragments(&self, chunk: &WriteChunk, fragments: u16, flags: ChunkFlags) {
         let words = self.region.header(chunk.place.offset_bytes());
-        // Release: publishes the payload of the finished fragments to a scrape's Acquire load of the count. Weaker, a
-        // scrape could copy bytes from before they were written.
+        // Release: publishes the payload of the finished fragments to a scrape's Acquire load of
+        // the count. Weaker, a scrape could copy bytes from before they were written.
         words.fragments.store(ChunkHeader::pack_fragments(fragments, flags), Ordering::Release);
     }
 
@@ -125,8 +127,8 @@ impl Smb {
         self.region.copy_in(place.offset_bytes() + CHUNK_HEADER_BYTES + offset_bytes, bytes);
     }
 
-    /// Clears the flag [`ChunkFlags::NEEDS_PATCHING`] of a chunk that is still being written, after its last patch was
-    /// written into it.
+    /// Clears the flag [`ChunkFlags::NEEDS_PATCHING`] of a chunk that is still being written, after
+    /// its last patch was written into it.
     pub fn clear_needs_patching(&self, chunk: &WriteChunk) {
         let words = self.region.header(chunk.place.offset_bytes());
         // Relaxed load: only the chunk's owner stores this word, and the owner is the caller.
@@ -134,21 +136,21 @@ impl Smb {
         self.set_fragments(chunk, fragments, flags.without(ChunkFlags::NEEDS_PATCHING));
     }
 
-    /// Hands the chunk to the reader: BeingWritten becomes Complete.
+    /// Passes the chunk to the reader: BeingWritten becomes Complete.
     ///
     /// # Errors
     ///
-    /// [`TransitionError`] if somebody tampered with the bitmap: the chunk is lost to its page.
+    /// [`TransitionError`] if somebody tampered with the bitmap: the chunk is lost.
     pub fn complete(&self, chunk: WriteChunk) -> Result<(), TransitionError> {
         let WriteChunk { place } = chunk;
         let states = (ChunkState::BeingWritten, ChunkState::Complete);
-        // Release: publishes header and payload; pairs with the Acquire of `try_begin_read` and of snapshots. Weaker,
-        // the reader could take bytes from before they were written.
+        // Release: publishes header and payload; pairs with the Acquire of `try_begin_read` and of
+        // snapshots. Weaker, the reader could take bytes from before they were written.
         self.transition(place.page(), place.index(), Some(place.layout), states, Ordering::Release).map(drop)
     }
 
-    /// Gives the chunk back without handing it over: for producers that send the bytes another way, and for writers
-    /// that end before they wrote anything.
+    /// Frees the chunk without passing it on: for producers that send the bytes another way, and
+    /// for writers that end before they wrote anything.
     ///
     /// # Errors
     ///
@@ -160,7 +162,8 @@ impl Smb {
     /// Zeroes the header and frees the chunk, from `from`.
     pub(crate) fn release_chunk(&self, place: Place, from: ChunkState) -> Result<(), TransitionError> {
         self.zero_header(&place);
-        // Release: everything we read and wrote in this chunk happens before the next owner's Acquire in `try_acquire`.
+        // Release: everything we read and wrote in this chunk happens before the next owner's
+        // Acquire in `try_acquire`.
         self.transition(
             place.page(),
             place.index(),
@@ -175,8 +178,8 @@ impl Smb {
     #[inline]
     pub(crate) fn zero_header(&self, place: &Place) {
         let words = self.region.header(place.offset_bytes());
-        // Relaxed: the exchange that frees the chunk publishes them. They come first so that a count of zero always means "the header
-        // of the present owner is not written yet".
+        // Relaxed: the exchange that frees the chunk publishes them. They come first, so that a
+        // count of zero always means that the current owner has not written its header yet.
         words.chunk_id.store(0, Ordering::Relaxed);
         words.writer_id.store(0, Ordering::Relaxed);
         words.fragments.store(0, Ordering::Relaxed);

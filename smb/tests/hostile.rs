@@ -1,4 +1,5 @@
-//! A hostile producer process: it writes garbage over the whole memory, bitmaps first, while the other side works on it.
+//! A hostile producer process: it writes garbage over the whole memory, bitmaps first, while the
+//! other side works on it.
 #![cfg(target_os = "linux")]
 
 use std::fs::File;
@@ -54,9 +55,10 @@ fn child_that_scribbles() {
 
 const OURS: ChunkHeader = ChunkHeader { chunk_id: 1, writer_id: 1, fragments: 2, flags: ChunkFlags::NONE };
 
-/// Everything that a service and a writer do, on whatever is there. Returns how often garbage was scraped and taken, and
-/// how often a step on a chunk that we owned was refused. With `patience` the child is given time between two steps on a chunk: where it has
-/// no processor of its own it would else hardly ever run there.
+/// All steps of a service and a writer, on any bytes. Returns how often garbage was scraped and
+/// taken, and how often a step on a chunk that we owned was refused. `patience` leaves the child
+/// time between two steps on a chunk; without a processor of its own it would hardly ever run
+/// there.
 fn work(smb: &Smb, bytes: &mut [u8], patience: bool) -> [u64; 3] {
     let wait = || {
         if patience {
@@ -112,7 +114,8 @@ fn a_hostile_process_harms_only_itself() {
     let mut bytes = vec![0; PAGE_BYTES];
     let mut worked = [0_u64; 3];
     let end = Instant::now() + Duration::from_secs(45);
-    // Until each thing has happened a hundred times. A second without patience comes first: then two processors do it.
+    // Until each has happened a hundred times. First a second without patience, which is enough
+    // with two processors.
     let patient_from = Instant::now() + Duration::from_secs(1);
     while worked.iter().any(|times| *times < 100) && Instant::now() < end {
         let patience = Instant::now() > patient_from;
@@ -124,7 +127,7 @@ fn a_hostile_process_harms_only_itself() {
     child.wait().unwrap();
     assert!(worked.iter().all(|times| *times >= 100), "the child was at work: {worked:?}");
 
-    // Nothing here remembers anything: with clean pages all goes on.
+    // No state is kept outside of the memory: with clean pages everything works again.
     reset.write_all_at(&vec![0; PAGES * PAGE_BYTES], 0).unwrap();
     let chunk = smb.try_acquire(0, PageLayout::Div1).unwrap();
     smb.complete(chunk).unwrap();

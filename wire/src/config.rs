@@ -1,18 +1,20 @@
-//! Configs: read from Perfetto's text format or from binary, kept byte for byte, passed on in parts.
+//! Configs: read from Perfetto's text format or from binary, kept byte for byte, passed on in
+//! parts.
 //!
 //! ```text
-//!   text ───parse──┐                           ┌── view():  the fields that the schema has, as structs
+//!   text ───parse──┐                           ┌── view(): fields of the schema, as structs
 //!                  ├──>  bytes (kept as is)  ──┼── bytes(): echoed into the trace
 //!   binary ────────┘                           ├── to_text(): for people
-//!                                              └── data_sources() ──> bytes of each DataSourceConfig,
-//!                                                   the service's fields stamped on, everything else untouched
+//!                                              └── data_sources(): bytes of each DataSourceConfig,
+//!                                                  with the service's fields, all else unchanged
 //! ```
 //!
-//! A config may hold fields that this program does not know, because a producer is newer than the service. They must reach the
-//! producer and the trace unchanged, so the bytes are what counts and the structs are only a view of them.
+//! A config may hold fields that this program does not know, because a producer is newer than the
+//! service. They must reach the producer and the trace unchanged, so the bytes are what counts and
+//! the structs are only a view of them.
 //!
-//! The text format can name only what the schema has. A field that it lacks is an error that says so; the same config in binary form
-//! passes through unchanged.
+//! The text format can name only what the schema has. A field that it lacks is an error that says
+//! so; the same config in binary form passes through unchanged.
 
 mod data_source;
 mod echo;
@@ -28,7 +30,8 @@ use crate::protos;
 use crate::raw::{Fields, Rewrite};
 use crate::schema;
 
-/// Largest config that is read: 16 MiB. Configs are kilobytes; the limit keeps a wrong file (a trace, say) from being read whole.
+/// Largest config that is read: 16 MiB. Configs are kilobytes; the limit keeps a wrong file (a
+/// trace, say) from being read whole.
 pub const CONFIG_SIZE_BYTES_MAX: usize = 16 << 20;
 
 /// Field `TraceConfig.data_sources`.
@@ -46,12 +49,15 @@ pub struct TraceConfig {
 }
 
 impl TraceConfig {
-    /// Reads a config of either form. A config with a control character other than white space is binary, any other is text.
+    /// Reads a config of either form. A config with a control character other than white space is
+    /// binary, any other is text.
     ///
-    /// Every binary config with a data source, or with any field below 4 that is not `buffers`, has such a character (the field's key).
+    /// Every binary config with a data source, or with any field below 4 that is not `buffers`, has
+    /// such a character (the field's key).
     ///
     /// # Errors
-    /// See [`Self::from_text`] and [`Self::from_binary`]; [`ConfigError::TooLarge`] above [`CONFIG_SIZE_BYTES_MAX`].
+    /// See [`Self::from_text`] and [`Self::from_binary`]; [`ConfigError::TooLarge`] above
+    /// [`CONFIG_SIZE_BYTES_MAX`].
     pub fn parse(input: &[u8]) -> Result<Self, ConfigError> {
         if is_text(input) {
             let text = std::str::from_utf8(input).map_err(|error| {
@@ -65,7 +71,8 @@ impl TraceConfig {
         }
     }
 
-    /// Reads Perfetto's text format (the text format of protocol buffers); a byte order mark at the beginning is passed over.
+    /// Reads Perfetto's text format (the text format of protocol buffers); a byte order mark at the
+    /// beginning is passed over.
     ///
     /// # Errors
     /// [`ConfigError::Text`] with line, column and what was expected there.
@@ -79,12 +86,13 @@ impl TraceConfig {
     /// Takes an encoded `TraceConfig` as it is.
     ///
     /// # Errors
-    /// [`ConfigError::Binary`] if a field that the schema has cannot be read, with the place of the outermost field that holds it.
+    /// [`ConfigError::Binary`] if a field that the schema has cannot be read, with the offset of
+    /// the outermost field that holds it.
     pub fn from_binary(bytes: Vec<u8>) -> Result<Self, ConfigError> {
         check_size(bytes.len())?;
         let view = decode::<protos::TraceConfig>(&bytes)?;
         let config = TraceConfig { bytes, view };
-        // What is taken apart later must come apart now.
+        // `data_sources` cannot fail later.
         config.data_sources()?;
         Ok(config)
     }
@@ -101,7 +109,8 @@ impl TraceConfig {
 
     /// The text form, fields of the schema by name and unknown ones by number, one field a line.
     ///
-    /// A text with only named fields reads back to an equal config; lines of unknown fields (`9999: ...`) are for people.
+    /// A text with only named fields reads back to an equal config; lines of unknown fields (`9999:
+    /// ...`) are for people.
     pub fn to_text(&self) -> String {
         DynamicMessage::decode(descriptor(), self.bytes.as_slice())
             .map(|message| echo::to_text(&message))
@@ -109,7 +118,8 @@ impl TraceConfig {
             .unwrap_or_default()
     }
 
-    /// The config of each entry of `data_sources`, in their order, with its exact bytes; an entry without one has an empty one.
+    /// The config of each entry of `data_sources`, in their order, with its exact bytes; an entry
+    /// without one has an empty one.
     ///
     /// # Errors
     /// None for a config that was read by this type; the check is done again on the parts.
@@ -135,7 +145,8 @@ impl TraceConfig {
         Self::from_binary(bytes)
     }
 
-    /// The config with other producer filters for one entry of `data_sources`, everything else kept byte for byte.
+    /// The config with other producer filters for one entry of `data_sources`, everything else kept
+    /// byte for byte.
     ///
     /// `index` counts from 0; an index past the end changes nothing.
     ///
@@ -197,7 +208,8 @@ fn decode<M: prost::Message + Default>(bytes: &[u8]) -> Result<M, BinaryError> {
             .unwrap_or_default();
         BinaryError::new(offset_bytes, error.to_string())
     })?;
-    // `prost` lets groups pass as unknown fields; they are not part of the format and cannot be rewritten.
+    // `prost` lets groups pass as unknown fields; they are not part of the format and cannot be
+    // rewritten.
     match Fields::new(bytes).find_map(Result::err) {
         Some(malformed) => Err(malformed.into()),
         None => Ok(message),

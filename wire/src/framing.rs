@@ -1,7 +1,7 @@
 //! How messages follow each other: packets in a trace file, frames on a socket.
 //!
 //! ```text
-//!   trace file   =  ( 0x0A  varint n  packet: n bytes )*       one message Trace, whose only field is `packet = 1`
+//!   trace file   =  ( 0x0A  varint n  packet: n bytes )*     a Trace, only field `packet = 1`
 //!   socket       =  ( u32 n, little endian  IPCFrame: n bytes )*
 //! ```
 

@@ -20,7 +20,8 @@ mod number {
     pub(super) const MACHINE_ID: u32 = 98;
 }
 
-/// The envelope of a `TracePacket`. Fields that occur more than once have their last value, as the format wants.
+/// The envelope of a `TracePacket`. Fields that occur more than once have their last value, as the
+/// format wants.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Envelope<'a> {
     /// In the clock that `timestamp_clock_id` names.
@@ -37,7 +38,8 @@ pub struct Envelope<'a> {
     pub machine_id: Option<u32>,
     /// Bits of `TracePacket.SequenceFlags`.
     pub sequence_flags: u32,
-    /// Bits of `TracePacket.DataLossReason`: what was lost on the sequence before this packet; 0 is nothing.
+    /// Bits of `TracePacket.DataLossReason`: what was lost on the sequence before this packet; 0 is
+    /// nothing.
     pub previous_packet_dropped: u32,
     /// Whether the writer says that it starts here.
     pub first_packet_on_sequence: bool,
@@ -62,7 +64,7 @@ impl<'a> Envelope<'a> {
     /// Reads the envelope of an encoded `TracePacket`.
     ///
     /// # Errors
-    /// If the bytes cannot be told apart as fields, where.
+    /// The offset of the first field that is malformed.
     pub fn read(packet: &'a [u8]) -> Result<Self, Malformed> {
         let mut envelope = Envelope::default();
         for field in Fields::new(packet) {
@@ -115,7 +117,8 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// The schema's name of what a packet holds, for a field number of `TracePacket`'s oneof `data`; `None` for any other number.
+/// The schema's name of what a packet holds, for a field number of `TracePacket`'s oneof `data`;
+/// `None` for any other number.
 pub fn payload_name(number: u32) -> Option<&'static str> {
     FIELDS.payload_name(number)
 }

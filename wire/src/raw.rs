@@ -1,6 +1,7 @@
 //! The fields of a protobuf message as they lie in its bytes, without a schema.
 //!
-//! Configs and packets pass through hands that know only some of their fields. What must survive is handled here, as bytes:
+//! Configs and packets pass through hands that know only some of their fields. What must survive is
+//! handled here, as bytes:
 //!
 //! ```text
 //!   message  =  field*
@@ -182,7 +183,8 @@ fn array<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], MalformedKind> {
     Ok(*taken)
 }
 
-/// Rewrites some fields of a message and keeps all others, known or not, byte for byte and in their order.
+/// Rewrites some fields of a message and keeps all others, known or not, byte for byte and in their
+/// order.
 ///
 /// ```
 /// # use watershed_wire::raw::{Fields, Rewrite};

@@ -1,18 +1,21 @@
-//! Reads a trace file as a stream: packets come out one by one, memory stays bounded, damage has a place.
+//! Reads a trace file as a stream: packets come out one by one, memory stays bounded, damage
+//! has an offset.
 //!
 //! ```text
 //!                        ┌ window: | read | not yet read ... | spare: lent to the file |
 //!   file ──received()──> │
-//!                        └──> packet ──> plain ─────────────────────────────────────> poll_packet()
-//!                                   └──> compressed_packets ──inflate, a piece at a time──┘
+//!                        └──> packet ──> plain ─────────────────────────────────> poll_packet()
+//!                                   └──> compressed_packets ──inflate, in pieces──────┘
 //! ```
 //!
-//! Nothing is read from anywhere in here: the caller lends bytes with [`TraceReader::spare`] and [`TraceReader::received`], takes packets with
-//! [`TraceReader::poll_packet`], and says with [`TraceReader::end`] that there are no more bytes. For a trace that lies in memory there is
+//! Nothing is read from anywhere in here: the caller lends bytes with [`TraceReader::spare`] and
+//! [`TraceReader::received`], takes packets with [`TraceReader::poll_packet`], and says with
+//! [`TraceReader::end`] that there are no more bytes. For a trace that lies in memory there is
 //! [`packets`].
 //!
-//! Memory: the largest packet of the file (at most [`Limits::packet_size_bytes_max`], and only as much as really arrived), and for a
-//! compressed one as much again for its compressed form. A bomb costs time in proportion to its output, not memory.
+//! Memory: the largest packet of the file (at most [`Limits::packet_size_bytes_max`], and only as
+//! much as really arrived), and for a compressed one as much again for its compressed form. A bomb
+//! costs time in proportion to its output, not memory.
 
 mod damage;
 mod inflate;
@@ -45,9 +48,10 @@ impl Default for Limits {
 /// A packet, as it lies in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawPacket<'a> {
-    /// Place in the file of the packet's preamble; for one that was compressed, of the packet that it came in.
+    /// Place in the file of the packet's preamble; for one that was compressed, of the packet that
+    /// it came in.
     pub offset_bytes: u64,
-    /// For a packet that was compressed: place of its preamble in what was decompressed.
+    /// For a packet that was compressed: offset of its preamble in what was decompressed.
     pub offset_inflated_bytes: Option<u64>,
     /// An encoded `TracePacket`, not yet looked at.
     pub bytes: &'a [u8],
@@ -73,7 +77,8 @@ struct Inflating {
     window: Window,
 }
 
-/// Where a packet lies that [`TraceReader::poll_packet`] found: a place instead of a slice, as the borrow would outlive the search.
+/// Where a packet lies that [`TraceReader::poll_packet`] found: a range instead of a slice, as the
+/// borrow would outlive the search.
 struct Found {
     inflated: bool,
     range: std::ops::Range<usize>,
@@ -87,12 +92,14 @@ impl TraceReader {
         TraceReader { limits, ..Self::default() }
     }
 
-    /// Lends memory for the file's next bytes, at least 64 KiB; to be called when [`Self::poll_packet`] has no packet any more.
+    /// Lends memory for the file's next bytes, at least 64 KiB; to be called when
+    /// [`Self::poll_packet`] has no packet any more.
     pub fn spare(&mut self) -> &mut [u8] {
         self.file.spare()
     }
 
-    /// Takes note that `size_bytes` were written at the beginning of what [`Self::spare`] lent; more than was lent counts as all.
+    /// Takes note that `size_bytes` were written at the beginning of what [`Self::spare`] lent;
+    /// more than was lent counts as all.
     pub fn received(&mut self, size_bytes: usize) {
         self.file.received(size_bytes);
     }
@@ -111,7 +118,8 @@ impl TraceReader {
     /// The next packet; `None` when more bytes are needed or the file has ended.
     ///
     /// # Errors
-    /// [`Damage`] with its place. It is final: what lies behind cannot be found, and every later call gives the same answer.
+    /// [`Damage`] with its offset. It is final: what lies behind cannot be found, and every later
+    /// call gives the same answer.
     pub fn poll_packet(&mut self) -> Result<Option<RawPacket<'_>>, Damage> {
         if let Some(damage) = &self.damage {
             return Err(damage.clone());
@@ -233,17 +241,19 @@ impl Inflating {
     }
 }
 
-/// The compressed packets that a packet holds, if it is one that does. Such a packet has no other field (spec, service 6.9), but one
-/// that had would still be unpacked, so all are looked at.
+/// The compressed packets that a packet holds, if it is one that does. Such a packet has no other
+/// field (spec, service 6.9), but one that had would still be unpacked, so all are looked at.
 fn compressed(packet: &[u8]) -> Option<Field<'_>> {
-    // Nearly every packet has a small first field that is none of these two; only a wrapper begins with a key of two bytes.
+    // Nearly every packet has a small first field that is none of these two; only a wrapper begins
+    // with a key of two bytes.
     Fields::new(packet).map_while(Result::ok).find(|field| {
         matches!(field.number, COMPRESSED_PACKETS | ZSTD_COMPRESSED_PACKETS)
             && matches!(field.value, Value::LengthDelimited(_))
     })
 }
 
-/// The packets of a trace that lies in memory; after damage, which is the last item, nothing more comes.
+/// The packets of a trace that lies in memory; after damage, which is the last item, nothing more
+/// comes.
 pub fn packets(trace: &[u8]) -> Packets<'_> {
     Packets { rest: trace, reader: TraceReader::new(Limits::default()), ended: false }
 }

@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 use prost_reflect::{DescriptorPool, MessageDescriptor};
 
 /// The compiled `proto/*.proto`, a serialized `google.protobuf.FileDescriptorSet` without comments.
-pub static FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+pub static FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/descriptors.bin");
 
 static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("the build script compiled this very set")
+    DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("`wire/generate` compiled this very set")
 });
 
 /// Every message, enum and service of the schema; decoded at the first call.
@@ -16,7 +16,8 @@ pub fn descriptor_pool() -> &'static DescriptorPool {
     &POOL
 }
 
-/// The descriptor of a message of package `perfetto.protos`, for example `"TraceConfig"` or `"TracePacket.ProtoVms"`.
+/// The descriptor of a message of package `perfetto.protos`, for example `"TraceConfig"` or
+/// `"TracePacket.ProtoVms"`.
 ///
 /// `None` if the schema has no such message.
 pub fn message(name: &str) -> Option<MessageDescriptor> {

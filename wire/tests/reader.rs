@@ -284,7 +284,8 @@ proptest! {
         prop_assert_eq!(found, packets);
     }
 
-    /// What comes before the place of damage is a whole trace with the very packets that were given out.
+    /// What comes before the place of damage is a whole trace with the very packets that were given
+    /// out.
     #[test]
     fn the_place_of_damage_is_honest(
         sizes in proptest::collection::vec(0_usize..300, 1..10),

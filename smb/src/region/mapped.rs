@@ -18,14 +18,15 @@ pub(crate) struct Region(pub(super) Counted<Mapping>);
 
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    // The range of `memory`, beside the rest: every access asks for it.
+    // The range of `memory`, copied here since every access needs it.
     start: NonNull<u8>,
     size_bytes: usize,
     page_size_bytes: usize,
     memory: Arc<SharedMemory>,
 }
 
-// SAFETY: `start` is an address in `memory`, which may be used from any thread, and is not used otherwise than that.
+// SAFETY: `start` is an address in `memory`, which may be used from any thread, and is not used
+// otherwise than that.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -48,8 +49,8 @@ impl Region {
         self.0.page_size_bytes
     }
 
-    /// A pointer to `len` bytes at `offset`. Panics when they are not inside the region: offsets come from checked page
-    /// and chunk indexes, so that would be a bug of this crate.
+    /// A pointer to `len` bytes at `offset`. Panics when they are not inside the region: offsets
+    /// come from checked page and chunk indexes, so that would be a bug of this crate.
     #[inline]
     fn at(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(
@@ -64,9 +65,10 @@ impl Region {
     #[inline]
     pub(crate) fn page_word(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4));
-        // SAFETY: the four bytes are inside a mapping that lives as long as `self`, which starts at a multiple of the
-        // system's page size, and `offset` is a multiple of 4, so the word is aligned. All accesses of this program to
-        // a word of a header are atomic, here or in `copy_untrusted`, which never covers a header.
+        // SAFETY: the four bytes are inside a mapping that lives as long as `self`, which starts at
+        // a multiple of the system's page size, and `offset` is a multiple of 4, so the word is
+        // aligned. All accesses of this program to a word of a header are atomic, here or in
+        // `copy_untrusted`, which never covers a header.
         unsafe { AtomicU32::from_ptr(self.at(offset, 4).cast()) }
     }
 
@@ -75,10 +77,11 @@ impl Region {
     pub(crate) fn header(&self, offset: usize) -> HeaderWords<'_> {
         assert!(offset.is_multiple_of(4));
         let at = self.at(offset, CHUNK_HEADER_BYTES);
-        // SAFETY: as for `page_word`; the header is 8 bytes at a multiple of 4 with a u32 at 0 and u16s at 4 and 6.
-        // A chunk header may share its bytes with another layout's payload when a hostile producer repartitions a page
-        // that is in use. Then this program's payload copies may cover the header: those are `copy_untrusted`, which
-        // to the compiler is a foreign function, so the accesses stay well defined, only their values are garbage.
+        // SAFETY: as for `page_word`; the header is 8 bytes at a multiple of 4 with a u32 at 0 and
+        // u16s at 4 and 6. A chunk header may share its bytes with another layout's payload when a
+        // hostile producer repartitions a page that is in use. Then this program's payload copies
+        // may cover the header: those are `copy_untrusted`, which to the compiler is a foreign
+        // function, so the accesses stay well defined, only their values are garbage.
         unsafe {
             HeaderWords {
                 chunk_id: AtomicU32::from_ptr(at.cast()),
@@ -91,15 +94,16 @@ impl Region {
     /// Copies `dst.len()` bytes at `offset` into `dst`.
     pub(crate) fn copy_out(&self, offset: usize, dst: &mut [u8]) {
         let src = self.at(offset, dst.len());
-        // SAFETY: `at` has checked the range in the mapping; `dst` is a private exclusive slice, so it cannot overlap
-        // the mapping, to which no reference exists.
+        // SAFETY: `at` has checked the range in the mapping; `dst` is a private exclusive slice, so
+        // it cannot overlap the mapping, to which no reference exists.
         unsafe { copy_untrusted(src, dst.as_mut_ptr(), dst.len()) };
     }
 
-    /// `len` bytes at `offset`, for a kernel that looks at them as `copy_untrusted` does.
+    /// `len` bytes at `offset`, for a kernel that reads them as `copy_untrusted` does.
     #[inline]
     pub(crate) fn shared_bytes(&self, offset: usize, len: usize) -> Option<SharedBytes<'_>> {
-        // SAFETY: `at` has checked the range in the mapping, which lives as long as `self`, and to which no reference exists.
+        // SAFETY: `at` has checked the range in the mapping, which lives as long as `self`, and to
+        // which no reference exists.
         Some(unsafe { SharedBytes::new(self.at(offset, len), len) })
     }
 

@@ -1,7 +1,7 @@
-//! The memory below the ABI, behind one narrow door: bitmap words, chunk headers, and copies of payload.
+//! The memory below the ABI: bitmap words, chunk headers, and copies of payload.
 //!
-//! There are two: the mapping that the program uses, and under `--cfg loom` a model of one page in which every word and
-//! every payload byte is a loom atomic.
+//! There are two: the mapping that the program uses, and under `--cfg loom` a model of one page in
+//! which every word and every payload byte is a loom atomic.
 
 #[cfg(not(loom))]
 mod mapped;

@@ -1,4 +1,5 @@
-//! The region as loom sees it: pages of fixed layouts, every word an atomic of loom's, four bytes of payload a chunk.
+//! The region in loom models: pages of fixed layouts, every word an atomic of loom, four bytes of
+//! payload for each chunk.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,7 @@ struct Chunk {
     writer_id: AtomicU16,
     fragments: AtomicU16,
     payload: [AtomicU8; PAYLOAD_BYTES],
-    /// Touched by whoever owns the chunk: loom reports two owners that are not ordered.
+    /// Accessed by the chunk's owner: loom reports two owners whose accesses are not ordered.
     owner: UnsafeCell<()>,
 }
 
@@ -100,8 +101,8 @@ impl Region {
         }
     }
 
-    /// Says that the caller owns the chunk at `offset`: a model fails when another owner's access is not ordered
-    /// before or after this.
+    /// Tells loom that the caller owns the chunk at `offset`: the model fails if another owner's
+    /// access is not ordered before or after it.
     pub(crate) fn witness_exclusive(&self, offset: usize) {
         self.chunk(offset).owner.with_mut(|_| ());
     }

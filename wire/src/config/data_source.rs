@@ -1,4 +1,5 @@
-//! One data source's part of a config, and what the service writes into it before a producer gets it.
+//! One data source's part of a config, and what the service writes into it before a producer gets
+//! it.
 
 use prost::Message as _;
 
@@ -31,7 +32,8 @@ pub struct ServiceFields {
     pub stop_timeout_ms: u32,
     /// Who asked for the session.
     pub session_initiator: SessionInitiator,
-    /// Written only if true: an explicit `false` would change the encoding, by whose hash a startup session is found again.
+    /// Written only if true: an explicit `false` would change the encoding, by whose hash a startup
+    /// session is found again.
     pub prefer_suspend_clock_for_duration: bool,
 }
 
@@ -39,7 +41,8 @@ impl DataSourceConfig {
     /// Takes an encoded `DataSourceConfig` as it is.
     ///
     /// # Errors
-    /// [`ConfigError::Binary`] if a field that the schema has cannot be read; [`ConfigError::TooLarge`].
+    /// [`ConfigError::Binary`] if a field that the schema has cannot be read;
+    /// [`ConfigError::TooLarge`].
     pub fn from_binary(bytes: Vec<u8>) -> Result<Self, ConfigError> {
         check_size(bytes.len())?;
         let view = decode::<protos::DataSourceConfig>(&bytes)?;
@@ -61,7 +64,8 @@ impl DataSourceConfig {
         self.view.name()
     }
 
-    /// The config with the service's fields written; every other field is kept byte for byte and in its order.
+    /// The config with the service's fields written; every other field is kept byte for byte and in
+    /// its order.
     ///
     /// # Errors
     /// None for a config that was read by this type.

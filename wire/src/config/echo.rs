@@ -1,4 +1,5 @@
-//! A config as text again, in the plain style that every reader of the format takes: one field a line, repeated fields repeated.
+//! A config as text again, in the plain style that every reader of the format takes: one field a
+//! line, repeated fields repeated.
 
 use std::ascii::escape_default;
 use std::fmt::{self, Write as _};
@@ -80,12 +81,14 @@ fn write_unknown(text: &mut String, field: &UnknownField, depth: usize) -> fmt::
 fn write_float(text: &mut String, number: f64) -> fmt::Result {
     match number.is_nan() {
         true => text.write_str("nan"),
-        // `{:?}` keeps the point (1.0), and shows as many digits as are needed to read the same number back.
+        // `{:?}` keeps the point (1.0), and shows as many digits as are needed to read the same
+        // number back.
         false => write!(text, "{number:?}"),
     }
 }
 
-/// Escapes of the format: `\n`, `\"`, and octal numbers of three digits for all that is not printable ASCII.
+/// Escapes of the format: `\n`, `\"`, and octal numbers of three digits for all that is not
+/// printable ASCII.
 fn write_quoted(text: &mut String, bytes: &[u8]) -> fmt::Result {
     text.write_char('"')?;
     for &byte in bytes {

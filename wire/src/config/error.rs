@@ -22,7 +22,7 @@ pub enum ConfigError {
     },
 }
 
-/// A place in a text, as editors count.
+/// A position in a text, as editors count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
     /// From 1.
@@ -32,7 +32,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// The place just after `text`.
+    /// The position just after `text`.
     pub fn end_of(text: &str) -> Self {
         let line_begin = text.rfind('\n').map_or(0, |at| at + 1);
         Position { line: text.matches('\n').count() + 1, column: text[line_begin..].chars().count() + 1 }
@@ -49,7 +49,7 @@ impl fmt::Display for Position {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{position}: {message}")]
 pub struct TextError {
-    /// Where the offending word begins.
+    /// Where the offending token begins.
     pub position: Position,
     /// What was found and what was expected.
     pub message: String,

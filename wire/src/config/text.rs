@@ -1,4 +1,5 @@
-//! The text form: parsed by `prost-reflect`, its errors placed by line and column and put in terms of what was expected.
+//! The text form: parsed by `prost-reflect`, its errors placed by line and column and put in terms
+//! of what was expected.
 
 use miette::Diagnostic as _;
 use prost_reflect::text_format::ParseError;
@@ -7,19 +8,21 @@ use prost_reflect::{DynamicMessage, EnumDescriptor, Kind, MessageDescriptor};
 use super::error::{Position, TextError};
 use crate::schema;
 
-/// Deepest nesting of messages in a text. The schema of configs ends at 6; the parser recurses once a level.
+/// Deepest nesting of messages in a text. The schema of configs ends at 6; the parser recurses once
+/// a level.
 const DEPTH_MAX: usize = 64;
 
 /// Longest list of names that an error message shows.
 const NAMES_SHOWN_MAX: usize = 12;
 
-/// What the answer to an unknown field ends with: there is a way, and it is not this one.
+/// End of the message about an unknown field: only the binary form can hold it.
 const USE_BINARY: &str = "give the config in binary form, which is passed through unchanged";
 
 pub(super) fn parse(descriptor: MessageDescriptor, text: &str) -> Result<DynamicMessage, TextError> {
     check_depth(text)?;
     DynamicMessage::parse_text_format(descriptor, text).map_err(|error| {
-        // Without a span the parser met the end of the text; that is just after the last word, not after the blank lines behind it.
+        // Without a span the parser met the end of the text; that is just after the last token, not
+        // after the blank lines behind it.
         let offset = span_begin(&error).unwrap_or(text.trim_end().len());
         let before = text.get(..offset).unwrap_or(text);
         TextError { position: Position::end_of(before), message: explain(&error) }
@@ -68,7 +71,8 @@ fn skip_string(chars: &mut std::str::CharIndices<'_>, quote: char) {
     }
 }
 
-/// The parser keeps the kind of an error to itself, so its sentence is taken apart; one that is not recognised is passed on.
+/// The parser keeps the kind of an error to itself, so its sentence is taken apart; one that is not
+/// recognised is passed on.
 fn explain(error: &ParseError) -> String {
     let sentence = error.to_string();
     let mut quoted = sentence.split('\'').skip(1).step_by(2);
@@ -109,7 +113,8 @@ fn unknown_field(field: &str, message: &MessageDescriptor) -> String {
     format!("expected a field of {name}, found '{field}'{hint}{way_out}")
 }
 
-/// The config field that holds such a message, as `'chrome_config', a `, for messages that lie directly in a data source's config.
+/// The config field that holds such a message, as `'chrome_config', a `, for messages that lie
+/// directly in a data source's config.
 fn holder_of(message: &MessageDescriptor) -> String {
     let holder = schema::message("DataSourceConfig").and_then(|config| {
         let holds = |kind: Kind| kind.as_message() == Some(message);

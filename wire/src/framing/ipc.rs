@@ -12,8 +12,8 @@ pub const FRAME_SIZE_BYTES_MAX: usize = RECEIVE_SIZE_BYTES_MAX - PREFIX_SIZE_BYT
 
 const PREFIX_SIZE_BYTES: usize = 4;
 
-/// A frame above [`FRAME_SIZE_BYTES_MAX`]. Sent: the caller must split it. Received: the connection has to be closed, as nothing after
-/// it can be found.
+/// A frame above [`FRAME_SIZE_BYTES_MAX`]. Sent: the caller must split it. Received: the connection
+/// has to be closed, as nothing after it can be found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a frame of {size_bytes} bytes, the limit is {FRAME_SIZE_BYTES_MAX}")]
 pub struct FrameTooLong {
@@ -36,15 +36,15 @@ pub fn encode_frame(frame: &IpcFrame, out: &mut Vec<u8>) -> Result<(), FrameTooL
     Ok(())
 }
 
-/// Bytes of a socket on their way to become frames.
+/// Splits the bytes of a socket into frames.
 ///
 /// ```text
 ///   buffer:  | popped | received, not yet popped | spare: lent to the socket |
 ///            0     begin                        end      RECEIVE_SIZE_BYTES_MAX
 /// ```
 ///
-/// Invariant: `begin <= end <= buffer.len() <= RECEIVE_SIZE_BYTES_MAX`. Once a prefix announces too much the buffer is poisoned: every
-/// later [`Self::pop_frame`] gives the same error.
+/// Invariant: `begin <= end <= buffer.len() <= RECEIVE_SIZE_BYTES_MAX`. Once a prefix announces too
+/// much the buffer is poisoned: every later [`Self::pop_frame`] gives the same error.
 #[derive(Debug, Default)]
 pub struct FrameBuffer {
     buffer: Vec<u8>,
@@ -54,7 +54,8 @@ pub struct FrameBuffer {
 }
 
 impl FrameBuffer {
-    /// Lends the memory that the socket reads into, at least one byte as long as all frames were popped.
+    /// Lends the memory that the socket reads into, at least one byte as long as all frames were
+    /// popped.
     ///
     /// A peer that has sent nothing yet costs no memory.
     pub fn spare(&mut self) -> &mut [u8] {
@@ -65,14 +66,16 @@ impl FrameBuffer {
         &mut self.buffer[self.end..]
     }
 
-    /// Takes note that the socket wrote `size_bytes` at the beginning of what [`Self::spare`] lent; more than was lent counts as all.
+    /// Takes note that the socket wrote `size_bytes` at the beginning of what [`Self::spare`] lent;
+    /// more than was lent counts as all.
     pub fn received(&mut self, size_bytes: usize) {
         self.end = self.end.saturating_add(size_bytes).min(self.buffer.len());
     }
 
     /// The next whole frame, `None` until more is received.
     ///
-    /// Frames of size 0 and frames that are no [`IpcFrame`] are passed over (spec, service 1.2); the latter are counted.
+    /// Frames of size 0 and frames that are no [`IpcFrame`] are passed over (spec, service 1.2);
+    /// the latter are counted.
     ///
     /// # Errors
     /// [`FrameTooLong`] when a prefix announces more than may be sent.

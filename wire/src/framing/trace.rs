@@ -5,7 +5,8 @@ use prost::encoding::encode_varint;
 /// Key of field `Trace.packet`: number 1, length-delimited. The first byte of every trace file.
 pub const PACKET_KEY: u8 = 0x0a;
 
-/// What comes before a packet's bytes in a file: key and size. Made on the stack, for writers that gather slices.
+/// What comes before a packet's bytes in a file: key and size. Made on the stack, for writers that
+/// gather slices.
 #[derive(Debug, Clone, Copy)]
 pub struct Preamble {
     bytes: [u8; 11],

@@ -4,13 +4,15 @@ use std::fmt;
 
 /// Where a trace stops being one, and why.
 ///
-/// The first `offset_bytes` bytes of the file are whole: cut there it is an undamaged trace with everything that was given out, except
-/// for what came from the damaged packet itself when that one is compressed.
+/// The first `offset_bytes` bytes of the file are whole: cut there it is an undamaged trace with
+/// everything that was given out, except for what came from the damaged packet itself when that one
+/// is compressed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Damage {
     /// Place in the file of the first packet that cannot be read.
     pub offset_bytes: u64,
-    /// When that packet holds compressed ones: place, in what was decompressed, of the first that cannot be read.
+    /// When that packet holds compressed ones: offset, in what was decompressed, of the first that
+    /// cannot be read.
     pub offset_inflated_bytes: Option<u64>,
     /// What is wrong with it.
     pub kind: DamageKind,
@@ -60,7 +62,7 @@ pub enum DamageKind {
         /// The reader's limit.
         size_bytes_max: u64,
     },
-    /// The fields of a packet cannot be told apart.
+    /// The fields of a packet are malformed.
     #[error("a packet with {0}")]
     PacketMalformed(#[from] crate::raw::Malformed),
     /// Compressed packets that cannot be decompressed.

@@ -37,7 +37,8 @@ impl Window {
             self.begin = 0;
             let wanted = self.end + SPARE_SIZE_BYTES_MIN;
             if self.buffer.len() < wanted {
-                // Doubling keeps the cost of a large packet linear; a size that a preamble only claims is never allocated.
+                // Doubling keeps the cost of a large packet linear; a size that a preamble only
+                // claims is never allocated.
                 self.buffer.resize(wanted.max(self.end * 2), 0);
             }
         }
@@ -92,7 +93,8 @@ impl Window {
         }
     }
 
-    /// Size of the preamble at `begin`, and the size of the packet behind it; `None` if it is not all there.
+    /// Size of the preamble at `begin`, and the size of the packet behind it; `None` if it is not
+    /// all there.
     fn preamble(&self) -> Result<Option<(usize, u64)>, DamageKind> {
         let all = &self.buffer[self.begin..self.end];
         let Some((&key, mut rest)) = all.split_first() else {
