@@ -129,8 +129,8 @@ typedef struct {
 } ws_patch;
 
 /**
- * What became of every record: written = read + overwritten + empty + damaged + listed, at any time. In each pair the
- * first number counts chunks, the second bytes.
+ * What became of every record: written = read + overwritten + empty + damaged + listed, at any
+ * time. In each pair the first number counts chunks, the second bytes.
  */
 typedef struct {
     /**
@@ -162,7 +162,8 @@ typedef struct {
      */
     uint64_t duplicate_commits;
     /**
-     * Empty sequences whose memory was given up, the oldest first; a gap after that cannot be noticed.
+     * Empty sequences whose memory was given up, the oldest first; a gap after that cannot be
+     * noticed.
      */
     uint64_t forgotten_sequences;
 } ws_ledger;
@@ -186,8 +187,8 @@ typedef struct {
  */
 typedef struct {
     /**
-     * The pieces, in order. They and their bytes stay valid until the next call that writes: copy_chunk, try_patch,
-     * destroy. In an overwrite function: until it returns.
+     * The pieces, in order. They and their bytes stay valid until the next call that writes:
+     * copy_chunk, try_patch, destroy. In an overwrite function: until it returns.
      */
     const ws_slice *slices;
     /**
@@ -213,8 +214,8 @@ typedef struct {
 } ws_packet;
 
 /**
- * Statistics of a buffer since it was created, with the names and meanings of Perfetto's BufferStats. Sizes count the
- * 16-byte record headers and the rounding up to 16.
+ * Statistics of a buffer since it was created, with the names and meanings of Perfetto's
+ * BufferStats. Sizes count the 16-byte record headers and the rounding up to 16.
  */
 typedef struct {
     /**
@@ -312,7 +313,8 @@ typedef struct {
      */
     uint16_t writer_id;
     /**
-     * Chunks by size in bytes: at most 8, 32, 128, 512, 1024, 2048, 4096, 8192, 12288, 16384, and above.
+     * Chunks by size in bytes: at most 8, 32, 128, 512, 1024, 2048, 4096, 8192, 12288, 16384, and
+     * above.
      */
     uint64_t bucket_count[11];
     /**
@@ -322,8 +324,9 @@ typedef struct {
 } ws_writer_stats;
 
 /**
- * Is handed each whole packet that is about to be overwritten unread, in order. `packet` and its slices are valid until
- * it returns. It must not call into the buffer and must return normally (no exception, no longjmp).
+ * Is handed each whole packet that is about to be overwritten unread, in order. `packet` and its
+ * slices are valid until it returns. It must not call into the buffer and must return normally (no
+ * exception, no longjmp).
  *
  * Returns true when it absorbed the packet: then no loss is reported for it.
  */
@@ -336,14 +339,10 @@ extern "C" {
 /**
  * Makes a buffer. Its memory is mapped, not touched: this takes microseconds whatever the size.
  *
- * From 32 MiB on, where there are huge pages and more than one processor, a thread that the first megabyte starts makes pages
- * ready, at most 5 MiB ahead of what is written. It ends when all are, or with the buffer.
- *
  * @param size_bytes Rounded up to a multiple of 4096; 0 is 4096.
  * @return NULL when there is no memory for it or the policy is none of ws_policy.
  */
-ws_buffer *ws_buffer_create(size_t size_bytes,
-                            ws_policy policy);
+ws_buffer *ws_buffer_create(size_t size_bytes, ws_policy policy);
 
 /**
  * Frees a buffer. NULL is allowed.
@@ -354,14 +353,17 @@ ws_buffer *ws_buffer_create(size_t size_bytes,
 void ws_buffer_destroy(ws_buffer *buffer);
 
 /**
- * Copies one chunk into the buffer: its payload, without the shared memory's chunk header. Only `producer_id` and
- * the identity are trusted; everything else may be hostile, and `src` may change during the call.
+ * Copies one chunk into the buffer: its payload, without the shared memory's chunk header. Only
+ * `producer_id` and the identity are trusted; everything else may be hostile, and `src` may change
+ * during the call.
  *
  * @param num_fragments How many fragments the chunk's header says it has.
  * @param flags         A set of WS_CHUNK_ bits.
- * @param complete      False for a copy of a chunk that is still being written; its complete copy follows.
- * @return False when the call was refused: the buffer is read-only, a pointer is NULL, both ids are 0, or there are more
- *         than 65535 bytes. True does not mean that the chunk was kept: what became of it is in the statistics.
+ * @param complete      False for a copy of a chunk that is still being written; its complete copy
+ *                      follows.
+ * @return False when the call was refused: the buffer is read-only, a pointer is NULL, both ids
+ *         are 0, or there are more than 65535 bytes. True does not mean that the chunk was kept:
+ *         what became of it is in the statistics.
  *
  * The caller promises:
  * `src` can be read for `src_size_bytes` bytes.
@@ -413,8 +415,8 @@ void ws_buffer_end_producer(ws_buffer *buffer, uint16_t producer_id);
 void ws_buffer_ledger(const ws_buffer *buffer, ws_ledger *out);
 
 /**
- * Starts a read pass at the oldest data. Call it before the first ws_buffer_read_next, and again whenever writes or
- * patches came since.
+ * Starts a read pass at the oldest data. Call it before the first ws_buffer_read_next, and again
+ * whenever writes or patches came since.
  */
 void ws_buffer_begin_read(ws_buffer *buffer);
 
@@ -429,8 +431,8 @@ void ws_buffer_begin_read(ws_buffer *buffer);
 bool ws_buffer_read_next(ws_buffer *buffer, ws_packet *out);
 
 /**
- * Makes a copy to read from, with everything unread, the losses to report and the statistics. The original is not
- * changed.
+ * Makes a copy to read from, with everything unread, the losses to report and the statistics. The
+ * original is not changed.
  *
  * @return NULL when there is no memory for it.
  */
@@ -450,19 +452,19 @@ void ws_buffer_set_read_only(ws_buffer *buffer);
 void ws_buffer_stats(const ws_buffer *buffer, ws_stats *out);
 
 /**
- * Writes the chunk sizes by writer to `out`, at most `capacity` of them, in the order of the writers' first chunks.
+ * Writes the chunk sizes by writer to `out`, at most `capacity` of them, in the order of the
+ * writers' first chunks.
  *
  * @return The number of writers, which may be larger than `capacity`.
  *
  * The caller promises:
  * `out` can be written for `capacity` elements; NULL is allowed when that is 0.
  */
-size_t ws_buffer_writer_stats(const ws_buffer *buffer,
-                              ws_writer_stats *out,
-                              size_t capacity);
+size_t ws_buffer_writer_stats(const ws_buffer *buffer, ws_writer_stats *out, size_t capacity);
 
 /**
- * Sets the function that is handed packets which are about to be overwritten unread; NULL takes it away.
+ * Sets the function that is handed packets which are about to be overwritten unread; NULL takes it
+ * away.
  *
  * The caller promises:
  * `sink` can be called with `user` until it is replaced or the buffer destroyed.

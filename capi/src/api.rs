@@ -1,8 +1,9 @@
-//! The functions of `watershed.h` that make a buffer, write, read and give account. Those that ask it about itself are in [`crate::queries`], the
-//! overwrite function in [`crate::sink`].
+//! The functions of `watershed.h` that make a buffer, write, read and give account. Those that ask
+//! it about itself are in [`crate::queries`], the overwrite function in [`crate::sink`].
 //!
-//! Every pointer to a buffer is null or came from [`ws_buffer_create`] or [`ws_buffer_clone_read_only`], was not
-//! destroyed, and is used by one thread at a time: that is what each `# Safety` section asks for first.
+//! Every pointer to a buffer is null or came from [`ws_buffer_create`] or
+//! [`ws_buffer_clone_read_only`], was not destroyed, and is used by one thread at a time: that is
+//! what each `# Safety` section asks for first.
 
 use crate::guard::{self, Inner, enter, shielded, ws_buffer};
 use crate::sink::{to_packet, to_slice};
@@ -17,9 +18,6 @@ use watershed_engine::{
 const MAX_CHUNK_BYTES: usize = 65_535;
 
 /// Makes a buffer. Its memory is mapped, not touched: this takes microseconds whatever the size.
-///
-/// From 32 MiB on, where there are huge pages and more than one processor, a thread that the first megabyte starts makes pages
-/// ready, at most 5 MiB ahead of what is written. It ends when all are, or with the buffer.
 ///
 /// @param size_bytes Rounded up to a multiple of 4096; 0 is 4096.
 /// @return NULL when there is no memory for it or the policy is none of ws_policy.
@@ -46,14 +44,17 @@ pub unsafe extern "C" fn ws_buffer_destroy(buffer: *mut ws_buffer) {
     unsafe { guard::destroy(buffer) }
 }
 
-/// Copies one chunk into the buffer: its payload, without the shared memory's chunk header. Only `producer_id` and
-/// the identity are trusted; everything else may be hostile, and `src` may change during the call.
+/// Copies one chunk into the buffer: its payload, without the shared memory's chunk header. Only
+/// `producer_id` and the identity are trusted; everything else may be hostile, and `src` may change
+/// during the call.
 ///
 /// @param num_fragments How many fragments the chunk's header says it has.
 /// @param flags         A set of WS_CHUNK_ bits.
-/// @param complete      False for a copy of a chunk that is still being written; its complete copy follows.
-/// @return False when the call was refused: the buffer is read-only, a pointer is NULL, both ids are 0, or there are more
-///         than 65535 bytes. True does not mean that the chunk was kept: what became of it is in the statistics.
+/// @param complete      False for a copy of a chunk that is still being written; its complete copy
+///                      follows.
+/// @return False when the call was refused: the buffer is read-only, a pointer is NULL, both ids
+///         are 0, or there are more than 65535 bytes. True does not mean that the chunk was kept:
+///         what became of it is in the statistics.
 ///
 /// # Safety
 /// `src` can be read for `src_size_bytes` bytes.
@@ -175,8 +176,8 @@ pub unsafe extern "C" fn ws_buffer_ledger(buffer: *const ws_buffer, out: *mut ws
     }
 }
 
-/// Starts a read pass at the oldest data. Call it before the first ws_buffer_read_next, and again whenever writes or
-/// patches came since.
+/// Starts a read pass at the oldest data. Call it before the first ws_buffer_read_next, and again
+/// whenever writes or patches came since.
 ///
 /// # Safety
 /// See the module.
@@ -213,8 +214,8 @@ pub unsafe extern "C" fn ws_buffer_read_next(buffer: *mut ws_buffer, out: *mut w
     packet.is_some()
 }
 
-/// Makes a copy to read from, with everything unread, the losses to report and the statistics. The original is not
-/// changed.
+/// Makes a copy to read from, with everything unread, the losses to report and the statistics. The
+/// original is not changed.
 ///
 /// @return NULL when there is no memory for it.
 ///
@@ -252,7 +253,8 @@ pub unsafe extern "C" fn ws_buffer_stats(buffer: *const ws_buffer, out: *mut ws_
     }
 }
 
-/// Writes the chunk sizes by writer to `out`, at most `capacity` of them, in the order of the writers' first chunks.
+/// Writes the chunk sizes by writer to `out`, at most `capacity` of them, in the order of the
+/// writers' first chunks.
 ///
 /// @return The number of writers, which may be larger than `capacity`.
 ///

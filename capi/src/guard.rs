@@ -26,7 +26,8 @@ enum State {
 /// The data behind the guard.
 pub(crate) struct Inner {
     pub(crate) engine: TraceBuffer,
-    /// The `ws_slice` arrays of the packets that were handed out since the last write. Emptied by the next write.
+    /// The `ws_slice` arrays of the packets that were handed out since the last write. Emptied by
+    /// the next write.
     pub(crate) slices: Bump,
 }
 
@@ -38,20 +39,25 @@ impl ws_buffer {
     }
 }
 
-/// Runs `work` on the buffer; `neutral` instead when there is none, it is in use or broken, or `work` panics.
+/// Runs `work` on the buffer; `neutral` instead when there is none, it is in use or broken, or
+/// `work` panics.
 ///
 /// # Safety
-/// `buffer` is null or came from [`ws_buffer::into_raw`] and was not destroyed, and no other thread uses it.
+/// `buffer` is null or came from [`ws_buffer::into_raw`] and was not destroyed, and no other thread
+/// uses it.
 pub(crate) unsafe fn enter<T>(buffer: *const ws_buffer, neutral: T, work: impl FnOnce(&mut Inner) -> T) -> T {
-    // SAFETY: null or a live buffer, by contract; only shared references to a `ws_buffer` are ever made.
+    // SAFETY: null or a live buffer, by contract; only shared references to a `ws_buffer` are ever
+    // made.
     let Some(buffer) = (unsafe { buffer.as_ref() }) else { return neutral };
     if buffer.state.get() != State::Idle {
         return neutral;
     }
     buffer.state.set(State::Busy);
-    // SAFETY: the state was `Idle`, so no other call holds this borrow, and it is `Busy` until this one ends.
+    // SAFETY: the state was `Idle`, so no other call holds this borrow, and it is `Busy` until this
+    // one ends.
     let inner = unsafe { &mut *buffer.inner.get() };
-    // A broken state is never looked at again, so it does not matter what an unwinding `work` leaves in it.
+    // A broken state is never looked at again, so it does not matter what an unwinding `work`
+    // leaves in it.
     match catch_unwind(AssertUnwindSafe(|| work(inner))) {
         Ok(value) => {
             buffer.state.set(State::Idle);
@@ -79,7 +85,8 @@ pub(crate) unsafe fn destroy(buffer: *mut ws_buffer) {
     if shared.state.get() == State::Busy {
         return;
     }
-    // SAFETY: it came from `Box::into_raw`, no call is in progress, and the caller gives the pointer up.
+    // SAFETY: it came from `Box::into_raw`, no call is in progress, and the caller gives the
+    // pointer up.
     let owned = unsafe { Box::from_raw(buffer) };
     shielded((), || drop(owned));
 }
@@ -98,7 +105,8 @@ mod tests {
     #[test]
     fn a_panic_stays_inside_and_breaks_only_its_buffer() {
         let (first, second) = (buffer(), buffer());
-        // SAFETY: both are live and used by this thread only, in all calls below; each is destroyed once, at the end.
+        // SAFETY: both are live and used by this thread only, in all calls below; each is destroyed
+        // once, at the end.
         unsafe {
             assert_eq!(enter(first, -1, |_| panic!("on purpose")), -1);
             assert_eq!(enter(first, -1, |_| 7), -1, "not trusted any more");

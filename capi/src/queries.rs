@@ -1,4 +1,5 @@
-//! The functions of `watershed.h` that ask a buffer, or the library, about itself. What their `# Safety` sections mean by "the module" is said in [`crate::api`].
+//! The functions of `watershed.h` that ask a buffer, or the library, about itself. What their `#
+//! Safety` sections mean by "the module" is said in [`crate::api`].
 
 use crate::guard::{enter, ws_buffer};
 use crate::types::ws_policy;

@@ -5,7 +5,8 @@ use crate::types::{ws_identity, ws_overwrite_fn, ws_packet, ws_slice};
 use std::ffi::c_void;
 use watershed_engine::{OverwriteSink, Packet};
 
-/// Sets the function that is handed packets which are about to be overwritten unread; NULL takes it away.
+/// Sets the function that is handed packets which are about to be overwritten unread; NULL takes it
+/// away.
 ///
 /// # Safety
 /// `sink` can be called with `user` until it is replaced or the buffer destroyed.
@@ -50,8 +51,9 @@ struct Sink {
     user: *mut c_void,
 }
 
-// SAFETY: the function is only called inside calls of the buffer, which are made by one thread at a time; what `user`
-// points to is the caller's, who moves a buffer between threads only when that may move too (see `crate`).
+// SAFETY: the function is only called inside calls of the buffer, which are made by one thread at a
+// time; what `user` points to is the caller's, who moves a buffer between threads only when that
+// may move too (see `crate`).
 unsafe impl Send for Sink {}
 
 impl OverwriteSink for Sink {

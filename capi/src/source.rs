@@ -10,7 +10,8 @@ pub(crate) struct UntrustedBytes {
 
 impl UntrustedBytes {
     /// # Safety
-    /// `start` is valid for reads of `size_bytes` bytes while this value lives; the bytes may change.
+    /// `start` is valid for reads of `size_bytes` bytes while this value lives; the bytes may
+    /// change.
     pub(crate) unsafe fn new(start: *const u8, size_bytes: usize) -> Self {
         Self { start, size_bytes }
     }
@@ -24,13 +25,14 @@ impl ByteSource for UntrustedBytes {
     fn copy_range(&self, offset_bytes: usize, dst: &mut [u8]) {
         let end = offset_bytes.checked_add(dst.len());
         assert!(end.is_some_and(|end| end <= self.size_bytes), "{offset_bytes} + {} bytes", dst.len());
-        // SAFETY: the range was just checked to lie in memory that is readable by `new`'s contract; `dst` is a Rust
-        // slice, so it overlaps nothing that a C program owns.
+        // SAFETY: the range was just checked to lie in memory that is readable by `new`'s contract;
+        // `dst` is a Rust slice, so it overlaps nothing that a C program owns.
         unsafe { watershed_smb::copy_untrusted(self.start.add(offset_bytes), dst.as_mut_ptr(), dst.len()) }
     }
 
     fn shared_bytes(&self) -> Option<SharedBytes<'_>> {
-        // SAFETY: readable by `new`'s contract, and no Rust reference to a C program's memory exists.
+        // SAFETY: readable by `new`'s contract, and no Rust reference to a C program's memory
+        // exists.
         Some(unsafe { SharedBytes::new(self.start, self.size_bytes) })
     }
 }

@@ -54,8 +54,8 @@ pub struct ws_slice {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ws_packet {
-    /// The pieces, in order. They and their bytes stay valid until the next call that writes: copy_chunk, try_patch,
-    /// destroy. In an overwrite function: until it returns.
+    /// The pieces, in order. They and their bytes stay valid until the next call that writes:
+    /// copy_chunk, try_patch, destroy. In an overwrite function: until it returns.
     pub slices: *const ws_slice,
     /// How many pieces, at least 1.
     pub num_slices: usize,
@@ -69,8 +69,8 @@ pub struct ws_packet {
     pub loss_reasons: u32,
 }
 
-/// Statistics of a buffer since it was created, with the names and meanings of Perfetto's BufferStats. Sizes count the
-/// 16-byte record headers and the rounding up to 16.
+/// Statistics of a buffer since it was created, with the names and meanings of Perfetto's
+/// BufferStats. Sizes count the 16-byte record headers and the rounding up to 16.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct ws_stats {
@@ -124,14 +124,15 @@ pub struct ws_writer_stats {
     pub producer_id: u16,
     /// Its writer.
     pub writer_id: u16,
-    /// Chunks by size in bytes: at most 8, 32, 128, 512, 1024, 2048, 4096, 8192, 12288, 16384, and above.
+    /// Chunks by size in bytes: at most 8, 32, 128, 512, 1024, 2048, 4096, 8192, 12288, 16384, and
+    /// above.
     pub bucket_count: [u64; 11],
     /// Bytes of the chunks in each bucket.
     pub bucket_sum: [u64; 11],
 }
 
-/// What became of every record: written = read + overwritten + empty + damaged + listed, at any time. In each pair the
-/// first number counts chunks, the second bytes.
+/// What became of every record: written = read + overwritten + empty + damaged + listed, at any
+/// time. In each pair the first number counts chunks, the second bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct ws_ledger {
@@ -149,12 +150,14 @@ pub struct ws_ledger {
     pub listed: [u64; 2],
     /// Commits that repeated a chunk that had been read already: nothing was lost by them.
     pub duplicate_commits: u64,
-    /// Empty sequences whose memory was given up, the oldest first; a gap after that cannot be noticed.
+    /// Empty sequences whose memory was given up, the oldest first; a gap after that cannot be
+    /// noticed.
     pub forgotten_sequences: u64,
 }
 
-/// Is handed each whole packet that is about to be overwritten unread, in order. `packet` and its slices are valid until
-/// it returns. It must not call into the buffer and must return normally (no exception, no longjmp).
+/// Is handed each whole packet that is about to be overwritten unread, in order. `packet` and its
+/// slices are valid until it returns. It must not call into the buffer and must return normally (no
+/// exception, no longjmp).
 ///
 /// Returns true when it absorbed the packet: then no loss is reported for it.
 pub type ws_overwrite_fn = Option<unsafe extern "C" fn(user: *mut c_void, packet: *const ws_packet) -> bool>;

@@ -10,7 +10,8 @@ use watershed::ws_buffer;
 
 const ME: ws_identity = ws_identity { uid: 1000, pid: 42, machine_id: 7 };
 
-/// A buffer that lives as long as this value. Every pointer in these tests comes from here, and one thread uses it.
+/// A buffer that lives as long as this value. Every pointer in these tests comes from here, and one
+/// thread uses it.
 struct Buffer(*mut ws_buffer);
 
 impl Buffer {
@@ -45,7 +46,8 @@ impl Buffer {
 
     fn next(&self) -> Option<ws_packet> {
         let mut packet = std::mem::MaybeUninit::uninit();
-        // SAFETY: a live buffer, and a packet that can be written. It is written whatever the answer.
+        // SAFETY: a live buffer, and a packet that can be written. It is written whatever the
+        // answer.
         unsafe { ws_buffer_read_next(self.0, packet.as_mut_ptr()).then(|| packet.assume_init()) }
     }
 
@@ -246,7 +248,8 @@ struct Seen {
 }
 
 unsafe extern "C" fn see(user: *mut c_void, packet: *const ws_packet) -> bool {
-    // SAFETY: `user` is the `Seen` that was given with this function; the packet is valid during the call.
+    // SAFETY: `user` is the `Seen` that was given with this function; the packet is valid during
+    // the call.
     let (seen, packet) = unsafe { (&mut *user.cast::<Seen>(), &*packet) };
     seen.bodies.push(body(packet));
     // A call into the buffer from here is refused, whatever it is.

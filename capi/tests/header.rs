@@ -25,7 +25,8 @@ fn for_c(header: &str) -> String {
         match line {
             " * # Safety" => lines.push(" * The caller promises:".to_owned()),
             " * See the module." => {
-                // Nothing beyond what holds for all functions: the heading goes too, and the empty line before it.
+                // Nothing beyond what holds for all functions: the heading goes too, and the empty
+                // line before it.
                 lines.truncate(lines.len() - 2);
             }
             _ => lines.push(line.to_owned()),
@@ -38,7 +39,8 @@ fn for_c(header: &str) -> String {
 fn the_header_has_not_drifted() {
     let path = folder().join("include/watershed.h");
     let generated = generated();
-    // The one command that writes it: WATERSHED_WRITE_HEADER=1 cargo test -p watershed-capi --test header
+    // The one command that writes it: WATERSHED_WRITE_HEADER=1 cargo test -p watershed-capi --test
+    // header
     if std::env::var_os("WATERSHED_WRITE_HEADER").is_some() {
         std::fs::write(&path, &generated).expect("the header can be written");
     }

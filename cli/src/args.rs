@@ -1,7 +1,11 @@
 //! The command line, defined once: parser, help and exit code 2 for misuse come from here.
 
+use std::env;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
+use crate::exit::Failure;
 use crate::{inspect, record};
 
 /// Record what this machine does into a trace, and look into traces.
@@ -29,12 +33,58 @@ pub(crate) enum Command {
     Inspect(inspect::Args),
 }
 
+/// The command line of this process. The parser itself answers a request for help, and ends the
+/// process for misuse.
+///
+/// # Errors
+///
+/// A command to record without `--` before it: the parser alone would only say what it is not.
+pub(crate) fn parse() -> Result<Cli, Failure> {
+    Cli::try_parse().map_err(|error| {
+        let args: Vec<_> = env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
+        match command_without_dashes(&error, &args) {
+            Some(command) => Failure::usage(format_args!(
+                "`--` is missing before the command to record: watershed record -- {command}"
+            )),
+            None => error.exit(),
+        }
+    })
+}
+
+/// The command that somebody wants recorded, if that is what the parser did not understand.
+fn command_without_dashes(error: &clap::Error, args: &[String]) -> Option<String> {
+    let is_record = args.iter().find(|arg| !arg.starts_with('-')).is_some_and(|arg| arg == "record");
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return None };
+    if !is_record || error.kind() != ErrorKind::UnknownArgument || word.starts_with('-') {
+        return None;
+    }
+    let at = args.iter().position(|arg| arg == word)?;
+    Some(args[at..].join(" "))
+}
+
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
+    use clap::{CommandFactory as _, Parser as _};
 
     #[test]
     fn definition_is_consistent() {
         super::Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_command_without_dashes_is_recognised() {
+        for (line, command) in [
+            ("record sleep 1", Some("sleep 1")),
+            ("-v record -t 1s make -j8", Some("make -j8")),
+            ("record -frob", None),
+            ("record --frob sleep", None),
+            ("inspect a sleep 1", None),
+            ("sleep 1", None),
+        ] {
+            let args: Vec<_> = line.split(' ').map(str::to_owned).collect();
+            let error = super::Cli::try_parse_from([&["watershed".to_owned()], &args[..]].concat());
+            let found = super::command_without_dashes(&error.unwrap_err(), &args);
+            assert_eq!(found.as_deref(), command, "{line}");
+        }
     }
 }

@@ -7,6 +7,7 @@
 //! | 2 | the command line or the config is wrong; nothing was done |
 //! | 3 | a gate's limit is broken |
 //! | 4 | a gate refused to judge |
+//! | 127 | the command to record does not exist |
 //! | 128 + n | ended by signal n, after what was recorded had been saved |
 
 use std::fmt::Display;
@@ -14,7 +15,8 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 /// The table above for `--help`.
-pub(crate) const HELP: &str = "Exit codes: 0 done, 1 failed or damaged input, 2 wrong usage or config, 128+n ended by signal n; \
+pub(crate) const HELP: &str = "Exit codes: 0 done, 1 failed or damaged input, 2 wrong usage or config, \
+                               127 command not found, 128+n ended by signal n; \
                                `record -- COMMAND` passes the command's own code on.";
 
 /// How a command ended without having to explain itself on standard error.
@@ -58,6 +60,11 @@ impl Failure {
         Failure { message: message.to_string(), code: 2 }
     }
 
+    /// There is no such command to run, in the code that shells have for it: exit code 127.
+    pub(crate) fn command_not_found(message: impl Display) -> Self {
+        Failure { message: message.to_string(), code: 127 }
+    }
+
     /// Prints the reason to standard error and gives the exit code.
     pub(crate) fn report(self) -> ExitCode {
         // When standard error is gone too there is nobody left to tell; the code still tells.
@@ -66,7 +73,8 @@ impl Failure {
     }
 }
 
-/// For results on standard output: a reader that has closed the pipe (`| head`) wants no more and is no failure.
+/// For results on standard output: a reader that has closed the pipe (`| head`) wants no more and
+/// is no failure.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Failure::failed(format_args!("cannot write the result: {error}"))

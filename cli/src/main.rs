@@ -9,13 +9,13 @@ mod version;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::CommandFactory as _;
 
 use crate::args::{Cli, Command};
 use crate::exit::{Exit, Failure};
 
 fn main() -> ExitCode {
-    match run(&Cli::parse()) {
+    match args::parse().and_then(|cli| run(&cli)) {
         Ok(exit) => exit.into(),
         Err(failure) => failure.report(),
     }

@@ -12,8 +12,9 @@ use watershed_wire::protos::sys_stats::CpuTimes;
 use watershed_wire::protos::trace_packet::{Data, OptionalTrustedPacketSequenceId};
 use watershed_wire::protos::{SysStats, TracePacket, VmstatCounters};
 
-/// What may be late on a machine that does other things. Below the 5 s after which the service gives up on a flush or a stop, so that
-/// one that nobody answers shows. How late `record` is on an idle machine is for `record_cost` to say.
+/// What may be late on a machine that does other things. Below the 5 s after which the service
+/// gives up on a flush or a stop, so that one that nobody answers shows. How late `record` is on an
+/// idle machine is for `record_cost` to say.
 const LATE_MAX: Duration = Duration::from_secs(4);
 
 /// Readings of the machine, in their order.
@@ -131,7 +132,10 @@ fn bad_arguments() {
         (&["-b", "1MB", "-c", "c.pbtxt"], "cannot be used with"),
         (&["-c", "none.pbtxt"], "none.pbtxt"),
         (&["--frobnicate"], "--frobnicate"),
-        (&["make"], "make"),
+        (&["make"], "record -- make"),
+        (&["sleep", "1"], "record -- sleep 1"),
+        (&["-t", "1s", "make", "-j8", "all"], "record -- make -j8 all"),
+        (&["make", "--", "all"], "record -- make -- all"),
         (&["-c", "c.pbtxt"], "linux.sys_stats, linux.process_stats"),
         (&["-o", ""], "--out"),
     ] {
@@ -274,6 +278,27 @@ fn a_config_that_streams_into_the_file() {
 }
 
 #[test]
+fn a_config_that_names_the_file() {
+    let dir = Dir::new();
+    let named = r#"write_into_file: true file_write_period_ms: 100 output_path: "named.pftrace""#;
+    let config = format!("{TWO_BUFFERS} {named}");
+    let run = dir.record_with_input(&["-c", "-", "-t", "300ms"], config.as_bytes());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert_eq!(dir.files(), ["named.pftrace"]);
+    assert!(!sys_stats(&packets(&dir.read("named.pftrace"))).is_empty());
+
+    let run = dir.record_with_input(&["-c", "-", "-t", "300ms", "-o", "t.pftrace"], config.as_bytes());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert_eq!(dir.files(), ["named.pftrace", "t.pftrace"], "-o wins");
+    let packets = packets(&dir.read("t.pftrace"));
+    let echoed = packets.iter().find_map(|p| match &p.data {
+        Some(Data::TraceConfig(config)) => Some(config.output_path()),
+        _ => None,
+    });
+    assert_eq!(echoed, Some("named.pftrace"), "the config goes into the trace as it is");
+}
+
+#[test]
 fn unknown_data_sources() {
     let dir = Dir::new();
     let one = format!("{TWO_BUFFERS} data_sources {{ config {{ name: \"linux.ftrace\" }} }}");
@@ -286,6 +311,11 @@ fn unknown_data_sources() {
     assert_eq!(run.code, Some(2), "{}", run.stderr);
     assert!(run.stderr.contains("linux.ftrace") && run.stderr.contains("linux.sys_stats"), "{}", run.stderr);
     assert_eq!(dir.files(), ["t.pftrace"]);
+    // A slip of the pen is answered with what was probably meant, and with nothing else.
+    let slip = none.replace("ftrace", "sys_stat");
+    let run = dir.record_with_input(&["-c", "-", "-o", "u.pftrace"], slip.as_bytes());
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+    assert!(run.stderr.contains("\"linux.sys_stat\" (did you mean \"linux.sys_stats\"?)"), "{}", run.stderr);
 }
 
 #[test]
@@ -411,9 +441,14 @@ fn commands_that_end_otherwise() {
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     let names = process_names(&packets(&dir.read("t.pftrace")));
     assert!(names.values().any(|name| name == "true"), "a command is told however short it lives");
-    let run = dir.record(&["-o", "t.pftrace", "--", "./none"]);
-    assert_eq!(run.code, Some(1));
-    assert!(run.stderr.contains("./none"), "{}", run.stderr);
+    for missing in ["./none", "no-such-command"] {
+        let run = dir.record(&["-o", "missing.pftrace", "--", missing]);
+        assert_eq!(run.code, Some(127));
+        assert!(run.stderr.contains(missing), "{}", run.stderr);
+        assert_eq!(dir.files(), ["t.pftrace"]);
+    }
+    let run = dir.record(&["-o", "t.pftrace", "--", "/"]);
+    assert_eq!(run.code, Some(1), "it is there and cannot be run: {}", run.stderr);
     // The time is up before the command: its code is still passed on.
     let started = Instant::now();
     let run = dir.record(&["-t", "200ms", "-o", "t.pftrace", "--", "sh", "-c", "sleep 1; exit 3"]);
@@ -446,6 +481,24 @@ fn the_default_name_has_the_time() {
     assert_eq!(files.len(), 1);
     assert!(files[0].starts_with("trace-") && files[0].ends_with(".pftrace"), "{files:?}");
     assert!(run.stderr.starts_with(&files[0]), "{}", run.stderr);
+}
+
+#[test]
+fn recordings_of_one_second_do_not_replace_each_other() {
+    let dir = Dir::new();
+    // Whichever of these seconds the recording starts in, its name is taken.
+    let now = jiff::Zoned::now();
+    for second in 0..120 {
+        let then = &now + jiff::SignedDuration::from_secs(second);
+        dir.write(&then.strftime("trace-%Y%m%d-%H%M%S.pftrace").to_string(), "precious");
+    }
+    let taken = dir.files();
+    let run = dir.record(&["-t", "50ms"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let (old, new): (Vec<_>, Vec<_>) = dir.files().into_iter().partition(|name| taken.contains(name));
+    assert_eq!((old.len(), new.len()), (120, 1), "{new:?}");
+    assert!(old.iter().all(|name| dir.read(name) == b"precious"));
+    assert!(new[0].ends_with("-2.pftrace") && run.stderr.starts_with(&new[0]), "{}", run.stderr);
 }
 
 #[test]

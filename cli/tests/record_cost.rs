@@ -1,4 +1,5 @@
-//! What a recording costs while the machine compiles, and whether it loses anything then. Takes 12 s, so it is asked for:
+//! What a recording costs while the machine compiles, and whether it loses anything then. Takes 12
+//! s, so it is asked for:
 //!
 //! `cargo test --release -p watershed --test record_cost -- --ignored --nocapture`
 
@@ -71,7 +72,8 @@ fn record(dir: &Dir) -> (Duration, Duration, String) {
 
 fn cpu_time(child: &Child) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).expect("not waited for");
-    // User and system time are the 12th and 13th field after the name; Linux counts them in hundredths of a second.
+    // User and system time are the 12th and 13th field after the name; Linux counts them in
+    // hundredths of a second.
     let fields: Vec<&str> = stat[stat.rfind(')').expect("a name")..].split(' ').collect();
     let ticks: u64 =
         fields[12].parse::<u64>().expect("a number") + fields[13].parse::<u64>().expect("a number");

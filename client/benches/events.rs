@@ -1,7 +1,9 @@
-//! What one event costs the thread that writes it: into the in-process service with a ring of 64 MiB.
+//! What one event costs the thread that writes it: into the in-process service with a ring of 64
+//! MiB.
 //!
-//! `cargo bench -p watershed-client` prints nanoseconds of wall time for one event, over all threads; with `-- FILTER`
-//! only some, with `-- --batch-ms=N` chunks wait so long for others before they are committed. As a test it runs a few events and checks that they arrive.
+//! `cargo bench -p watershed-client` prints nanoseconds of wall time for one event, over all
+//! threads; with `-- FILTER` only some, with `-- --batch-ms=N` chunks wait so long for others
+//! before they are committed. As a test it runs a few events and checks that they arrive.
 
 use std::sync::{Arc, Barrier, mpsc};
 use std::time::{Duration, Instant};

@@ -10,8 +10,8 @@ pub fn monotonic_ns() -> u64 {
     read_ns(ClockId::Monotonic)
 }
 
-/// Nanoseconds of the clock of packet timestamps: CLOCK_BOOTTIME where the system has it (it goes on while the machine
-/// sleeps), else CLOCK_MONOTONIC.
+/// Nanoseconds of the clock of packet timestamps: CLOCK_BOOTTIME where the system has it (it goes
+/// on while the machine sleeps), else CLOCK_MONOTONIC.
 #[must_use]
 pub fn boottime_ns() -> u64 {
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -26,7 +26,8 @@ pub fn boottime_ns() -> u64 {
 
 pub(crate) fn read_ns(clock: ClockId) -> u64 {
     let now = clock_gettime(clock);
-    // Both parts are not negative for the clocks read here (or a wall clock before 1970 reads as 0).
+    // Both parts are not negative for the clocks read here (or a wall clock before 1970 reads as
+    // 0).
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 

@@ -13,8 +13,9 @@
 //!                              (dropped)
 //! ```
 //!
-//! All calls come from the producer's one thread, so a source needs no locks of its own; while one call runs, no other
-//! source of the producer is served. Between calls a source costs nothing: it says when it wants to be polled.
+//! All calls come from the producer's one thread, so a source needs no locks of its own; while one
+//! call runs, no other source of the producer is served. Between calls a source costs nothing: it
+//! says when it wants to be polled.
 
 use std::time::Duration;
 
@@ -27,12 +28,13 @@ use crate::writer::TraceWriter;
 
 /// A kind of data source: what a session can ask for by name.
 pub trait DataSourceFactory: Send {
-    /// What the service is told: the name (required) and what instances do. `will_notify_on_start` and
-    /// `will_notify_on_stop` make sessions wait for this source; the producer answers for it in either case.
+    /// What the service is told: the name (required) and what instances do. `will_notify_on_start`
+    /// and `will_notify_on_stop` make sessions wait for this source; the producer answers for it in
+    /// either case.
     fn descriptor(&self) -> DataSourceDescriptor;
 
-    /// Says whether a config is one that [`DataSourceFactory::setup`] can honour. Asked before a session starts where
-    /// the producer can (the in-process backend does).
+    /// Says whether a config is one that [`DataSourceFactory::setup`] can honour. Asked before a
+    /// session starts where the producer can (the in-process backend does).
     ///
     /// # Errors
     ///
@@ -71,15 +73,15 @@ pub trait DataSource: Send {
         let _ = cx;
     }
 
-    /// Stops tracing: writes what is left. With [`Stop::Done`] the instance is dropped after this call, and its writers
-    /// hand over what they have.
+    /// Stops tracing: writes what is left. With [`Stop::Done`] the instance is dropped after this
+    /// call, and its writers hand over what they have.
     fn stop(&mut self, cx: &mut Context<'_>) -> Stop {
         let _ = cx;
         Stop::Done
     }
 
-    /// Forgets what earlier packets said (interned strings, baselines): the next packets must stand on their own. Only
-    /// called when the descriptor has `handles_incremental_state_clear`.
+    /// Forgets what earlier packets said (interned strings, baselines): the next packets must stand
+    /// on their own. Only called when the descriptor has `handles_incremental_state_clear`.
     fn clear_incremental_state(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }
@@ -94,8 +96,8 @@ pub enum Wake {
     Keep,
     /// This much later than now.
     After(Duration),
-    /// At the next multiple of this period on CLOCK_MONOTONIC, so that sources with equal periods wake the machine
-    /// together. A period of zero is taken as one millisecond.
+    /// At the next multiple of this period on CLOCK_MONOTONIC, so that sources with equal periods
+    /// wake the machine together. A period of zero is taken as one millisecond.
     EveryNext(Duration),
     /// At this reading of CLOCK_MONOTONIC, in nanoseconds.
     AtMonotonicNs(u64),
@@ -123,8 +125,8 @@ impl Wake {
 pub enum Stop {
     /// It has.
     Done,
-    /// It needs more polls, and will call [`Context::stopped`] in one of them. The service waits for it as long as the
-    /// session's config says, five seconds by default.
+    /// It needs more polls, and will call [`Context::stopped`] in one of them. The service waits
+    /// for it as long as the session's config says, five seconds by default.
     Later(Wake),
 }
 
@@ -169,8 +171,8 @@ impl<'a> Context<'a> {
         &self.info.config_bytes
     }
 
-    /// A new writer into the buffer that the config names, with the config's policy or else the factory's. It may be
-    /// moved to another thread.
+    /// A new writer into the buffer that the config names, with the config's policy or else the
+    /// factory's. It may be moved to another thread.
     #[must_use]
     pub fn create_writer(&self) -> TraceWriter {
         // Buffer ids have 16 bits; the service cuts larger ones in the same way.

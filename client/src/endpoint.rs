@@ -1,16 +1,17 @@
-//! The way from a producer to the service.
+//! The connection from a producer to the service.
 
 use watershed_wire::protos::CommitDataRequest;
 
 /// Called once when the service has processed a request and everything before it.
 pub type Done = Box<dyn FnOnce() + Send>;
 
-/// What a producer tells the service: one method for each call of the producer port. The service may live in the same
-/// process or behind a socket; producers cannot tell.
+/// What a producer tells the service: one method for each call of the producer port. The service
+/// may live in the same process or behind a socket; producers cannot tell.
 ///
-/// Calls that are made one after the other arrive in that order. Any thread may call; the arbiter makes sure that
-/// commits leave in the order of their making. A call must not wait for the service to act, and must not call back into
-/// the producer. After the service is gone calls are ignored, and `done` functions are dropped.
+/// Calls that are made one after the other arrive in that order. Any thread may call; the arbiter
+/// makes sure that commits leave in the order of their making. A call must not wait for the service
+/// to act, and must not call back into the producer. After the service is gone calls are ignored,
+/// and `done` functions are dropped.
 pub trait Endpoint: Send + Sync {
     /// Offers a data source. `descriptor` is a serialized `DataSourceDescriptor`.
     fn register_data_source(&self, descriptor: &[u8]);

@@ -94,7 +94,8 @@ fn sizes_owed_to_a_dropped_packet_are_still_paid() {
         outer.nested(3).bytes(4, &body(2, 9000));
     }
     arbiter.flush_commits();
-    // Without its patch the first chunk would hold up the sequence for ever: `packets` asserts that none is missing.
+    // Without its patch the first chunk would hold up the sequence for ever: `packets` asserts that
+    // none is missing.
     assert_eq!(service.packets(1), []);
     writer.write_packet(b"next");
     writer.flush();
@@ -202,7 +203,8 @@ fn a_writer_that_ends_marks_what_it_abandoned() {
     assert_eq!(service.packets(1), []);
 }
 
-/// More writers than chunks, all in the middle of packets: none may keep a chunk while it waits for one.
+/// More writers than chunks, all in the middle of packets: none may keep a chunk while it waits for
+/// one.
 #[test]
 fn waiting_writers_do_not_wait_for_each_other() {
     let service = FakeService::new(1, 4096);
@@ -226,16 +228,49 @@ fn waiting_writers_do_not_wait_for_each_other() {
     }
 }
 
+/// What a socket would take as one frame of at most 128 KiB.
+#[test]
+fn a_batch_that_does_not_fit_a_frame_is_sent_in_pieces() {
+    let service = FakeService::new(1200, 4096);
+    let options = ArbiterOptions { layout: watershed_smb::PageLayout::Div14, ..Default::default() };
+    let (arbiter, mut writer) = with_writer(&service, options, ExhaustedPolicy::Drop);
+    let packets = 15_000;
+    (0..packets).for_each(|i| writer.write_packet(&body(i, 270)));
+    writer.flush();
+    let done = Arc::new(AtomicBool::new(false));
+    let told = done.clone();
+    arbiter.request_flush(Some(Box::new(move || told.store(true, Ordering::SeqCst))));
+    arbiter.flush_commits();
+    assert!(done.load(Ordering::SeqCst));
+    assert_eq!((writer.packets_dropped(), service.packets(1).len() as u64), (0, packets));
+    let sizes: Vec<_> = service.take_requests().iter().map(prost::Message::encoded_len).collect();
+    assert!(sizes.len() > 1 && sizes.iter().all(|size| *size <= (128 << 10) - 512), "{sizes:?}");
+}
+
 /// Run by the test below in a process of its own.
 #[test]
 #[ignore = "ends the process; run by stall_then_abort_ends_the_process"]
 fn child_that_stalls_for_ever() {
     let service = FakeService::new(1, 4096);
-    let options = ArbiterOptions { stall_limit: 3, ..Default::default() };
+    let options = ArbiterOptions { stall_limit: 3, allow_abort: true, ..Default::default() };
     let (_arbiter, mut writer) = with_writer(&service, options, ExhaustedPolicy::StallThenAbort);
     service.stall();
     writer.write_packet(&body(1, 9000));
     unreachable!("the process has ended");
+}
+
+/// A config alone must not end a program: without its owner's leave the packet is dropped. If this
+/// fails, the whole test program ends.
+#[test]
+fn stall_then_abort_drops_where_nobody_allowed_it() {
+    let service = FakeService::new(1, 4096);
+    let options = ArbiterOptions { stall_limit: 3, ..Default::default() };
+    let policy = ExhaustedPolicy::from_config(2).expect("a policy of the format");
+    assert_eq!(policy, ExhaustedPolicy::StallThenAbort);
+    let (arbiter, mut writer) = with_writer(&service, options, policy);
+    service.stall();
+    writer.write_packet(&body(1, 9000));
+    assert_eq!((writer.packets_dropped(), arbiter.stats().stalls), (1, 3));
 }
 
 #[test]
@@ -292,8 +327,8 @@ fn tampering_with_the_bitmap_costs_the_chunk_and_is_counted() {
     assert_eq!(arbiter.stats().violations, 1);
 }
 
-/// Frees chunk 0 of page 0 without owning it: the token of a chunk says only where it is, so the token of another
-/// memory of the same shape does.
+/// Frees chunk 0 of page 0 without owning it: the token of a chunk says only where it is, so the
+/// token of another memory of the same shape does.
 fn steal(smb: &watershed_smb::Smb) {
     let twin = FakeService::new(2, 4096);
     let token = twin.smb.try_acquire(0, PageLayout::Div1).unwrap();
@@ -303,8 +338,8 @@ fn steal(smb: &watershed_smb::Smb) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    /// Whatever is dropped and whenever the service runs: what arrives is whole and in order, each gap is told by the
-    /// packet behind it, and nothing else claims a loss.
+    /// Whatever is dropped and whenever the service runs: what arrives is whole and in order, each
+    /// gap is told by the packet behind it, and nothing else claims a loss.
     #[test]
     fn every_loss_is_told_once(
         steps in prop::collection::vec((prop_oneof![1_usize..60, 1_usize..9000], any::<bool>()), 1..60),

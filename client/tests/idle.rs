@@ -1,4 +1,5 @@
-//! An idle session costs no processor time. Alone in its file, and so in its process: it counts threads by name.
+//! An idle session costs no processor time. Alone in its file, and so in its process: it counts
+//! threads by name.
 #![cfg(target_os = "linux")]
 
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! From writers through shared memory into a trace buffer and out of it again: whatever is flushed, scraped, patched,
-//! dropped and read in between, each packet comes out once, in order, and each loss is told.
+//! From writers through shared memory into a trace buffer and out of it again: whatever is flushed,
+//! scraped, patched, dropped and read in between, each packet comes out once, in order, and each
+//! loss is told.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -157,7 +158,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Writes packet `number`: `depth` messages (field 2) around a field 1 with the number and a field 3 with `size` bytes.
+/// Writes packet `number`: `depth` messages (field 2) around a field 1 with the number and a field
+/// 3 with `size` bytes.
 fn write(writer: &mut TraceWriter, number: u64, size: usize, depth: usize) {
     fn fields(message: &mut watershed_client::MessageWriter<'_>, number: u64, size: usize, depth: usize) {
         if depth == 0 {
@@ -175,7 +177,8 @@ fn varint(bytes: &[u8]) -> (u64, &[u8]) {
     (value, &bytes[len..])
 }
 
-/// Checks a packet and returns its number, and whether its writer says that packets were lost before it.
+/// Checks a packet and returns its number, and whether its writer says that packets were lost
+/// before it.
 fn check(mut packet: &[u8], first: bool, expected: impl Fn(u64) -> (usize, usize)) -> (u64, bool) {
     if first {
         packet = packet.strip_prefix(&[0xB8, 0x05, 0x01]).expect("the first packet says so");

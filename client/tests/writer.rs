@@ -11,7 +11,8 @@ use support::*;
 use watershed_client::{Arbiter, ArbiterOptions, ExhaustedPolicy, TraceWriter};
 use watershed_smb::{ChunkFlags, PageLayout};
 
-/// An arbiter whose writers commit by themselves when memory is short: nothing is lost, nothing waits.
+/// An arbiter whose writers commit by themselves when memory is short: nothing is lost, nothing
+/// waits.
 fn lossless(service: &Arc<FakeService>, options: ArbiterOptions) -> Arbiter {
     let arbiter = service.arbiter(options);
     arbiter.set_producer_thread();
@@ -42,7 +43,8 @@ fn one_small_packet_byte_by_byte() {
         (chunks.len(), chunk.fragments, chunk.flags, chunk.target_buffer),
         (1, 2, ChunkFlags::NONE, 9)
     );
-    // One byte of size, first_packet_on_sequence = true, the packet, and the empty fragment counted in advance.
+    // One byte of size, first_packet_on_sequence = true, the packet, and the empty fragment counted
+    // in advance.
     assert_eq!(chunk.payload[..11], [8, 0xB8, 0x05, 0x01, b'h', b'e', b'l', b'l', b'o', 0, 0]);
     assert_eq!(service.registered(), [(1, 9)]);
     drop(writer);

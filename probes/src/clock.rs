@@ -2,8 +2,8 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of `CLOCK_BOOTTIME`: monotonic, counts while the machine sleeps, and the trace's default clock, so a
-/// packet stamped with it needs no `timestamp_clock_id`.
+/// Nanoseconds of `CLOCK_BOOTTIME`: monotonic, counts while the machine sleeps, and the trace's
+/// default clock, so a packet stamped with it needs no `timestamp_clock_id`.
 pub fn boottime_now_ns() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     // Both parts are non-negative for this clock; the sum stays below 2^64 for 584 years of uptime.

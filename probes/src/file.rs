@@ -1,20 +1,24 @@
 //! Reading small kernel files without allocating for each of them.
 //!
-//! The `procfs-core` crate parses what it is handed. The bytes are read here, into one buffer, and files whose path means
-//! the same file for ever (`/proc/stat`) stay open and are read again from offset 0.
+//! The `procfs-core` crate parses what it is handed. The bytes are read here, into one buffer, and
+//! files whose path means the same file for ever (`/proc/stat`) stay open and are read again from
+//! offset 0.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// No kernel file that the probes read is larger; what is beyond is cut off rather than eating memory.
+/// No kernel file that the probes read is larger; the rest is cut off, which bounds
+/// memory.
 pub(crate) const FILE_SIZE_MAX: usize = 4 << 20;
 
-/// First size of a scratch buffer: most files fit, so they take one read and the one that finds the end.
+/// First size of a scratch buffer: most files fit, so they take one read and the one that finds the
+/// end.
 const SCRATCH_SIZE: usize = 16 << 10;
 
-/// A file under /proc that stays open and is read from its start each time, which makes the kernel generate it anew.
+/// A file under /proc that stays open and is read from its start each time, which makes the kernel
+/// generate it anew.
 #[derive(Debug)]
 pub(crate) struct KeptFile(File);
 

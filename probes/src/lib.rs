@@ -1,10 +1,11 @@
 //! Data sources of a Linux machine: `linux.sys_stats` and `linux.process_stats`.
 //!
-//! Each source is a [`Probe`]: it is told the time, reads /proc and /sys below its [`Roots`] and hands out finished packets.
-//! It has no thread, no clock of its own decision and no way to a buffer, so tests drive it over a made-up /proc.
+//! Each source is a [`Probe`]: it is told the time, reads /proc and /sys below its [`Roots`] and
+//! hands out finished packets. It has no thread, no clock and no buffer of its own, so tests drive
+//! it over a made-up /proc.
 //!
-//! Files are parsed by the `procfs-core` crate where it keeps every fact that the trace format has a field for. Where it does not,
-//! the module that reads the file says what is missing.
+//! Files are parsed by the `procfs-core` crate where it keeps every fact that the trace format has
+//! a field for. Where it does not, the module that reads the file says what is missing.
 #![forbid(unsafe_code)]
 
 mod clock;

@@ -1,5 +1,5 @@
-//! What a data source has to say to the person who asked for it: a field that this machine cannot serve, a period that
-//! was raised to its floor. A notice never stops a recording.
+//! What a data source has to say to the person who asked for it: a field that this machine cannot
+//! serve, a period that was raised to its floor. A notice never stops a recording.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-/// The two trees that the probes read. Tests point them at a fixture; a container may point them at its host's.
+/// The two trees that the probes read. Tests point them at a fixture; a container may point them at
+/// its host's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roots {
     /// Usually `/proc`.

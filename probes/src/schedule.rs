@@ -1,8 +1,9 @@
 //! When a section of a probe is read next.
 //!
-//! The first reading is at the start; the following ones fall on multiples of the period on the clock, so sources with
-//! equal periods share one wake-up and one packet. A reading that comes late does not shift the ones after it, and
-//! readings that were missed are not made up for: a counter read twice in a row tells nothing.
+//! The first reading is at the start; the following ones fall on multiples of the period on the
+//! clock, so sources with equal periods share one wake-up and one packet. A reading that comes late
+//! does not shift the ones after it, and readings that were missed are not made up for: a counter
+//! read twice in a row has no new value.
 
 /// A period and the moment it is due again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! The probes as data sources of a producer: the thread, the clock and the way into the buffer that a [`Probe`] lacks.
+//! The probes as data sources of a producer: adds the thread, the clock and the trace writer that a
+//! [`Probe`] lacks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +14,11 @@ use crate::{
     boottime_now_ns,
 };
 
-/// Asks `linux.process_stats` to look for new processes at the next flush, not only at its next poll.
+/// Asks `linux.process_stats` to look for new processes at the next flush, not only at its next
+/// poll.
 ///
-/// Whoever starts a program that lives shorter than a poll raises it and flushes the session, or the program might end without
-/// having been seen.
+/// Whoever starts a program that lives shorter than a poll raises it and flushes the session, or
+/// the program might end without having been seen.
 #[derive(Clone, Debug, Default)]
 pub struct ScanRequest(Arc<AtomicBool>);
 
@@ -28,7 +30,8 @@ impl ScanRequest {
 
     /// Asks for a look; asking again before it happened changes nothing.
     pub fn raise(&self) {
-        // Publishes nothing besides itself; what must happen before the look (the program's start) is a system call.
+        // Publishes nothing besides itself; what must happen before the look (the program's start)
+        // is a system call.
         self.0.store(true, Ordering::Relaxed);
     }
 
@@ -81,8 +84,8 @@ impl DataSourceFactory for ProcessStatsFactory {
     }
 }
 
-/// Sessions wait for the first readings, so that what they say of the machine precedes what is done in them, and for the
-/// last ones.
+/// Sessions wait for the first readings, so that what they say of the machine precedes what is done
+/// in them, and for the last ones.
 fn descriptor(name: &str) -> DataSourceDescriptor {
     DataSourceDescriptor {
         name: Some(name.to_owned()),

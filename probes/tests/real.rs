@@ -5,12 +5,17 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use watershed_probes::{Notices, Probe, ProcessStatsProbe, Roots, SysStatsProbe, boottime_now_ns};
 use watershed_wire::protos::trace_packet::Data;
-use watershed_wire::protos::{ProcessStatsConfig, SysStatsConfig, TracePacket};
+use watershed_wire::protos::{ProcessStatsConfig, SysStats, SysStatsConfig, TracePacket, VmstatCounters};
 
 fn poll(probe: &mut impl Probe) -> Vec<TracePacket> {
     let mut packets = Vec::new();
     probe.poll(boottime_now_ns(), &mut |p| packets.push(p.clone()));
     packets
+}
+
+fn thread_cpu_ns() -> i64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
 #[test]
@@ -28,19 +33,23 @@ fn counters_of_the_machine_grow() {
         other => panic!("{other:?}"),
     };
     let first = sample();
-    let started = Instant::now();
-    // A fork, and time spent on this CPU.
+    // A fork, and ten ticks of this thread's own CPU time: what has passed on the clock says
+    // nothing on a busy machine.
     assert!(Command::new("true").status().unwrap().success());
-    while started.elapsed() < Duration::from_millis(100) {
-        std::hint::black_box(0);
+    while thread_cpu_ns() < 100_000_000 {
+        // Mostly not in the system call that reads the clock.
+        for number in 0..100_000 {
+            std::hint::black_box(number);
+        }
     }
     let last = sample();
     assert!(last.num_forks > first.num_forks);
     assert!(last.num_irq_total > first.num_irq_total);
-    let user_ns = |s: &watershed_wire::protos::SysStats| s.cpu_stat.iter().map(|c| c.user_ns()).sum::<u64>();
+    // The kernel books the time of a process that was niced apart from that of others.
+    let user_ns = |s: &SysStats| s.cpu_stat.iter().map(|c| c.user_ns() + c.user_nice_ns()).sum::<u64>();
     assert!(user_ns(&last) > user_ns(&first));
-    let faults = |s: &watershed_wire::protos::SysStats| {
-        let key = watershed_wire::protos::VmstatCounters::VmstatPgfault;
+    let faults = |s: &SysStats| {
+        let key = VmstatCounters::VmstatPgfault;
         s.vmstat.iter().find(|v| v.key() == key).unwrap().value()
     };
     assert!(faults(&last) > faults(&first));
@@ -58,10 +67,15 @@ fn this_process_and_its_children_have_their_names() {
     };
     let mut probe = ProcessStatsProbe::new(&Roots::default(), &config, &Notices::new());
     let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+    // A thread gives itself its name when it starts to run.
+    let (runs, until_it_runs) = std::sync::mpsc::channel();
     let (read, until_read) = std::sync::mpsc::channel::<()>();
-    let thread =
-        std::thread::Builder::new().name("probe-me".into()).spawn(move || until_read.recv()).unwrap();
-    std::thread::sleep(Duration::from_millis(50));
+    let thread = std::thread::Builder::new().name("probe-me".into()).spawn(move || {
+        runs.send(()).unwrap();
+        until_read.recv()
+    });
+    let thread = thread.unwrap();
+    until_it_runs.recv().unwrap();
 
     let packets = poll(&mut probe);
     child.kill().unwrap();

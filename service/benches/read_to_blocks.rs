@@ -1,7 +1,9 @@
-//! What a packet costs on its way out: read from the ring, validated, stamped, framed into a block of 1 MiB.
+//! What a packet costs on its way out: read from the ring, validated, stamped, framed into a block
+//! of 1 MiB.
 //!
-//! `cargo bench -p watershed-service --bench read_to_blocks`: nanoseconds a packet over a 64 MiB ring of packets of 50 to
-//! 500 bytes that are valid protobuf, beside a copy of the same bytes. It checks that every packet came out.
+//! `cargo bench -p watershed-service --bench read_to_blocks`: nanoseconds a packet over a 64 MiB
+//! ring of packets of 50 to 500 bytes that are valid protobuf, beside a copy of the same bytes. It
+//! checks that every packet came out.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -58,6 +60,7 @@ fn filled() -> (Service, ConsumerId, u64) {
         scraping_by_default: false,
         shards: Shards::Wanted(1),
         memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
+        read_pool: Box::new(|| None),
     });
     let now = ClockReadings::default();
     let identity = PeerIdentity { uid: 1000, pid: Some(12_345), ..PeerIdentity::default() };

@@ -9,7 +9,8 @@ use watershed_shards::{Batch, Committer, Homes, ShardedBuffer, ShardedConfig, So
 use crate::ids::BufferId;
 use crate::limits::BUFFERS_MAX;
 
-/// Batches that could wait in the queue of one shard. The service is the only thread that commits and reads: nothing ever waits.
+/// Batches that could wait in the queue of one shard. The service is the only thread that commits
+/// and reads: nothing ever waits.
 const QUEUE_CAPACITY: usize = 16;
 
 #[derive(Debug)]
@@ -20,7 +21,8 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// A buffer whose shards are filled and read by the calling thread alone, so that the same calls give the same bytes.
+    /// A buffer whose shards are filled and read by the calling thread alone, so that the same
+    /// calls give the same bytes.
     pub(crate) fn create(
         buffer: BufferConfig,
         num_shards: usize,
@@ -30,17 +32,18 @@ impl Buffer {
             buffer,
             num_shards: Some(num_shards),
             page_bytes,
-            // Homes in turn and no workers: nobody asks for a CPU.
+            // Homes are chosen round-robin and there are no workers: the CPU does not matter.
             topology: Topology::new(Vec::new(), 1),
             has_workers: false,
             queue_capacity: QUEUE_CAPACITY,
-            homes: Homes::InTurn,
+            homes: Homes::RoundRobin,
         })?;
         let committer = trace.committer().expect("a new buffer is no clone");
         Ok(Buffer { trace, committer, newcomers: Newcomers::default() })
     }
 
-    /// Commits everything in the batch, which is empty afterwards. Returns how many chunks the buffer did not take.
+    /// Commits everything in the batch, which is empty afterwards. Returns how many chunks the
+    /// buffer did not take.
     pub(crate) fn commit(&mut self, batch: &mut Batch<'_>) -> u64 {
         for (info, _) in &batch.chunks {
             self.newcomers.note(info.producer_id_trusted, info.writer_id, info.identity_trusted);
@@ -60,14 +63,15 @@ impl Buffer {
         num_chunks
     }
 
-    /// Sequences of which a chunk came for the first time since the last call, in the order of their first chunks.
+    /// Sequences of which a chunk came for the first time since the last call, in the order of
+    /// their first chunks.
     pub(crate) fn take_newcomers(&mut self) -> std::vec::Drain<'_, (ProducerId, WriterId, ClientIdentity)> {
         self.newcomers.fresh.drain(..)
     }
 }
 
-/// Which sequences have ever had a chunk. They get their numbers in the order of commits: shards are read one after the
-/// other, and in their order numbers would depend on how many there are.
+/// Which sequences have ever had a chunk. They are numbered in the order of commits: numbered in
+/// the order of reading, numbers would depend on how many shards there are.
 #[derive(Debug, Default)]
 struct Newcomers {
     known: HashSet<u32, FxBuildHasher>,
@@ -89,7 +93,7 @@ impl Newcomers {
     }
 }
 
-/// Slots by id. An id is used again only after it was given back; ids are handed out in a circle, so that a
+/// Slots by id. An id is reused only after it was freed; ids are allocated round-robin, so that a
 /// producer that still sends to a buffer that is gone rarely meets another.
 #[derive(Debug, Default)]
 pub(crate) struct BufferTable {
@@ -125,6 +129,11 @@ impl BufferTable {
 
     pub(crate) fn get_mut(&mut self, id: BufferId) -> Option<&mut Buffer> {
         self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut())
+    }
+
+    /// All buffers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Buffer> {
+        self.slots.iter().flatten()
     }
 
     /// How many buffers there are.

@@ -6,8 +6,8 @@ use watershed_wire::protos;
 
 use crate::limits::{CLOCK_DRIFT_NS_MIN, CLOCK_SNAPSHOTS_MAX};
 
-/// `BuiltinClock` numbers, in the order in which a snapshot lists them. BOOTTIME comes first: the trace's
-/// other clocks are related to it.
+/// `BuiltinClock` numbers, in the order in which a snapshot lists them. BOOTTIME comes first: the
+/// trace's other clocks are related to it.
 const BOOTTIME: u32 = 6;
 const REALTIME_COARSE: u32 = 2;
 const MONOTONIC_COARSE: u32 = 4;
@@ -16,15 +16,15 @@ const MONOTONIC: u32 = 3;
 const MONOTONIC_RAW: u32 = 5;
 const TSC: u32 = 9;
 
-/// The clock in which the service stamps its own packets, and a trace's primary clock unless the config says
-/// otherwise.
+/// The clock in which the service stamps its own packets, and a trace's primary clock unless the
+/// config says otherwise.
 pub(crate) const BOOTTIME_CLOCK_ID: u32 = BOOTTIME;
 
 /// All clocks of the machine, read back to back by the shell just before the call that gets them.
 ///
 /// Timers run on `monotonic_ns` (those of a session with `prefer_suspend_clock_for_duration` on
-/// `boottime_ns`), timestamps in the trace are `boottime_ns`. Readings that go backwards between calls do no
-/// harm but delay timers.
+/// `boottime_ns`), timestamps in the trace are `boottime_ns`. Readings that go backwards between
+/// calls do no harm but delay timers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockReadings {
     /// `CLOCK_BOOTTIME`.
@@ -74,8 +74,9 @@ impl ClockReadings {
         ]
     }
 
-    /// Whether any clock has moved against BOOTTIME by at least the limit between `earlier` and now. The time
-    /// stamp counter is left out: it counts cycles, and compared as nanoseconds it would always have drifted.
+    /// Whether any clock has moved against BOOTTIME by at least the limit between `earlier` and
+    /// now. The time stamp counter is left out: it counts cycles, and compared as nanoseconds it
+    /// would always have drifted.
     fn has_drifted_since(&self, earlier: &ClockReadings) -> bool {
         let boottime_passed = self.boottime_ns.wrapping_sub(earlier.boottime_ns) as i64;
         self.in_ns().iter().zip(earlier.in_ns()).any(|((_, now), (_, then))| {

@@ -22,8 +22,9 @@ pub enum OutputFile<'a> {
     None,
     /// The shell has got an open file along with the request.
     Provided,
-    /// The shell makes the file when it is called with the config's `output_path`, or says why not. It is
-    /// called once at most, after the config was found good, and has to refuse a path that exists.
+    /// The shell makes the file when it is called with the config's `output_path`, or says why not.
+    /// It is called once at most, after the config was found good, and has to refuse a path that
+    /// exists.
     Create(&'a mut dyn FnMut(&str) -> Result<(), String>),
 }
 
@@ -47,14 +48,15 @@ impl Service {
         consumer_id
     }
 
-    /// A consumer's connection has ended: its session is freed, after its file, if it has one, got the rest.
+    /// A consumer's connection has ended: its session is freed, after its file, if it has one, got
+    /// the rest.
     pub fn handle_consumer_disconnect(&mut self, consumer_id: ConsumerId, now: &ClockReadings) {
         self.handle_free_buffers(consumer_id, now);
         self.consumers.remove(&consumer_id);
     }
 
-    /// What the consumer wants to be told from now on, instead of what it wanted before. What is already so
-    /// is told at once.
+    /// What the consumer wants to be told from now on, instead of what it wanted before. What is
+    /// already so is told at once.
     pub fn handle_observe_events(&mut self, consumer_id: ConsumerId, observed: ObservedEvents) {
         let Some(consumer) = self.consumers.get_mut(&consumer_id) else { return };
         consumer.observed = observed;

@@ -1,5 +1,5 @@
-//! Why a call is refused, sorted by whose fault it is. The texts go to people: consumers print them as they
-//! are.
+//! Why a call is refused, sorted by whose fault it is. The texts go to people: consumers print them
+//! as they are.
 
 use crate::limits;
 
@@ -31,7 +31,8 @@ pub enum FlushRefused {
     TooManyPending,
 }
 
-/// Why a session could not be made. Nothing is left behind, but for a file, which stays with the shell.
+/// Why a session could not be made. Nothing is left behind, but for a file, which stays with the
+/// shell.
 ///
 /// The order of the variants is the order of the checks: the first failure wins.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,4 +1,5 @@
-//! Names for the things that the service numbers. Producers and writers are numbered by the engine's types.
+//! Names for the things that the service numbers. Producers and writers are numbered by the
+//! engine's types.
 
 use std::fmt;
 
@@ -29,11 +30,12 @@ id! {
     InstanceId(u64)
 }
 id! {
-    /// A buffer of some live session, as producers see it in `target_buffer`: global, not the index in the
-    /// config.
+    /// A buffer of some live session, as producers see it in `target_buffer`: global, not the index
+    /// in the config.
     BufferId(u16)
 }
 id! {
-    /// A flush. From 1, increasing over all sessions: an acknowledgement of one is one of all earlier ones.
+    /// A flush. From 1, increasing over all sessions: an acknowledgement of one is one of all
+    /// earlier ones.
     FlushId(u64)
 }

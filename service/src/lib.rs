@@ -1,33 +1,34 @@
 //! The tracing service as a state machine: no sockets, no clock, no threads.
 //!
-//! A shell (the daemon, or the in-process backend of the client crate) feeds it with `handle_*` calls and
-//! takes what comes out with `poll_*` calls. Time is a parameter ([`ClockReadings`]), randomness a seed,
-//! memory comes from a function that the shell passes in. One seed and one list of calls give the same
-//! outputs, byte for byte.
+//! A shell (the daemon, or the in-process backend of the client crate) feeds it with `handle_*`
+//! calls and takes what comes out with `poll_*` calls. Time is a parameter ([`ClockReadings`]),
+//! randomness a seed, memory and the threads that take part in large reads come from functions that
+//! the shell passes in. One seed and one list of calls give the same outputs, byte for byte.
 //!
 //! ```text
 //!                 handle_producer_*, handle_commit_data ...            handle_enable_tracing, read_* ...
 //!   producers  ------------------------------------------> Service <-------------------------------------- consumers
 //!              <-- Output::Producer: set-up, start, stop,    |   ^     -- Output::Consumer: ended, flushed -->
 //!                  flush, shared memory                      |   |
-//!                                                 poll_timeout   handle_timeout          poll_file, handle_file_done
+//!                                                 poll_timeout   handle_timeout  poll_file, write_file, handle_file_done
 //!                                                            v   |                                 |
 //!                                                        the shell's clocks                  the shell's files
 //! ```
 //!
 //! What a shell does, in this order, each time that anything happens:
 //!
-//! 1. It reads its clocks and makes the call that fits: one `handle_*` for each message of a peer, or
-//!    [`Service::handle_timeout`] when [`Service::poll_timeout`] says that something is due.
-//! 2. It delivers what [`Service::poll_output`] gives, until there is nothing more. What is addressed to a
-//!    peer that has gone is dropped.
-//! 3. If it has sessions with files, it does what [`Service::poll_file`] says, until there is nothing more.
+//! 1. It reads its clocks and makes the call that fits: one `handle_*` for each message of a peer,
+//!    or [`Service::handle_timeout`] when [`Service::poll_timeout`] says that something is due.
+//! 2. It delivers what [`Service::poll_output`] gives, until there is nothing more. What is
+//!    addressed to a peer that has gone is dropped.
+//! 3. If it has sessions with files, it does what [`Service::poll_file`] says, until there is
+//!    nothing more.
 //!
 //! Everything is one `&mut` call at a time: a shell with threads puts a lock around the service.
 //!
-//! Non-goals: transport, permissions of sockets, and the reading of clocks belong to shells. Triggers,
-//! clones, filters, compression and detached sessions are not here yet; configs that need them for a right
-//! trace are refused with a message that says so.
+//! Non-goals: transport, permissions of sockets, and the reading of clocks belong to shells.
+//! Triggers, clones, filters, compression and detached sessions are not here yet; configs that need
+//! them for a right trace are refused with a message that says so.
 //!
 //! # Example
 //!
@@ -48,6 +49,7 @@
 //!     scraping_by_default: false,
 //!     shards: Shards::UpTo(2),
 //!     memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
+//!     read_pool: Box::new(|| None),
 //! });
 //! let now = ClockReadings::default(); // A shell reads its clocks here.
 //!
@@ -121,7 +123,7 @@ pub use consumer::OutputFile;
 pub use emit::SYNC_MARKER;
 pub use error::{ConnectError, EnableError, FlushRefused};
 pub use ids::{BufferId, ConsumerId, FlushId, InstanceId, SessionId};
-pub use options::{MemoryFactory, ServiceOptions, Shards, SystemInfo};
+pub use options::{MemoryFactory, PoolFactory, ServiceOptions, Shards, SystemInfo};
 pub use output::{
     ConsumerEvent, FileAction, FlushFlags, ObservedEvents, Output, ProducerCommand, ReadProgress, Warning,
 };
@@ -129,7 +131,7 @@ pub use producer::{
     ConnectedProducer, PeerIdentity, ProducerHello, ProducerMemory, ProducerWelcome, RegisteredDataSource,
     ScrapingMode,
 };
-pub use read::{PacketBatch, RESERVED_FIELDS};
+pub use read::{PacketBatch, RESERVED_FIELDS, WriteTrace};
 pub use service::Service;
 pub use session::SessionState;
 pub use timer::Deadlines;

@@ -48,8 +48,8 @@ pub const FLUSH_EVENTS_MAX: usize = 64;
 pub const FILE_WRITE_PERIOD_MS_DEFAULT: u32 = 5000;
 /// The shortest period of writes into the file.
 pub const FILE_WRITE_PERIOD_MS_MIN: u32 = 100;
-/// Period of flushes of a session that writes into a file at least this often; one that writes less often is
-/// flushed before each write.
+/// Period of flushes of a session that writes into a file at least this often; one that writes less
+/// often is flushed before each write.
 pub const FILE_FLUSH_PERIOD_MS: u32 = 5000;
 
 /// Events about other sessions kept between two reads.
@@ -57,8 +57,14 @@ pub const CONCURRENT_EVENTS_MAX: usize = 4096;
 
 /// A read for a consumer ends after this many bytes, the packet that crosses the line included.
 pub const READ_PACKETS_BYTES: usize = 32 * 1024;
-/// A block for a file ends after this many bytes, the packet that crosses the line included.
+/// A block of a trace ends after this many bytes, the packet that crosses the line included.
 pub const READ_FRAMED_BYTES: usize = 1 << 20;
+/// One step of writing a trace ends after this many bytes, the packet that crosses the line
+/// included. Then the shell has its turn. A step waits at its end for what other threads are just
+/// extracting, so it is not small.
+pub const WRITE_TRACE_BYTES: usize = 32 << 20;
+/// A pass over less than this is read by one thread, which is done before others have woken up.
+pub const READ_IN_POOL_BYTES_MIN: u64 = 2 << 20;
 
 /// Writer ids that a producer may use are 1 to this.
 pub const WRITER_ID_MAX: u32 = 32_767;
@@ -66,11 +72,13 @@ pub const WRITER_ID_MAX: u32 = 32_767;
 pub const PATCHES_PER_ENTRY_MAX: usize = 1024;
 /// Bytes of one patch: a redundant varint of four bytes.
 pub const PATCH_BYTES: usize = 4;
-/// A chunk sent by message, header included. What a record of the trace buffer can hold is one byte less.
+/// A chunk sent by message, header included. What a record of the trace buffer can hold is one byte
+/// less.
 pub const EMULATED_CHUNK_BYTES_MAX: usize = 64 * 1024;
 
-/// Memory for each shard of a buffer whose number of shards nobody asked for. A shard has an extent open and seals it half
-/// full at worst: with extents of 128 to 256 KiB that is a few percent of what it has.
+/// Memory for each shard of a buffer whose number of shards nobody asked for. A shard has an extent
+/// open and seals it half full at worst: with extents of 128 to 256 KiB that is a few percent of
+/// what it has.
 pub const SHARD_SIZE_BYTES_MIN: usize = 4 << 20;
 
 /// Sequence id of the packets that the service writes itself.
@@ -85,5 +93,6 @@ const _: () = assert!(DURATION_MS_MAX_GUARDRAIL <= DURATION_MS_MAX);
 const _: () = assert!(GUARDRAIL_BUFFERS_KB_MAX <= BUFFER_SIZE_KB_MAX as u64);
 const _: () = assert!(FILE_WRITE_PERIOD_MS_MIN <= FILE_WRITE_PERIOD_MS_DEFAULT);
 const _: () = assert!(FLUSH_TIMEOUT_MS_DEFAULT <= SLOW_START_MS && STOP_TIMEOUT_MS_DEFAULT <= SLOW_START_MS);
-const _: () = assert!(READ_PACKETS_BYTES < READ_FRAMED_BYTES);
+const _: () = assert!(READ_PACKETS_BYTES < READ_FRAMED_BYTES && READ_FRAMED_BYTES < WRITE_TRACE_BYTES);
+const _: () = assert!(READ_FRAMED_BYTES < READ_IN_POOL_BYTES_MIN as usize, "small reads are one thread's");
 const _: () = assert!(WRITER_ID_MAX <= u16::MAX as u32);

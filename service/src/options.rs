@@ -3,25 +3,30 @@
 use std::fmt;
 use std::sync::Arc;
 
+use rayon::ThreadPool;
 use watershed_shards::MAX_SHARDS;
 use watershed_smb::{MapError, SharedMemory};
 use watershed_wire::protos;
 
 use crate::limits::SHARD_SIZE_BYTES_MIN;
 
-/// Makes the memory that the service shares with one producer; the argument is its size in bytes, a multiple
-/// of 4096.
+/// Makes the memory that the service shares with one producer; the argument is its size in bytes, a
+/// multiple of 4096.
 pub type MemoryFactory = Box<dyn FnMut(usize) -> Result<Arc<SharedMemory>, MapError> + Send>;
+
+/// Gives the threads that take part in a large read, beside the one that calls the service. Asked
+/// at the start of each; `None` where the calling thread is faster alone, as on one processor.
+pub type PoolFactory = Box<dyn FnMut() -> Option<Arc<ThreadPool>> + Send>;
 
 /// What the service is told at its start.
 pub struct ServiceOptions {
     /// Seed of everything that the service draws at random (trace ids).
     pub seed: u64,
-    /// User id that the service runs as: written into its own packets, and the one that lockdown lets
-    /// through.
+    /// User id that the service runs as: written into its own packets, and the one that lockdown
+    /// lets through.
     pub uid: i32,
-    /// Name and version that goes into traces. Readers of traces expect it to begin with `Perfetto vNN`, NN
-    /// at least 54.
+    /// Name and version that goes into traces. Readers of traces expect it to begin with `Perfetto
+    /// vNN`, NN at least 54.
     pub version: String,
     /// What to write into each trace about this machine.
     pub system: SystemInfo,
@@ -31,17 +36,21 @@ pub struct ServiceOptions {
     pub shards: Shards,
     /// Makes the memory shared with a producer that brings none.
     pub memory: MemoryFactory,
+    /// Threads for large reads. What is read does not depend on them.
+    pub read_pool: PoolFactory,
 }
 
-/// Over how many shards buffers are spread: 1 to [`MAX_SHARDS`](crate::MAX_SHARDS), other values are taken to the nearest. A DISCARD
-/// buffer has one whatever is said here. What is read does not depend on it as long as nothing is overwritten.
+/// Over how many shards buffers are spread: 1 to [`MAX_SHARDS`](crate::MAX_SHARDS), other values
+/// are clamped. A DISCARD buffer has one whatever is said here. What is read does not depend on it
+/// as long as nothing is overwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shards {
-    /// So many, for somebody who asked for them. Of a buffer that is too small for them
-    /// [`Warning::FewerShards`](crate::Warning::FewerShards) tells.
+    /// Exactly so many, because a user asked. [`Warning::FewerShards`](crate::Warning::FewerShards)
+    /// reports a buffer that is too small for them.
     Wanted(usize),
-    /// So many at most, and no more than keep a ring about as full as one shard would: one for each
-    /// [`SHARD_SIZE_BYTES_MIN`](crate::limits::SHARD_SIZE_BYTES_MIN).
+    /// At most so many, and at most one for each
+    /// [`SHARD_SIZE_BYTES_MIN`](crate::limits::SHARD_SIZE_BYTES_MIN), so that a ring stays about as
+    /// full as with one shard.
     UpTo(usize),
 }
 

@@ -16,18 +16,18 @@ pub enum Output {
     Producer(ProducerId, ProducerCommand),
     /// An answer or event for a consumer.
     Consumer(ConsumerId, ConsumerEvent),
-    /// Something that a person should be told.
+    /// A warning for the user.
     Warning(Warning),
 }
 
-/// A command for a producer: one element of its asynchronous stream. For one instance set-up comes before
-/// start, and both before any flush; memory comes before the first set-up.
+/// A command for a producer: one element of its asynchronous stream. For one instance set-up comes
+/// before start, and both before any flush; memory comes before the first set-up.
 #[derive(Clone, Debug)]
 pub enum ProducerCommand {
     /// The shared memory is ready. Once per connection.
     SetupTracing {
-        /// To be handed over, if the service made it; `None` if it is the memory that the producer brought,
-        /// or if chunks travel by message.
+        /// To be handed over, if the service made it; `None` if it is the memory that the producer
+        /// brought, or if chunks travel by message.
         memory: Option<Arc<SharedMemory>>,
         /// Size of the pages in it.
         page_size_bytes: usize,
@@ -124,8 +124,8 @@ impl ObservedEvents {
     }
 }
 
-/// Why a flush is made and who asked for it, as producers see it: bits 0 to 3 the reason, 4 to 7 the
-/// initiator, 8 to 11 what a clone is for. All zero: unknown.
+/// Why a flush is made and who asked for it, as producers see it: bits 0 to 3 the reason, 4 to 7
+/// the initiator, 8 to 11 what a clone is for. All zero: unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlushFlags(pub u64);
 
@@ -143,8 +143,8 @@ impl FlushFlags {
         FlushFlags(initiator << 4 | reason)
     }
 
-    /// Whether data sources that are late for such a flush are noted in the trace: at a stop (2) and for a
-    /// clone (3), where their data is lost.
+    /// Whether data sources that are late for such a flush are noted in the trace: at a stop (2)
+    /// and for a clone (3), where their data is lost.
     pub(crate) fn names_late_sources(self) -> bool {
         matches!(self.0 & Self::REASON_MASK, 2 | 3)
     }
@@ -158,16 +158,16 @@ pub enum ReadProgress {
     More,
     /// Everything that can be read now has been.
     Done,
-    /// There is nothing to read: no session, or one that writes into a file. What the consumer port answers
-    /// with an empty reply.
+    /// There is nothing to read: no session, or one that writes into a file. What the consumer port
+    /// answers with an empty reply.
     Nothing,
 }
 
-/// What the shell has to do for a session that writes into a file, in this order of events: any number of
-/// writes, each maybe followed by a sync; at the end a sync and a close.
+/// What the shell has to do for a session that writes into a file, in this order of events: any
+/// number of writes, each maybe followed by a sync; at the end a sync and a close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileAction {
-    /// Write the whole block.
+    /// Call [`Service::write_file`](crate::Service::write_file).
     Write(SessionId),
     /// Make what was written durable (`fdatasync`).
     Sync(SessionId),
@@ -175,12 +175,12 @@ pub enum FileAction {
     Close(SessionId),
 }
 
-/// Something that a person should be told: the service goes on.
+/// A warning for the user; the service goes on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Warning {
-    /// The memory for a producer could not be made; it takes part in no session until the next one tries
-    /// again.
+    /// The memory for a producer could not be made; it takes part in no session until the next one
+    /// tries again.
     #[error("no shared memory of {size_bytes} bytes for producer {producer_name:?}: {reason}")]
     NoSharedMemory {
         /// Whose memory.

@@ -14,8 +14,11 @@ use crate::producer::{Producer, Source};
 use crate::session::Session;
 use crate::timer::{Deadlines, Timer};
 
-/// The tracing service: producers, consumers, and the sessions between them. See the crate's documentation
-/// for how it is driven.
+/// Memory of each buffer that is kept ready: two huge pages.
+const PREFAULT_BYTES: usize = 4 << 20;
+
+/// The tracing service: producers, consumers, and the sessions between them. See the crate's
+/// documentation for how it is driven.
 #[derive(Debug)]
 pub struct Service {
     pub(crate) options: ServiceOptions,
@@ -76,13 +79,13 @@ impl Service {
         }
     }
 
-    /// The next thing to deliver. To be called until `None` after every other call: what waits here waits for
-    /// nothing else.
+    /// The next thing to deliver. Call it until `None` after every other call.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// When [`Service::handle_timeout`] has to be called next, at the latest. Any call may change it.
+    /// When [`Service::handle_timeout`] has to be called next, at the latest. Any call may change
+    /// it.
     pub fn poll_timeout(&self) -> Deadlines {
         let mut deadlines = Deadlines::default();
         for session in self.sessions.values() {
@@ -92,8 +95,8 @@ impl Service {
         deadlines
     }
 
-    /// Time has passed: everything that is due happens, what is overdue longest first. Calling it early or in
-    /// vain does no harm.
+    /// Time has passed: handles everything that is due, the longest overdue first. Calling it early
+    /// does no harm.
     pub fn handle_timeout(&mut self, now: &ClockReadings) {
         while let Some((session_id, due)) = self.most_overdue(now) {
             match due {
@@ -105,6 +108,15 @@ impl Service {
                     self.fire(session_id, timer, now);
                 }
             }
+        }
+    }
+
+    /// Makes the memory ready that the buffers will use next. To be called when nothing else is to
+    /// be done: a page takes up to some milliseconds, in which a commit would have to wait. Calling
+    /// it in vain costs next to nothing.
+    pub fn prefault_ahead(&self) {
+        for buffer in self.buffers.iter() {
+            buffer.trace.prefault_ahead(PREFAULT_BYTES);
         }
     }
 
@@ -120,7 +132,8 @@ impl Service {
         }
     }
 
-    /// What is overdue longest; of equals the earlier session's, and in it a flush before the timers.
+    /// The longest overdue; among equals the earlier session's, and there a flush before the
+    /// timers.
     fn most_overdue(&self, now: &ClockReadings) -> Option<(SessionId, Due)> {
         let mut most: Option<(u64, SessionId, Due)> = None;
         let mut consider = |overdue_ns: u64, session_id: SessionId, due: Due| {

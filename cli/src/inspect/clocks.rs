@@ -1,14 +1,14 @@
 //! Timestamps of all clocks of a trace, in its primary clock.
 //!
-//! A clock snapshot is several clocks read at one moment. A timestamp of clock C is placed by the last snapshot that has both C and the
-//! primary clock P:
+//! A clock snapshot is several clocks read at one moment. A timestamp of clock C is placed by the
+//! last snapshot that has both C and the primary clock P:
 //!
 //! ```text
 //!   P(t) = P(snapshot) + (t - C(snapshot))
 //! ```
 //!
-//! Ids 64 to 127 are private to a sequence: they count in units of their own, and with `is_incremental` each timestamp is the
-//! distance from the one before it on that sequence.
+//! Ids 64 to 127 are private to a sequence: they count in units of their own, and with
+//! `is_incremental` each timestamp is the distance from the one before it on that sequence.
 
 use watershed_wire::protos::{BuiltinClock, ClockSnapshot, clock_snapshot::Clock};
 
@@ -71,7 +71,8 @@ impl Clocks {
         }
     }
 
-    /// The moment of a snapshot in the primary clock, by itself or by any clock that was seen together with it before.
+    /// The moment of a snapshot in the primary clock, by itself or by any clock that was seen
+    /// together with it before.
     fn primary_ns(&self, snapshot: &ClockSnapshot) -> Option<u64> {
         if let Some(clock) = find(snapshot, self.primary) {
             return Some(clock.timestamp());
@@ -143,7 +144,8 @@ impl SequenceClocks {
         self.0.retain(|clock| !clock.is_incremental);
     }
 
-    /// A timestamp of this sequence in the primary clock of `clocks`. Each packet's timestamp is to be asked for once, in order.
+    /// A timestamp of this sequence in the primary clock of `clocks`. Each packet's timestamp is to
+    /// be asked for once, in order.
     pub(super) fn place(&mut self, clocks: &Clocks, clock_id: u32, timestamp: u64) -> Option<u64> {
         if !SEQUENCE_CLOCKS.contains(&clock_id) {
             return clocks.place(clock_id, timestamp);

@@ -4,7 +4,8 @@
 //!   file ──> TraceReader ──packets──> Survey ──at the end──> Report ──> text or JSON
 //! ```
 //!
-//! Memory is bounded whatever the trace is: one packet, and counts whose number has a limit (kinds, sequences, processes).
+//! Memory is bounded whatever the trace is: one packet, and counts whose number has a limit (kinds,
+//! sequences, processes).
 
 mod clocks;
 mod human;
@@ -38,7 +39,8 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Reads the trace once, in bounded memory, and prints what was found; damage is reported after everything before it.
+/// Reads the trace once, in bounded memory, and prints what was found; damage is reported after
+/// everything before it.
 pub(crate) fn run(args: &Args, verbose: bool) -> Result<Exit, Failure> {
     let name = match is_stdin(&args.trace) {
         true => "standard input".to_owned(),

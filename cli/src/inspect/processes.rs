@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use watershed_wire::protos::{ProcessTree, TrackDescriptor};
 
-/// Processes that are remembered, and how long their names may be: a hostile trace has many and long ones.
+/// Processes that are remembered, and how long their names may be: a hostile trace has many and
+/// long ones.
 const PROCESSES_MAX: usize = 1 << 16;
 const NAME_SIZE_BYTES_MAX: usize = 256;
 

@@ -1,5 +1,5 @@
-//! The result of a survey, in the shape of the JSON that is promised: fields may be added, none changes its meaning or goes away while
-//! `format_version` stays.
+//! The result of a survey, in the shape of the JSON that is promised: fields may be added, none
+//! changes its meaning or goes away while `format_version` stays.
 
 use serde::Serialize;
 use watershed_wire::protos::trace_config::buffer_config::FillPolicy;
@@ -318,7 +318,8 @@ impl Sequence {
     }
 }
 
-/// The buffers of the statistics; without them those of the config, with nothing known of their use.
+/// The buffers of the statistics; without them those of the config, with nothing known of their
+/// use.
 fn buffers(survey: &Survey) -> Vec<Buffer> {
     let session = &survey.session;
     let configs = session.config.as_ref().map_or(&[][..], |config| &config.view().buffers);

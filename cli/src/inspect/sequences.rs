@@ -21,8 +21,8 @@ pub(super) struct Sequence {
     pub(super) span: Span,
     /// Whether the writer's very first packet is in the trace.
     pub(super) begins_here: bool,
-    /// Packets before which something of this sequence was lost, the first one in the trace left out: what a ring overwrote
-    /// before the trace begins is not missing in the trace.
+    /// Packets before which something of this sequence was lost, the first one in the trace left
+    /// out: what a ring overwrote before the trace begins is not missing in the trace.
     pub(super) losses: u64,
     /// Bits of `DataLossReason` of those packets.
     pub(super) loss_reasons: u32,

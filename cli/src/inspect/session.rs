@@ -1,4 +1,5 @@
-//! What the tracing service says of the session: its config, its statistics, the events of its life.
+//! What the tracing service says of the session: its config, its statistics, the events of its
+//! life.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +43,8 @@ pub(super) struct Events {
     pub(super) tracing_disabled: u64,
     pub(super) reads_completed: u64,
     pub(super) clones_started: u64,
-    /// Whether a read was completed after the last `tracing_disabled`: only then is everything in the file.
+    /// Whether a read was completed after the last `tracing_disabled`: only then is everything in
+    /// the file.
     pub(super) read_completed_after_disabled: bool,
     /// `producer/data source` of those that were late.
     pub(super) slow_to_start: Vec<String>,

@@ -1,4 +1,5 @@
-//! One pass over a trace: every packet is looked at once and counted; only what the report needs is kept.
+//! One pass over a trace: every packet is looked at once and counted; only what the report needs is
+//! kept.
 
 use prost::Message;
 use watershed_wire::config::TraceConfig;

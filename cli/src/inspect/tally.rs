@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use watershed_wire::packet::{Envelope, payload_name};
 
-/// Kinds that the schema does not have and that are still told apart; a hostile trace could have 2^29.
+/// Kinds that the schema does not have and that are still told apart; a hostile trace could have
+/// 2^29.
 const UNKNOWN_KINDS_MAX: usize = 256;
 
 /// Packets and the bytes that they take, without their preambles.

@@ -99,7 +99,8 @@ pub(super) struct Loss {
     pub(super) meaning: String,
 }
 
-/// Every loss that the trace tells of. The same lost data can show in more than one line: on its sequence and in its buffer.
+/// Every loss that the trace tells of. The same lost data can show in more than one line: on its
+/// sequence and in its buffer.
 pub(super) fn losses(survey: &Survey) -> Vec<Loss> {
     let mut losses = Vec::new();
     let mut add = |cause, buffer, count, meaning: &str| {

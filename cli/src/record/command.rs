@@ -11,31 +11,42 @@ use std::time::{Duration, Instant};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::signals::Received;
 use crate::exit::Failure;
 
-/// How long a command is given to get its name. One that has ended has none any more, and all of this is spent for it.
+/// How long a command is given to get its name. One that has ended has none any more, and all of
+/// this is spent for it.
 const NAME_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// A command that runs, with our standard input, output and error.
 pub(super) struct Running {
     child: Child,
+    started: Instant,
 }
 
-/// Sends signals to the command and to no other process, however long it has ended. Empty on kernels before 5.3.
-pub(super) struct CommandHandle(Option<OwnedFd>);
+/// Sends signals to the command and to no other process, however long it has ended.
+pub(super) struct CommandHandle {
+    started: Instant,
+    /// `None` on kernels before 5.3.
+    process: Option<OwnedFd>,
+}
 
 impl Running {
     pub(super) fn start(command: &[OsString]) -> Result<Self, Failure> {
         let (program, args) = command.split_first().expect("called with a command");
-        let child = Command::new(program)
-            .args(args)
-            .spawn()
-            .map_err(|error| Failure::failed(format_args!("cannot run {}: {error}", program.display())))?;
-        Ok(Running { child })
+        let child = Command::new(program).args(args).spawn().map_err(|error| {
+            let message = format!("cannot run {}: {error}", program.display());
+            match error.kind() {
+                io::ErrorKind::NotFound => Failure::command_not_found(message),
+                _ => Failure::failed(message),
+            }
+        })?;
+        Ok(Running { child, started: Instant::now() })
     }
 
-    /// Waits until the system knows the command's arguments. The kernel lets us go on as soon as the new program has memory of its own, which is
-    /// before it has written them there: a scan that is quicker finds a process without a name.
+    /// Waits until the system knows the command's arguments. The kernel lets us go on as soon as
+    /// the new program has memory of its own, which is before it has written them there: a scan
+    /// that is quicker finds a process without a name.
     pub(super) fn wait_for_name(&self) {
         let path = format!("/proc/{}/cmdline", self.child.id());
         let started = Instant::now();
@@ -46,7 +57,8 @@ impl Running {
     }
 
     pub(super) fn handle(&self) -> CommandHandle {
-        CommandHandle(pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).ok())
+        let process = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).ok();
+        CommandHandle { started: self.started, process }
     }
 
     /// Waits in a thread and calls `on_end` with its exit code.
@@ -57,11 +69,18 @@ impl Running {
 }
 
 impl CommandHandle {
-    /// Passes on a signal that was sent to us; a command that has ended has nothing to hear.
-    pub(super) fn signal(&self, number: i32) {
-        if let (Some(command), Some(signal)) = (&self.0, Signal::from_named_raw(number)) {
-            let _ = pidfd_send_signal(command, signal);
+    /// Passes on a signal that was sent to this process alone, so that the command gets it once. A
+    /// terminal told the command too, if it was running by then. False if the command cannot be
+    /// told; to one that has ended there is nothing to tell.
+    pub(super) fn signal(&self, signal: Received) -> bool {
+        if signal.from_terminal && signal.at >= self.started {
+            return true;
         }
+        let (Some(process), Some(named)) = (&self.process, Signal::from_named_raw(signal.number)) else {
+            return false;
+        };
+        let _ = pidfd_send_signal(process, named);
+        true
     }
 }
 

@@ -20,8 +20,8 @@ const BUFFER_KB: u32 = 64 << 10;
 const TIME: Duration = Duration::from_secs(10);
 const SYS_STATS_MS: u32 = 250;
 const PROCESS_STATS_MS: u32 = 1_000;
-/// Every so often all counters of a process are told and not only those that changed, so that a ring that has lost its
-/// beginning still has them.
+/// Every so often all counters of a process are told and not only those that changed, so that a
+/// ring that has lost its beginning still has them.
 const PROCESS_STATS_FULL_MS: u32 = 10_000;
 /// Field `TraceConfig.duration_ms`.
 const DURATION_MS: u32 = 3;
@@ -108,6 +108,16 @@ fn data_source(config: protos::DataSourceConfig) -> DataSource {
     DataSource { config: Some(config), ..Default::default() }
 }
 
+/// A name with its nearest relative among those that are known, if it has one.
+fn quoted(name: &str, known: &[String]) -> String {
+    const ALIKE: f64 = 0.8;
+    let scored = known.iter().map(|known| (strsim::jaro_winkler(name, known), known));
+    match scored.max_by(|a, b| a.0.total_cmp(&b.0)) {
+        Some((score, nearest)) if score >= ALIKE => format!("\"{name}\" (did you mean \"{nearest}\"?)"),
+        _ => format!("\"{name}\""),
+    }
+}
+
 /// Compares what the config asks for with what there is. Returns lines to warn with.
 pub(super) fn check_data_sources(config: &TraceConfig, known: &[String]) -> Result<Vec<String>, Failure> {
     let mut unknown: Vec<&str> = Vec::new();
@@ -121,7 +131,7 @@ pub(super) fn check_data_sources(config: &TraceConfig, known: &[String]) -> Resu
         }
     }
     let list = known.join(", ");
-    let quoted = unknown.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
+    let quoted = unknown.iter().map(|name| quoted(name, known)).collect::<Vec<_>>().join(", ");
     match (found, unknown.is_empty()) {
         (_, true) if !config.view().data_sources.is_empty() => Ok(Vec::new()),
         (true, _) => Ok(vec![format!("no data source {quoted} here; known are: {list}")]),

@@ -28,8 +28,8 @@ use crate::exit::{Exit, Failure};
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// How long to record: 10s, 500ms, 1.5h; from 1ms to 168h [default: 10s, or while COMMAND runs; with a config its
-    /// duration_ms, or until Ctrl-C]
+    /// How long to record: 10s, 500ms, 1.5h; from 1ms to 168h [default: 10s, or while COMMAND runs;
+    /// with a config its duration_ms, or until Ctrl-C]
     #[arg(short, long, value_name = "TIME", value_parser = units::parse_time, allow_hyphen_values = true)]
     time: Option<Duration>,
 
@@ -38,8 +38,9 @@ pub(crate) struct Args {
     #[arg(conflicts_with = "config")]
     buffer_kb: Option<u32>,
 
-    /// Over how many shards each buffer is spread, from 1 to 1024, if it is large enough: each takes at least 1 MB [default: one for each
-    /// CPU that this process may use, and at most one for each 4 MB]
+    /// Over how many shards each buffer is spread, from 1 to 1024, if it is large enough: each
+    /// takes at least 1 MB [default: one for each CPU that this process may use, and at most one
+    /// for each 4 MB]
     #[arg(long, value_name = "N", value_parser = units::parse_shards, allow_hyphen_values = true)]
     shards: Option<usize>,
 

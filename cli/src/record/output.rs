@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::tally::Tally;
 
-/// `trace-<date>-<time>.pftrace` for a recording that starts now, in local time.
-pub(super) fn default_path() -> PathBuf {
-    let now = jiff::Zoned::now();
-    PathBuf::from(now.strftime("trace-%Y%m%d-%H%M%S.pftrace").to_string())
+/// `trace-<date>-<time>` for a recording that starts now, in local time.
+fn default_stem() -> String {
+    jiff::Zoned::now().strftime("trace-%Y%m%d-%H%M%S").to_string()
 }
 
-/// Where the trace goes. Opened and still untouched: what is in a file of that name is gone only when the first packets come.
+/// Where the trace goes. Opened and still untouched: what is in a file of that name is gone only
+/// when the first packets come.
 #[derive(Debug)]
 pub(super) struct Output {
     path: PathBuf,
@@ -31,15 +31,39 @@ impl Output {
         Ok(Output { path: "-".into(), file, is_new: false, is_whole: false })
     }
 
+    /// Creates `trace-<date>-<time>.pftrace` in the current directory. What others recorded in the
+    /// same second stays: a number behind the time tells this one from theirs.
+    pub(super) fn create_by_time() -> Result<Self, (PathBuf, io::Error)> {
+        Self::create_numbered(Path::new(""), &default_stem())
+    }
+
+    fn create_numbered(folder: &Path, stem: &str) -> Result<Self, (PathBuf, io::Error)> {
+        let mut number = 1_u32;
+        loop {
+            let suffix = if number == 1 { String::new() } else { format!("-{number}") };
+            let path = folder.join(format!("{stem}{suffix}.pftrace"));
+            match Self::create(&path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < u32::MAX => {
+                    number += 1;
+                }
+                result => return result.map_err(|error| (path, error)),
+            }
+        }
+    }
+
+    fn create(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        Ok(Output { path: path.to_owned(), file, is_new: true, is_whole: true })
+    }
+
     /// Opens the file for writing, or creates it.
     pub(super) fn open(path: PathBuf) -> io::Result<Self> {
-        match OpenOptions::new().write(true).create_new(true).open(&path) {
-            Ok(file) => Ok(Output { path, file, is_new: true, is_whole: true }),
+        match Self::create(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let file = OpenOptions::new().write(true).open(&path)?;
                 Ok(Output { path, file, is_new: false, is_whole: true })
             }
-            Err(error) => Err(error),
+            result => result,
         }
     }
 
@@ -65,8 +89,8 @@ impl Output {
 
 /// Takes blocks of whole framed packets and writes them to the file.
 ///
-/// When a write fails (the disk is full, a limit on file sizes) the file is cut back to the last whole packet, so that it
-/// stays a valid trace; every later write fails too.
+/// When a write fails (the disk is full, a limit on file sizes) the file is cut back to the last
+/// whole packet, so that it stays a valid trace; every later write fails too.
 #[derive(Debug)]
 pub(super) struct TraceFile {
     file: File,
@@ -154,9 +178,15 @@ mod tests {
 
     #[test]
     fn names_by_time() {
-        let name = default_path().into_os_string().into_string().unwrap();
-        assert!(name.starts_with("trace-2") && name.ends_with(".pftrace"), "{name}");
-        assert_eq!(name.len(), "trace-20260102-030405.pftrace".len());
+        let stem = default_stem();
+        assert!(stem.starts_with("trace-2"), "{stem}");
+        assert_eq!(stem.len(), "trace-20260102-030405".len());
+        let dir = tempfile::tempdir().unwrap();
+        let outputs = [(); 3].map(|()| Output::create_numbered(dir.path(), "t").unwrap());
+        let names = outputs.each_ref().map(|output| output.path().file_name().unwrap().to_owned());
+        assert_eq!(names, ["t.pftrace", "t-2.pftrace", "t-3.pftrace"]);
+        let (path, error) = Output::create_numbered(&dir.path().join("none"), "t").unwrap_err();
+        assert_eq!((path, error.kind()), (dir.path().join("none/t.pftrace"), io::ErrorKind::NotFound));
     }
 
     #[test]

@@ -12,7 +12,8 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Shown if standard error is a terminal and no command shares it. `time` is how long the recording will take, if it is known.
+    /// Shown if standard error is a terminal and no command shares it. `time` is how long the
+    /// recording will take, if it is known.
     pub(super) fn new(time: Option<Duration>, has_command: bool) -> Self {
         let target = match io::stderr().is_terminal() && !has_command {
             // Four times a second: drawing must not show up in what is recorded.

@@ -17,8 +17,9 @@ use watershed_wire::config::TraceConfig;
 use super::command::{CommandHandle, Running};
 use super::output::{Output, Written};
 use super::progress::Progress;
+use super::signals::{self, Received};
 use super::summary::{self, Summary};
-use super::{Args, config, output, signals};
+use super::{Args, config};
 use crate::exit::{Exit, Failure};
 
 /// How often the progress line is brought up to date.
@@ -27,16 +28,18 @@ const PROGRESS_PERIOD: Duration = Duration::from_millis(250);
 /// A data source that takes longer to start is not waited for.
 const START_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Looking for the command in /proc takes milliseconds on an idle machine. Beside compilers on all CPUs 200 ms were seen not to be
-/// enough, and the command was missed; a machine on which this is not enough is not waited for.
+/// Looking for the command in /proc takes milliseconds on an idle machine. Beside compilers on all
+/// CPUs 200 ms were seen not to be enough, and the command was missed; a machine on which this is
+/// not enough is not waited for.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What a recording waits for.
 enum Event {
-    /// The session has ended and everything is written: the time is up, somebody stopped it, or it failed.
+    /// The session has ended and everything is written: the time is up, somebody stopped it, or it
+    /// failed.
     SessionOver(Arc<SessionEnd>),
     CommandEnded(io::Result<u8>),
-    Signal(i32),
+    Signal(Received),
 }
 
 /// This process as a tracing machine: service, producer, data sources.
@@ -120,9 +123,11 @@ fn open_output(args: &Args, config: &TraceConfig) -> Result<Output, Failure> {
         return standard_output(args);
     }
     let of_config = config.view().output_path.as_ref().map(PathBuf::from);
-    let path = args.out.clone().or(of_config).unwrap_or_else(output::default_path);
-    let name = path.display().to_string();
-    Output::open(path).map_err(|error| Failure::failed(format_args!("cannot create {name}: {error}")))
+    let opened = match args.out.clone().or(of_config) {
+        Some(path) => Output::open(path.clone()).map_err(|error| (path, error)),
+        None => Output::create_by_time(),
+    };
+    opened.map_err(|(path, error)| Failure::failed(format_args!("cannot create {}: {error}", path.display())))
 }
 
 fn standard_output(args: &Args) -> Result<Output, Failure> {
@@ -148,7 +153,7 @@ fn refused(error: &StartError) -> Failure {
 
 fn watch_signals(events: &Sender<Event>) -> Result<(), Failure> {
     let events = events.clone();
-    signals::watch(move |number| drop(events.send(Event::Signal(number))))
+    signals::watch(move |signal| drop(events.send(Event::Signal(signal))))
         .map_err(|error| Failure::failed(format_args!("cannot wait for signals: {error}")))
 }
 
@@ -172,7 +177,8 @@ fn start_command(
     wait_until_started(session);
     let running = Running::start(&args.command)?;
     let handle = running.handle();
-    // So that it is in the process tree even if it has ended by now: as long as nobody waits for it, /proc has it.
+    // So that it is in the process tree even if it has ended by now: as long as nobody waits for
+    // it, /proc has it.
     running.wait_for_name();
     backend.scan_request.raise();
     let _ = session.flush_and_wait(SCAN_TIMEOUT);
@@ -216,6 +222,8 @@ struct Ended {
     end: Option<Arc<SessionEnd>>,
     command: Option<io::Result<u8>>,
     signal: Option<i32>,
+    /// The command could not be told of the signal, so its end may be far off.
+    leaves_command: bool,
 }
 
 impl Recording<'_> {
@@ -233,8 +241,9 @@ impl Recording<'_> {
         progress.finish();
         let failure = self.report(config, recorded, ended.end.as_deref());
 
-        // The time may be up before the command is; its output and its code are passed on all the same.
-        while self.command.is_some() && ended.command.is_none() && ended.signal.is_none() {
+        // The time may be up before the command is; its output and its code are passed on all the
+        // same.
+        while self.command.is_some() && ended.command.is_none() && !ended.leaves_command {
             let Ok(event) = self.incoming.recv() else { break };
             self.handle(event, &mut ended);
         }
@@ -256,12 +265,14 @@ impl Recording<'_> {
                 ended.command = Some(code);
                 self.session.stop();
             }
-            Event::Signal(number) => {
-                ended.signal = Some(number);
-                if let Some(command) = &self.command {
-                    command.signal(number);
+            Event::Signal(signal) => {
+                ended.signal = Some(signal.number);
+                // What a command does about the signal is recorded too: it has the last say.
+                let command_ends_it = self.command.as_ref().is_some_and(|command| command.signal(signal));
+                if !command_ends_it {
+                    ended.leaves_command = true;
+                    self.session.stop();
                 }
-                self.session.stop();
             }
         }
     }

@@ -5,27 +5,41 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
+use std::time::Instant;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
-use signal_hook::iterator::Signals;
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::siginfo::Cause;
 
-/// Calls `on_signal` with the number of the first signal, from a thread of its own. The second ends the process with
-/// 128 plus its number, whatever the process is doing.
+/// A signal that reached this process.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Received {
+    pub(super) number: i32,
+    /// A terminal sent it (Ctrl-C, a hang-up), to every process in its foreground, and not a
+    /// process to this one.
+    pub(super) from_terminal: bool,
+    pub(super) at: Instant,
+}
+
+/// Calls `on_signal` with the first signal, from a thread of its own. The second ends
+/// the process with 128 plus its number, whatever the process is doing.
 ///
-/// SIGHUP is left alone when it is ignored already, as under `nohup`. SIGXFSZ is taken so that a file that reaches the limit
-/// on its size makes a write fail and does not kill the process.
-pub(super) fn watch(on_signal: impl FnOnce(i32) + Send + 'static) -> io::Result<()> {
+/// SIGHUP is left alone when it is ignored already, as under `nohup`. SIGXFSZ is taken so that a
+/// file that reaches the limit on its size makes a write fail and does not kill the process.
+pub(super) fn watch(on_signal: impl FnOnce(Received) + Send + 'static) -> io::Result<()> {
     signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
     let mut numbers = vec![SIGINT, SIGTERM];
     if !is_ignored(SIGHUP) {
         numbers.push(SIGHUP);
     }
-    let mut signals = Signals::new(numbers)?;
+    let mut signals = SignalsInfo::<WithOrigin>::new(numbers)?;
     thread::Builder::new().name("signals".into()).spawn(move || {
         let mut on_signal = Some(on_signal);
-        for number in signals.forever() {
+        for origin in signals.forever() {
+            let (number, from_terminal) = (origin.signal, matches!(origin.cause, Cause::Kernel));
             match on_signal.take() {
-                Some(on_signal) => on_signal(number),
+                Some(on_signal) => on_signal(Received { number, from_terminal, at: Instant::now() }),
                 None => signal_hook::low_level::exit(128 + number),
             }
         }

@@ -50,7 +50,8 @@ fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{plural}")
 }
 
-/// Every cause of a loss that the service counted or that a packet reports; empty if nothing was lost.
+/// Every cause of a loss that the service counted or that a packet reports; empty if nothing was
+/// lost.
 pub(super) fn losses(config: &TraceConfig, stats: Option<&TraceStats>, tally: &Tally) -> Vec<String> {
     let mut losses = Vec::new();
     match stats {
@@ -80,7 +81,8 @@ fn buffer_losses(config: &TraceConfig, stats: &TraceStats, losses: &mut Vec<Stri
             format!("of {} overwritten, the ring was full", HumanBytes(buffer.bytes_overwritten()));
         add(buffer.chunks_overwritten(), "chunk", &overwritten);
         if config.map(|b| b.fill_policy()) == Some(FillPolicy::Discard) {
-            // In a ring this counter is about late commits of chunks that were read already, no loss.
+            // In a ring this counter is about late commits of chunks that were read already, no
+            // loss.
             add(buffer.chunks_discarded(), "chunk", "refused, the buffer was full");
         }
         add(

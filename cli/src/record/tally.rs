@@ -28,7 +28,8 @@ impl Tally {
         self.sequences.len()
     }
 
-    /// Counts framed packets from the beginning of `block`, as far as whole ones go, and returns how far that is.
+    /// Counts framed packets from the beginning of `block`, as far as whole ones go, and returns
+    /// how far that is.
     pub(super) fn count(&mut self, block: &[u8]) -> usize {
         let mut whole = 0;
         for field in Fields::new(block) {
@@ -55,7 +56,8 @@ impl Tally {
             }
         }
         self.sequences.extend(sequence);
-        // On a sequence's first packet the mark means "before this nothing is known", not that something was lost.
+        // On a sequence's first packet the mark means "before this nothing is known", not that
+        // something was lost.
         if !is_first {
             for bit in 0..32 {
                 self.losses[bit] += loss >> bit & 1;
@@ -79,7 +81,8 @@ mod tests {
 
     #[test]
     fn counts_packets_sequences_and_losses() {
-        // sequence 2; sequence 3 with loss 65; sequence 3, first, with loss 1; no sequence; the later sequence id counts.
+        // sequence 2; sequence 3 with loss 65; sequence 3, first, with loss 1; no sequence; the
+        // later sequence id counts.
         let loss_first = [0x50, 3, 0xd0, 2, 1, 0xb8, 5, 1];
         let block = block(&[&[0x50, 2], &[0x50, 3, 0xd0, 2, 65], &loss_first, &[], &[0x50, 9, 0x50, 2]]);
         let mut tally = Tally::default();

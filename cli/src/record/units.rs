@@ -28,7 +28,8 @@ pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| TIME_RANGE.to_owned())
 }
 
-/// Reads `64MB`; KiB. Units are powers of 1024, as in Perfetto's command line, with or without an i in the middle.
+/// Reads `64MB`; KiB. Units are powers of 1024, as in Perfetto's command line, with or without an i
+/// in the middle.
 pub(super) fn parse_size_kb(text: &str) -> Result<u32, String> {
     let text = text.trim();
     let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).ok_or(SIZE_RANGE)?;

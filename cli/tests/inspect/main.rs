@@ -369,7 +369,8 @@ fn a_closed_pipe_is_no_failure() {
     assert_eq!((code, &stderr[..]), (0, ""));
 }
 
-/// Track events of the client libraries: a private clock that counts up, named by the sequence's defaults.
+/// Track events of the client libraries: a private clock that counts up, named by the sequence's
+/// defaults.
 #[test]
 fn private_clocks_are_placed() {
     let snapshot = ClockSnapshot {

@@ -46,7 +46,8 @@ impl TraceBuilder {
         self.packet(TracePacket { timestamp: Some(at_ns), ..service(Data::ServiceEvent(event)) })
     }
 
-    /// What a service writes when a session begins: one 64 KiB ring named "main" for `linux.sys_stats`.
+    /// What a service writes when a session begins: one 64 KiB ring named "main" for
+    /// `linux.sys_stats`.
     pub(crate) fn beginning(self) -> Self {
         self.service(Data::ClockSnapshot(ClockSnapshot {
             clocks: vec![clock(6, 100 * SECOND_NS), clock(1, WALL_NS), clock(3, 90 * SECOND_NS)],

@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -66,16 +67,26 @@ impl Dir {
         self.start(Command::new("bash").args(["-c", script, env!("CARGO_BIN_EXE_watershed")]), b"").wait()
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.path().join(name).exists()
+    }
+
     /// Size of a file, 0 if there is none.
     pub(crate) fn size(&self, name: &str) -> u64 {
         fs::metadata(self.0.path().join(name)).map_or(0, |metadata| metadata.len())
     }
 
-    /// A named pipe that is full and never read: the first byte that is written into it waits for ever.
+    /// A named pipe that is full and never read: the first byte that is written into it waits for
+    /// ever.
     pub(crate) fn full_pipe(&self, name: &str) -> fs::File {
         let path = self.0.path().join(name);
         assert!(Command::new("mkfifo").arg(&path).status().expect("mkfifo runs").success());
-        // Read and write, so that opening does not wait for the other end; filling it must not wait either.
+        // Read and write, so that opening does not wait for the other end; filling it must not wait
+        // either.
         let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
         let options = fs::OpenOptions::new().read(true).write(true).custom_flags(nonblocking).to_owned();
         let mut pipe = options.open(path).expect("the pipe is ours");

@@ -13,18 +13,21 @@ const MAX_STALL: Duration = Duration::from_millis(100);
 /// What a writer does when the service is behind and no chunk is free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExhaustedPolicy {
-    /// Drop packets until a chunk is free again; the next packet that gets through says so. Never waits.
+    /// Drop packets until a chunk is free again; the next packet that gets through says so. Never
+    /// waits.
     #[default]
     Drop,
-    /// Wait with growing pauses; after [`crate::ArbiterOptions::stall_limit`] of them end the process. For programs
-    /// that exist to trace, where a trace with a hole is worth nothing.
+    /// Wait with growing pauses; after [`crate::ArbiterOptions::stall_limit`] of them end the
+    /// process. For programs that exist to trace, where a trace with a hole is worth nothing. Only
+    /// with [`crate::ArbiterOptions::allow_abort`]; without it [`Self::StallThenDrop`].
     StallThenAbort,
     /// Wait in the same way, then drop, without waiting again before one packet got through.
     StallThenDrop,
 }
 
 impl ExhaustedPolicy {
-    /// The policy that a data source config asks for (`buffer_exhausted_policy`), if it asks for one.
+    /// The policy that a data source config asks for (`buffer_exhausted_policy`), if it asks for
+    /// one.
     #[must_use]
     pub fn from_config(value: i32) -> Option<Self> {
         match value {
@@ -35,6 +38,14 @@ impl ExhaustedPolicy {
         }
     }
 
+    /// The policy of a writer in a process that may be ended for it, or may not.
+    pub(super) fn allowed(self, allow_abort: bool) -> Self {
+        match self {
+            Self::StallThenAbort if !allow_abort => Self::StallThenDrop,
+            policy => policy,
+        }
+    }
+
     /// True if a writer may wait for memory.
     #[must_use]
     pub fn waits(self) -> bool {
@@ -42,7 +53,8 @@ impl ExhaustedPolicy {
     }
 }
 
-/// The pauses of a stalled writer: none, then eight times the last one and 8 us more, at most 100 ms.
+/// The pauses of a stalled writer: none, then eight times the last one and 8 us more, at most 100
+/// ms.
 fn next_pause(last: Duration) -> Duration {
     ((last + Duration::from_micros(1)) * 8).min(MAX_STALL)
 }
@@ -56,7 +68,8 @@ impl Shared {
         self.try_acquire()
     }
 
-    /// What to do when no chunk is free now. `dropping` says that the writer's last attempt ended with `None` too.
+    /// What to do when no chunk is free now. `dropping` says that the writer's last attempt ended
+    /// with `None` too.
     pub(crate) fn acquire_later(&self, policy: ExhaustedPolicy, dropping: bool) -> Option<WriteChunk> {
         if policy == ExhaustedPolicy::StallThenAbort || policy == ExhaustedPolicy::StallThenDrop && !dropping
         {

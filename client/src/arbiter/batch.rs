@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use prost::Message as _;
 use watershed_smb::{Smb, TransitionError, WriteChunk};
+use watershed_wire::framing::FRAME_SIZE_BYTES_MAX;
 use watershed_wire::protos::CommitDataRequest;
 use watershed_wire::protos::commit_data_request::chunk_to_patch::Patch;
 use watershed_wire::protos::commit_data_request::{ChunkToPatch, ChunksToMove};
@@ -11,11 +13,47 @@ use super::Returned;
 use crate::endpoint::Done;
 use crate::writer::PatchGroup;
 
-/// A chunk that needs patches and waits in the batch, still BeingWritten, so that they can be written into it.
+/// A chunk that needs patches and waits in the batch, still BeingWritten, so that they can be
+/// written into it.
 struct Held {
     chunk: WriteChunk,
     writer_id: u16,
     chunk_id: u32,
+}
+
+/// What a request may take of a frame. The rest is for what is around it: ids, sizes, and whether a
+/// reply is wanted.
+const REQUEST_SIZE_BYTES_MAX: usize = FRAME_SIZE_BYTES_MAX - 512;
+
+/// Cuts a request where it does not fit a frame: chunks first, so that patches never come before
+/// the chunk that they are for, and the answer to a flush in the last piece, behind all data.
+fn pieces(mut request: CommitDataRequest) -> Vec<CommitDataRequest> {
+    let mut pieces = Vec::new();
+    if request.encoded_len() > REQUEST_SIZE_BYTES_MAX {
+        let mut piece = CommitDataRequest::default();
+        let mut size_bytes = 0;
+        // Both fields have a tag of one byte. An entry has at most 1024 patches, so it fits by far.
+        let mut room_for = |piece: &mut CommitDataRequest, entry_bytes: usize| {
+            let entry_bytes = 1 + prost::length_delimiter_len(entry_bytes) + entry_bytes;
+            if size_bytes + entry_bytes > REQUEST_SIZE_BYTES_MAX {
+                pieces.push(std::mem::take(piece));
+                size_bytes = 0;
+            }
+            size_bytes += entry_bytes;
+        };
+        for chunk in std::mem::take(&mut request.chunks_to_move) {
+            room_for(&mut piece, chunk.encoded_len());
+            piece.chunks_to_move.push(chunk);
+        }
+        for patches in std::mem::take(&mut request.chunks_to_patch) {
+            room_for(&mut piece, patches.encoded_len());
+            piece.chunks_to_patch.push(patches);
+        }
+        request.chunks_to_move = piece.chunks_to_move;
+        request.chunks_to_patch = piece.chunks_to_patch;
+    }
+    pieces.push(request);
+    pieces
 }
 
 /// How soon the batch will be sent.
@@ -45,7 +83,9 @@ pub(super) struct Outgoing {
     pub(super) registered: Vec<(u16, u16)>,
     /// To be made Complete before the request is sent.
     pub(super) held: Vec<WriteChunk>,
-    pub(super) request: Option<CommitDataRequest>,
+    /// In pieces that fit a frame each, mostly one.
+    pub(super) requests: Vec<CommitDataRequest>,
+    /// For the last of them.
     pub(super) done: Option<Done>,
     pub(super) unregistered: Vec<u16>,
 }
@@ -73,7 +113,8 @@ impl Batch {
         self.unregistered.push(writer_id);
     }
 
-    /// Adds a chunk. With `hold` it stays BeingWritten until its patches are in or the batch is sent.
+    /// Adds a chunk. With `hold` it stays BeingWritten until its patches are in or the batch is
+    /// sent.
     pub(super) fn add_chunk(
         &mut self,
         smb: &Smb,
@@ -174,9 +215,44 @@ impl Batch {
         Outgoing {
             registered,
             held: held.into_iter().map(|held| held.chunk).collect(),
-            request: (!empty || wanted).then_some(request),
+            requests: if empty && !wanted { Vec::new() } else { pieces(request) },
             done,
             unregistered,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_cut_to_fit_a_frame_and_keeps_its_order() {
+        let chunk = |page| ChunksToMove { page: Some(page), chunk: Some(1), ..Default::default() };
+        let patch = Patch { offset: Some(1000), data: Some(vec![1; 4]) };
+        let patches = |chunk_id| ChunkToPatch {
+            chunk_id: Some(chunk_id),
+            patches: vec![patch.clone(); 1024],
+            ..Default::default()
+        };
+        let whole = CommitDataRequest {
+            chunks_to_move: (0..30_000).map(chunk).collect(),
+            chunks_to_patch: (0..40).map(patches).collect(),
+            flush_request_id: Some(7),
+        };
+        let pieces = pieces(whole.clone());
+        assert!(pieces.len() > 5, "{}", pieces.len());
+        let mut together = CommitDataRequest::default();
+        for piece in &pieces {
+            assert!(piece.encoded_len() <= REQUEST_SIZE_BYTES_MAX, "{}", piece.encoded_len());
+            assert!(together.chunks_to_patch.is_empty() || piece.chunks_to_move.is_empty());
+            assert_eq!(together.flush_request_id, None, "the answer to the flush is the last thing");
+            together.chunks_to_move.extend(piece.chunks_to_move.clone());
+            together.chunks_to_patch.extend(piece.chunks_to_patch.clone());
+            together.flush_request_id = piece.flush_request_id;
+        }
+        assert_eq!(together, whole);
+        let none = CommitDataRequest::default();
+        assert_eq!(super::pieces(none.clone()), [none], "nothing at all is still said");
     }
 }

@@ -1,4 +1,5 @@
-//! The arbiter: gives chunks of the shared memory to writers, and tells the service which ones are ready.
+//! The arbiter: gives chunks of the shared memory to writers, and tells the service which ones are
+//! ready.
 //!
 //! ```text
 //!   writer threads                          arbiter                          producer thread        service
@@ -10,8 +11,9 @@
 //!   acquire, nothing free ----------->  by policy: none, or wait and retry                            and frees them
 //! ```
 //!
-//! One arbiter serves one connection to the service. Commits leave in the order in which chunks were returned. Writers
-//! never talk to the service themselves, unless they run on the producer's own thread and would wait for it there.
+//! One arbiter serves one connection to the service. Commits leave in the order in which chunks
+//! were returned. Writers never talk to the service themselves, unless they run on the producer's
+//! own thread and would wait for it there.
 
 mod acquire;
 mod batch;
@@ -40,12 +42,16 @@ pub trait Waker: Send + Sync {
 pub struct ArbiterOptions {
     /// How free pages are partitioned.
     pub layout: PageLayout,
-    /// How long returned chunks wait for others before they are committed; zero means as soon as the producer's thread
-    /// gets to it.
+    /// How long returned chunks wait for others before they are committed; zero means as soon as
+    /// the producer's thread gets to it.
     pub batch_commits_duration: Duration,
-    /// Patch chunks that wait in the batch in place, instead of sending the patches. Only with a service that says that
-    /// it supports direct patching.
+    /// Patch chunks that wait in the batch in place, instead of sending the patches. Only with a
+    /// service that says that it supports direct patching.
     pub direct_patching: bool,
+    /// Whether [`ExhaustedPolicy::StallThenAbort`] may end this process. Off by default, and that
+    /// policy then drops as [`ExhaustedPolicy::StallThenDrop`] does: a session's config, which
+    /// anybody who may trace can write, must not end a program whose owner has not allowed it.
+    pub allow_abort: bool,
     /// After how many waits a stalling writer gives up: 300 by default, about 29 seconds.
     pub stall_limit: u32,
 }
@@ -56,6 +62,7 @@ impl Default for ArbiterOptions {
             layout: PageLayout::Div1,
             batch_commits_duration: Duration::ZERO,
             direct_patching: false,
+            allow_abort: false,
             stall_limit: 300,
         }
     }
@@ -70,15 +77,16 @@ pub struct ArbiterStats {
     pub chunks_refused: u64,
     /// Times that a writer waited for a free chunk.
     pub stalls: u64,
-    /// Packets that writers dropped, for want of memory or because they were too large.
+    /// Packets that writers dropped, because no chunk was free or they were too large.
     pub packets_dropped: u64,
     /// Commit messages sent.
     pub commits: u64,
-    /// Chunks whose state in shared memory was not what it must be: somebody tampered with it.
+    /// Chunks whose state in shared memory was wrong: somebody tampered with it.
     pub violations: u64,
 }
 
-/// What is counted, by threads that share nothing else. All relaxed: nothing else is published by them.
+/// What is counted, by threads that share nothing else. All relaxed: nothing else is published by
+/// them.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     chunks_acquired: AtomicU64,
@@ -93,7 +101,7 @@ pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A chunk on its way back from a writer.
+/// A chunk that a writer returns.
 #[derive(Debug)]
 pub(crate) struct Returned {
     pub(crate) chunk: WriteChunk,
@@ -115,8 +123,8 @@ pub(crate) struct Shared {
     waker: Box<dyn Waker>,
     options: ArbiterOptions,
     state: Mutex<State>,
-    /// Held while a batch is taken and sent, so that batches leave in the order of their taking. Taken before `state`,
-    /// which is not held while sending: writers go on meanwhile.
+    /// Held while a batch is taken and sent, so that batches leave in the order of their taking.
+    /// Taken before `state`, which is not held while sending: writers go on meanwhile.
     sending: Mutex<()>,
     /// Page where the next search for a free chunk starts; a hint.
     next_page: AtomicUsize,
@@ -167,18 +175,19 @@ impl Arbiter {
         }
     }
 
-    /// Declares the calling thread to be the producer's: a writer that must wait for memory there sends the commits
-    /// itself instead of waiting for a thread that is this one.
+    /// Declares the calling thread to be the producer's: a writer that must wait for memory there
+    /// sends the commits itself instead of waiting for a thread that is this one.
     pub fn set_producer_thread(&self) {
         // The second call of a second thread would be a bug of the shell; the first one stays.
         let _ = self.shared.producer_thread.set(std::thread::current().id());
     }
 
-    /// A new writer into `target_buffer`. When 32767 writers are in use, or after [`Arbiter::shut_down`], the writer
-    /// discards what it is given.
+    /// A new writer into `target_buffer`. When 32767 writers are in use, or after
+    /// [`Arbiter::shut_down`], the writer discards what it is given.
     #[must_use]
     pub fn create_writer(&self, target_buffer: u16, policy: ExhaustedPolicy) -> TraceWriter {
         let shared = &self.shared;
+        let policy = policy.allowed(shared.options.allow_abort);
         if shared.is_shut_down() {
             return TraceWriter::discarding();
         }
@@ -197,25 +206,26 @@ impl Arbiter {
         }
     }
 
-    /// Sends what has been returned so far. The producer's thread calls it when the [`Waker`] asked for it; calls from
-    /// other threads are allowed where the [`Endpoint`] may be used from them.
+    /// Sends what has been returned so far. The producer's thread calls it when the [`Waker`] asked
+    /// for it; calls from other threads are allowed where the [`Endpoint`] may be used from them.
     pub fn flush_commits(&self) {
         self.shared.send_batch();
     }
 
-    /// Asks for a flush, and for a call of `done` when the service has processed it and all commits before it.
+    /// Asks for a flush, and for a call of `done` when the service has processed it and all commits
+    /// before it.
     pub fn request_flush(&self, done: Option<Done>) {
         self.shared.request_flush(done);
     }
 
-    /// Answers the service's flush request `request_id` (and all earlier ones) behind everything that was returned, and
-    /// sends it at once.
+    /// Answers the service's flush request `request_id` (and all earlier ones) behind everything
+    /// that was returned, and sends it at once.
     pub fn notify_flush_complete(&self, request_id: u64) {
         lock(&self.shared.state).batch.flush_done(request_id);
         self.shared.send_batch();
     }
 
-    /// Sends what is left, then lets no writer have a chunk any more: what they are given is discarded.
+    /// Sends what is left, then gives no writer a chunk any more: what is written is discarded.
     pub fn shut_down(&self) {
         self.shared.shut_down.store(true, Ordering::Relaxed);
         self.shared.send_batch();
@@ -296,7 +306,7 @@ impl Shared {
         self.schedule(&mut state.batch, false);
     }
 
-    /// Sees to it that the batch is sent: after the batching time, or at once when `urgent`.
+    /// Makes sure that the batch is sent: after the batching time, or at once when `urgent`.
     fn schedule(&self, batch: &mut Batch, urgent: bool) {
         if let Some(delay) = batch.schedule(urgent, self.options.batch_commits_duration) {
             self.waker.wake(delay);
@@ -315,9 +325,12 @@ impl Shared {
                 count(&self.counters.violations);
             }
         }
-        if let Some(request) = outgoing.request {
+        let mut done = outgoing.done;
+        let mut requests = outgoing.requests.into_iter().peekable();
+        while let Some(request) = requests.next() {
             count(&self.counters.commits);
-            self.endpoint.commit_data(request, outgoing.done);
+            let done = if requests.peek().is_none() { done.take() } else { None };
+            self.endpoint.commit_data(request, done);
         }
         for writer_id in outgoing.unregistered {
             self.endpoint.unregister_trace_writer(writer_id);

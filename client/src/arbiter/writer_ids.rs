@@ -3,8 +3,8 @@
 /// Largest writer id.
 pub(crate) const MAX_WRITER_ID: u16 = 32767;
 
-/// Gives out ids in a circle, so that one that was freed comes back as late as possible: the service may still hold
-/// chunks of its former owner.
+/// Allocates ids round-robin, so that a freed one is reused as late as possible: the service may
+/// still hold chunks of its former owner.
 #[derive(Debug)]
 pub(crate) struct WriterIds {
     used: Box<[u64]>,

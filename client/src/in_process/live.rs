@@ -1,7 +1,7 @@
 //! A session of this process, as the service's thread keeps it.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, IoSlice};
 use std::sync::mpsc::Sender;
 
 use watershed_service::{FlushId, SessionId};
@@ -29,10 +29,10 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// Writes a block, unless writing failed before.
-    pub(super) fn write(&mut self, block: &[u8]) -> Result<(), String> {
+    /// Writes slices of whole packets, unless writing failed before.
+    pub(super) fn write(&mut self, slices: &[IoSlice<'_>]) -> Result<(), String> {
         let Some(output) = self.output.as_mut().filter(|_| self.write_error.is_none()) else { return Ok(()) };
-        let (bytes, result) = output.write(block);
+        let (bytes, result) = output.write(slices);
         self.bytes_written += bytes;
         self.note(result)
     }

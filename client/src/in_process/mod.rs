@@ -10,9 +10,11 @@
 //!   Session::stop, wait <---------------------------------   Sink (file)
 //! ```
 //!
-//! Both threads sleep while nothing is due. At the end of a session a third one writes what the service's has read. The producer
-//! talks to the service through the same seam as across processes ([`crate::Endpoint`], [`crate::producer::Command`]), so a
-//! data source that runs here runs behind a socket as well.
+//! Both threads sleep while nothing is due. In large reads, as at the end of a session, a pool of
+//! threads (`trace-read-0` and so on, made at the first) extracts what the service's thread writes.
+//! The producer talks to the service through the same seam as across processes
+//! ([`crate::Endpoint`], [`crate::producer::Command`]), so a data source that runs here runs behind
+//! a socket as well.
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -36,7 +38,7 @@
 mod endpoint;
 mod live;
 mod machine;
-mod pipeline;
+mod read_pool;
 mod session;
 mod shell;
 mod sink;
@@ -66,8 +68,9 @@ use shell::{Request, Shell};
 pub use sink::{Sink, WriteSend};
 pub use watershed_service::{MAX_SHARDS, Shards};
 
-/// How long full chunks wait for others. Waking the producer's thread for each one costs a writer more than all else: an
-/// instant event takes two thirds of the time when chunks wait, and fewer are dropped.
+/// How long full chunks wait for others. Waking the producer's thread for each one costs a writer
+/// more than all else: an instant event takes two thirds of the time when chunks wait, and fewer
+/// are dropped.
 const BATCH_COMMITS: Duration = Duration::from_millis(5);
 
 /// What a backend has to tell its program while it runs.
@@ -85,16 +88,18 @@ pub enum Event {
 pub struct InProcessOptions {
     /// Name of the producer of this process: the program's by default.
     pub producer_name: String,
-    /// Sizes of the memory between writers and service, unless a session's config asks for others before the first
-    /// instance is made: 1 MiB in pages of 4 KiB by default. Every thread that writes holds one page.
+    /// Sizes of the memory between writers and service, unless a session's config asks for others
+    /// before the first instance is made: 1 MiB in pages of 4 KiB by default. Every thread that
+    /// writes holds one page.
     pub smb_size: SmbSize,
-    /// The producer's options. Patching in place is on by default (the service is known to support it), and full chunks
-    /// wait 5 ms for others before they are committed, unless half of the memory is full or somebody flushes.
+    /// The producer's options. Patching in place is on by default (the service is known to support
+    /// it), and full chunks wait 5 ms for others before they are committed, unless half of the
+    /// memory is full or somebody flushes.
     pub producer: ProducerOptions,
     /// What traces say about the machine.
     pub system: SystemInfo,
-    /// Over how many shards buffers are spread: by default up to one for each CPU that this process may keep busy, by affinity
-    /// and by the control group's quota.
+    /// Over how many shards buffers are spread: by default up to one for each CPU that this process
+    /// may keep busy, by affinity and by the control group's quota.
     pub shards: Shards,
 }
 
@@ -134,7 +139,8 @@ pub enum InProcessError {
 
 type EventHandler = Arc<Mutex<dyn FnMut(Event) + Send>>;
 
-/// The backend: a producer and a service with a thread each. Dropping it ends both, and with them the sessions.
+/// The backend: a producer and a service with a thread each. Dropping it ends both, and with them
+/// the sessions.
 #[derive(Debug)]
 pub struct InProcess {
     // In the order of dropping: the producer hands over what it has, then the service ends.
@@ -154,7 +160,8 @@ impl InProcess {
         Self::with_events(options, |_| {})
     }
 
-    /// A backend without data sources. `on_event` is called on one of its threads, and must not wait for the other one.
+    /// A backend without data sources. `on_event` is called on one of its threads, and must not
+    /// wait for the other one.
     ///
     /// # Errors
     ///
@@ -212,12 +219,14 @@ impl InProcess {
         names.recv().unwrap_or_default()
     }
 
-    /// Starts a session (or with `deferred_start` makes one ready to). `config` is a binary `TraceConfig`, which goes
-    /// into the trace as it is. Without `write_into_file` the sink gets everything at the end of the session; with it,
-    /// at the intervals of the config. Then the sink may be [`Sink::Buffers`] if the config has an `output_path`, where a
-    /// file is created that must not exist; with another sink `output_path` is refused.
+    /// Starts a session (or with `deferred_start` makes one ready to). `config` is a binary
+    /// `TraceConfig`, which goes into the trace as it is. Without `write_into_file` the sink gets
+    /// everything at the end of the session; with it, at the intervals of the config. Then the sink
+    /// may be [`Sink::Buffers`] if the config has an `output_path`, where a file is created that
+    /// must not exist; another sink takes the trace in place of that file.
     ///
-    /// Data sources that the config names and nobody has are no error: see [`InProcess::data_source_names`].
+    /// Data sources that the config names and nobody has are no error: see
+    /// [`InProcess::data_source_names`].
     ///
     /// # Errors
     ///
@@ -236,7 +245,8 @@ impl InProcess {
         Ok(Session::new(self.requests.clone(), consumer_id, notices))
     }
 
-    /// Also a barrier: data sources that were registered before are known to the service afterwards.
+    /// Also a barrier: data sources that were registered before are known to the service
+    /// afterwards.
     fn check_data_sources(&self, config: &[u8]) -> Result<(), StartError> {
         let sources = config_of(config).map(|config| config.data_sources).unwrap_or_default();
         let configs = sources.into_iter().filter_map(|source| source.config).collect();
@@ -265,7 +275,8 @@ impl Drop for InProcess {
     }
 }
 
-/// The config as far as the shell reads it; `None` if it is damaged, which is for the service to say.
+/// The config as far as the shell reads it; `None` if it is damaged, which is for the service to
+/// say.
 fn config_of(config: &[u8]) -> Option<TraceConfig> {
     TraceConfig::decode(config).ok()
 }
@@ -279,6 +290,7 @@ fn service_options(system: SystemInfo, shards: Shards) -> ServiceOptions {
         scraping_by_default: true,
         shards,
         memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
+        read_pool: read_pool::read_pool(),
     }
 }
 

@@ -105,8 +105,8 @@ impl Drop for Owner {
     }
 }
 
-/// A running session. Clones are the same session; when the last one is dropped the session is ended and its buffers are
-/// freed, with what was not written or read of them.
+/// A running session. Clones are the same session; when the last one is dropped the session is
+/// ended and its buffers are freed, with what was not written or read of them.
 #[derive(Clone, Debug)]
 pub struct Session {
     owner: Arc<Owner>,
@@ -132,8 +132,9 @@ impl Session {
         self.request(|consumer_id| Request::Flush { consumer_id, timeout_ms: 0, reply: None });
     }
 
-    /// Asks all data sources to hand over what they have, and waits for them. False if one of them did not answer within
-    /// `timeout` (of 1 ms to 49 days; other values are taken to the nearest), or if the session is not running.
+    /// Asks all data sources to hand over what they have, and waits for them. False if one of them
+    /// did not answer within `timeout` (of 1 ms to 49 days; other values are taken to the nearest),
+    /// or if the session is not running.
     #[must_use]
     pub fn flush_and_wait(&self, timeout: Duration) -> bool {
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).max(1);
@@ -142,14 +143,14 @@ impl Session {
         done.recv().unwrap_or(false)
     }
 
-    /// Ends the session: data sources are flushed and stopped, then what is in the buffers goes to the sink. Does not
-    /// wait for it.
+    /// Ends the session: data sources are flushed and stopped, then what is in the buffers goes to
+    /// the sink. Does not wait for it.
     pub fn stop(&self) {
         self.request(Request::Stop);
     }
 
-    /// Waits until every data source of the session has started; false if that took longer than `timeout`, or if the
-    /// session ended before.
+    /// Waits until every data source of the session has started; false if that took longer than
+    /// `timeout`, or if the session ended before.
     #[must_use]
     pub fn wait_all_started(&self, timeout: Duration) -> bool {
         let ready = |progress: &Progress| {
@@ -180,8 +181,9 @@ impl Session {
         stats.recv().ok().flatten()
     }
 
-    /// Takes about 1 MiB of what is in the buffers and appends it to `trace`, as it lies in a trace file. True if there
-    /// is more. For sessions with [`super::Sink::Buffers`]; others have nothing to read.
+    /// Takes about 1 MiB of what is in the buffers and appends it to `trace`, as it lies in a trace
+    /// file. True if there is more. For sessions with [`super::Sink::Buffers`]; others have nothing
+    /// to read.
     pub fn read(&self, trace: &mut Vec<u8>) -> bool {
         let (reply, block) = mpsc::channel();
         self.request(|consumer_id| Request::Read { consumer_id, reply });

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::IoSlice;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
@@ -16,13 +17,13 @@ use super::Event;
 use super::endpoint::Call;
 use super::live::{AfterFlush, Live};
 use super::machine::{identity, read_clocks};
-use super::pipeline;
 use super::session::{Notices, SessionEnd};
 use super::sink::{self, Sink};
 use crate::producer::{Command, CommandSender};
 use crate::sync::Arc;
 
-/// Flush flags of a consumer that stops its session: reason 2 (trace stop), initiator 3 (a program's consumer side).
+/// Flush flags of a consumer that stops its session: reason 2 (trace stop), initiator 3 (a
+/// program's consumer side).
 const STOPPED_BY_CONSUMER: FlushFlags = FlushFlags(3 << 4 | 2);
 
 /// How many requests are handled before timers, outputs and files get their turn.
@@ -52,20 +53,22 @@ pub(super) struct Shell {
     producers: BTreeMap<ProducerId, CommandSender>,
     sessions: BTreeMap<ConsumerId, Live>,
     on_event: Box<dyn FnMut(Event) + Send>,
-    block: Vec<u8>,
 }
 
 impl Shell {
     pub(super) fn new(service: Service, on_event: Box<dyn FnMut(Event) + Send>) -> Self {
-        Self { service, producers: BTreeMap::new(), sessions: BTreeMap::new(), on_event, block: Vec::new() }
+        Self { service, producers: BTreeMap::new(), sessions: BTreeMap::new(), on_event }
     }
 
     /// Runs until it is told to end, or until nobody is left who could.
     pub(super) fn run(mut self, requests: &Receiver<Request>) {
         loop {
-            let first = match self.service.poll_timeout().wait_ns(&read_clocks()) {
-                None => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(wait_ns) => requests.recv_timeout(Duration::from_nanos(wait_ns)),
+            let first = match requests.try_recv() {
+                Ok(request) => Ok(request),
+                Err(_) => {
+                    self.service.prefault_ahead();
+                    self.wait(requests)
+                }
             };
             let now = read_clocks();
             let first = match first {
@@ -81,6 +84,14 @@ impl Shell {
             }
             self.service.handle_timeout(&now);
             self.settle(&now);
+        }
+    }
+
+    /// Waits for a request, or until something is due.
+    fn wait(&self, requests: &Receiver<Request>) -> Result<Request, RecvTimeoutError> {
+        match self.service.poll_timeout().wait_ns(&read_clocks()) {
+            None => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(wait_ns) => requests.recv_timeout(Duration::from_nanos(wait_ns)),
         }
     }
 
@@ -122,7 +133,8 @@ impl Shell {
             }
             Request::ShutDown => {}
         }
-        // Outputs belong to the call that made them: a command must not be overtaken by a later request's.
+        // Outputs belong to the call that made them: a command must not be overtaken by a later
+        // request's.
         self.deliver(now);
     }
 
@@ -139,7 +151,8 @@ impl Shell {
                 service.handle_unregister_trace_writer(producer_id, writer_id.into());
             }
             Call::Commit(request, done) => {
-                // Not processed only when the producer has no memory, and then there was nothing to commit.
+                // Not processed only when the producer has no memory, and then there was nothing to
+                // commit.
                 service.handle_commit_data(producer_id, &request);
                 if let Some(done) = done {
                     done();
@@ -164,13 +177,18 @@ impl Shell {
     ) -> Enabled {
         let consumer_id = self.service.handle_consumer_connect(identity());
         self.service.handle_observe_events(consumer_id, ObservedEvents::ALL_DATA_SOURCES_STARTED);
-        let given = output.is_some();
+        let message = super::config_of(config).unwrap_or_default();
+        let provided = output.is_some() && message.output_path().is_empty();
         let mut create = |path: &str| {
+            if output.is_some() {
+                // The sink that the owner gave takes what the config wants in that file.
+                return Ok(());
+            }
             let file = File::create_new(path).map_err(|error| error.to_string())?;
             output = sink::Output::new(Sink::File(file));
             Ok(())
         };
-        let file = if given { OutputFile::Provided } else { OutputFile::Create(&mut create) };
+        let file = if provided { OutputFile::Provided } else { OutputFile::Create(&mut create) };
         let session_id = match self.service.handle_enable_tracing(consumer_id, config, file, now) {
             Ok(session_id) => session_id,
             Err(refused) => {
@@ -178,12 +196,11 @@ impl Shell {
                 return Err(refused);
             }
         };
-        let writes_into_file = super::config_of(config).is_some_and(|config| config.write_into_file());
         let live = Live {
             session_id,
             notices,
             output,
-            writes_into_file,
+            writes_into_file: message.write_into_file(),
             flushes: BTreeMap::new(),
             bytes_written: 0,
             write_error: None,
@@ -251,7 +268,8 @@ impl Shell {
         let ids = |ids: Vec<InstanceId>| ids.into_iter().map(|id| id.0).collect();
         let command = match command {
             ProducerCommand::SetupTracing { memory, page_size_bytes } => {
-                // Producers of this process bring no memory, and the service makes it in sizes that fit.
+                // Producers of this process bring no memory, and the service makes it in sizes that
+                // fit.
                 let Some(smb) = memory.and_then(|memory| Smb::new(memory, page_size_bytes).ok()) else {
                     return;
                 };
@@ -297,12 +315,9 @@ impl Shell {
         let Some(live) = self.sessions.get_mut(&consumer_id) else { return };
         let stats = self.service.trace_stats(consumer_id);
         if live.output.is_some() && !live.writes_into_file {
-            let read = |block: &mut Vec<u8>| {
-                block.clear();
-                self.service.read_framed(consumer_id, block, now) == ReadProgress::More
-            };
             // A failure is kept in `write_error`.
-            pipeline::drain(&mut self.block, read, |block| live.write(block).is_ok());
+            let mut out = |slices: &[IoSlice<'_>]| live.write(slices);
+            while self.service.write_trace(consumer_id, &mut out, now) == Ok(ReadProgress::More) {}
             if live.write_error.is_none() {
                 let _ = live.sync();
             }
@@ -319,24 +334,29 @@ impl Shell {
 
     /// Does what sessions with files want done.
     fn work_on_files(&mut self, now: &ClockReadings) {
-        let mut block = std::mem::take(&mut self.block);
-        while let Some(action) = self.service.poll_file(&mut block, now) {
+        while let Some(action) = self.service.poll_file() {
             let (FileAction::Write(session_id)
             | FileAction::Sync(session_id)
             | FileAction::Close(session_id)) = action;
-            let live = self.sessions.values_mut().find(|live| live.session_id == session_id);
-            let result = match (action, live) {
-                (FileAction::Write(_), Some(live)) => live.write(&block),
+            let mut live = self.sessions.values_mut().find(|live| live.session_id == session_id);
+            let gone = || Err("the session has been given up".to_owned());
+            let result = match (action, &mut live) {
+                (FileAction::Write(_), live) => {
+                    let mut out =
+                        |slices: &[IoSlice<'_>]| live.as_mut().map_or_else(gone, |live| live.write(slices));
+                    self.service.write_file(session_id, &mut out, now);
+                    self.deliver(now);
+                    continue;
+                }
                 (FileAction::Sync(_), Some(live)) => live.sync(),
                 (FileAction::Close(_), Some(live)) => {
                     live.output = None;
                     Ok(())
                 }
-                (_, None) => Err("the session has been given up".to_owned()),
+                (_, None) => gone(),
             };
             self.service.handle_file_done(session_id, result, now);
             self.deliver(now);
         }
-        self.block = block;
     }
 }

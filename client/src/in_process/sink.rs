@@ -1,18 +1,18 @@
 //! Where a session's trace goes.
 
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, IoSlice, Seek, SeekFrom, Write};
 
 use prost::encoding::decode_varint;
 
 /// Where a session's trace goes.
 #[derive(Debug)]
 pub enum Sink {
-    /// Into a file, from its present position on. A failed write leaves whole packets: the file is cut behind the last
-    /// one. What the config wants made durable is.
+    /// Into a file, from its present position on. A failed write leaves whole packets: the file is
+    /// cut behind the last one. What the config wants made durable is.
     File(File),
-    /// Into anything. Every write is a block of whole packets as they lie in a trace file, about 1 MiB at most unless
-    /// one packet is larger.
+    /// Into anything. It is given slices of whole packets as they lie in a trace file, about 1 MiB
+    /// at most unless one packet is larger, many of them in one vectored write.
     Writer(Box<dyn WriteSend>),
     /// Nowhere: it stays in the buffers until [`super::Session::read`].
     Buffers,
@@ -60,21 +60,23 @@ impl Output {
         }
     }
 
-    /// Writes a block of whole packets. Returns how many bytes of it are in the trace, all of them or, with the error,
-    /// those of the packets that are there as a whole (none if that is not known).
-    pub(super) fn write(&mut self, block: &[u8]) -> (u64, io::Result<()>) {
+    /// Writes slices of whole packets. Returns how many bytes of them are in the trace, all of them
+    /// or, with the error, those of the packets that are there as a whole (none if that is not
+    /// known).
+    pub(super) fn write(&mut self, slices: &[IoSlice<'_>]) -> (u64, io::Result<()>) {
         match self {
-            Self::Writer(writer) => match writer.write_all(block) {
-                Ok(()) => (block.len() as u64, Ok(())),
-                Err(error) => (0, Err(error)),
+            Self::Writer(writer) => match write_counting(writer, slices) {
+                (written, Ok(())) => (written as u64, Ok(())),
+                (_, Err(error)) => (0, Err(error)),
             },
             Self::File { file, end } => {
-                let (written, result) = write_counting(file, block);
-                let kept = if result.is_ok() { written } else { whole_packets(&block[..written]) };
+                let (written, result) = write_counting(file, slices);
+                let kept = if result.is_ok() { written } else { whole_packets_within(slices, written) };
                 if let Some(end) = end {
                     *end += kept as u64;
                     if result.is_err() {
-                        // Failing this as well, the file ends in the middle of a packet: readers stop there.
+                        // Failing this as well, the file ends in the middle of a packet: readers
+                        // stop there.
                         let _ = file.set_len(*end).and_then(|()| file.seek(SeekFrom::Start(*end)));
                     }
                 }
@@ -94,18 +96,34 @@ impl Output {
     }
 }
 
-/// As `write_all`, but says how much was written when it fails.
-fn write_counting(writer: &mut impl Write, bytes: &[u8]) -> (usize, io::Result<()>) {
-    let mut written = 0;
-    while written < bytes.len() {
-        match writer.write(&bytes[written..]) {
+/// As `write_all` of all slices, but says how much was written when it fails.
+fn write_counting(writer: &mut impl Write, slices: &[IoSlice<'_>]) -> (usize, io::Result<()>) {
+    let mut slices = slices.to_vec();
+    let (mut rest, mut written) = (slices.as_mut_slice(), 0);
+    while !rest.is_empty() {
+        match writer.write_vectored(rest) {
             Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
-            Ok(count) => written += count,
+            Ok(count) => {
+                written += count;
+                IoSlice::advance_slices(&mut rest, count);
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return (written, Err(error)),
         }
     }
     (written, Ok(()))
+}
+
+/// How many of the first `written` bytes of slices of whole packets are whole packets.
+fn whole_packets_within(slices: &[IoSlice<'_>], written: usize) -> usize {
+    let mut whole = 0;
+    for slice in slices {
+        if slice.len() > written - whole {
+            return whole + whole_packets(&slice[..written - whole]);
+        }
+        whole += slice.len();
+    }
+    whole
 }
 
 /// How many of the bytes are whole packets: field 1 of a `Trace`, one after the other.
@@ -128,6 +146,11 @@ mod tests {
         let block = [0x0A, 2, 1, 2, 0x0A, 0, 0x0A, 3, 1, 2, 3];
         let whole: Vec<_> = (0..=block.len()).map(|len| whole_packets(&block[..len])).collect();
         assert_eq!(whole, [0, 0, 0, 0, 4, 4, 6, 6, 6, 6, 6, 11]);
+        for at in [0, 4, 6, 11] {
+            let slices = [&block[..at], &block[at..]].map(IoSlice::new);
+            let within: Vec<_> = (0..=block.len()).map(|len| whole_packets_within(&slices, len)).collect();
+            assert_eq!(within, whole);
+        }
     }
 
     #[cfg(target_os = "linux")]
@@ -137,11 +160,12 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let mut output = Output::new(Sink::File(file.try_clone().unwrap())).unwrap();
         let packet = [&[0x0A, 98][..], &[7; 98]].concat();
-        let (bytes, result) = output.write(&packet.repeat(10));
+        let (bytes, result) =
+            output.write(&[IoSlice::new(&packet.repeat(3)), IoSlice::new(&packet.repeat(7))]);
         assert_eq!((bytes, result.is_ok()), (1000, true));
         let full = File::options().write(true).open("/dev/full").unwrap();
         let mut output = Output::File { file: full, end: None };
-        let (bytes, result) = output.write(&packet);
+        let (bytes, result) = output.write(&[IoSlice::new(&packet)]);
         assert_eq!((bytes, result.unwrap_err().kind()), (0, io::ErrorKind::StorageFull));
         assert_eq!(file.metadata().unwrap().len(), 1000);
     }
@@ -159,8 +183,9 @@ mod tests {
                 Ok(())
             }
         }
-        let (written, result) = write_counting(&mut Room(25), &[0; 40]);
+        let slices = [&[0; 15][..], &[0; 25]].map(IoSlice::new);
+        let (written, result) = write_counting(&mut Room(25), &slices);
         assert_eq!((written, result.unwrap_err().kind()), (25, io::ErrorKind::WriteZero));
-        assert_eq!(write_counting(&mut Room(50), &[0; 40]).0, 40);
+        assert_eq!(write_counting(&mut Room(50), &slices).0, 40);
     }
 }

@@ -26,10 +26,11 @@ pub enum ProducerEvent {
     },
 }
 
-/// One instance. Commands that do not fit its state are ignored: the service is trusted but may be late.
+/// One instance. Commands that do not fit its state are ignored: the service is trusted but may be
+/// late.
 struct Instance {
     info: InstanceInfo,
-    /// `None`: it could not be made. The service is answered all the same, or it would wait.
+    /// `None`: it could not be made. The service still gets an answer, or it would wait.
     source: Option<Box<dyn DataSource>>,
     started: bool,
     stopping: bool,
@@ -82,7 +83,8 @@ impl ProducerCore {
         }
     }
 
-    /// Offers a data source to the service. A second source of the same name is never asked: the first one is.
+    /// Offers a data source to the service. A second source of the same name is never asked: the
+    /// first one is.
     pub fn register(&mut self, factory: Box<dyn DataSourceFactory>) {
         let descriptor = factory.descriptor();
         self.endpoint.register_data_source(&descriptor.encode_to_vec());

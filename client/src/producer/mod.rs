@@ -1,7 +1,7 @@
 //! A producer: the data sources of one connection to the service.
 //!
-//! [`ProducerCore`] is the producer without a thread and without a clock: commands go in, calls of the [`Endpoint`]
-//! come out. [`Producer`] is the thread around it.
+//! [`ProducerCore`] is the producer without a thread and without a clock: commands go in, calls of
+//! the [`Endpoint`] come out. [`Producer`] is the thread around it.
 
 mod core;
 mod thread;

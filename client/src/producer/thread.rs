@@ -30,7 +30,8 @@ enum Message {
     ShutDown,
 }
 
-/// Passes commands of the service to a producer, from any thread. Commands to a producer that has ended are dropped.
+/// Passes commands of the service to a producer, from any thread. Commands to a producer that has
+/// ended are dropped.
 #[derive(Clone, Debug)]
 pub struct CommandSender {
     inbox: Sender<Message>,
@@ -87,14 +88,15 @@ impl Producer {
         let _ = self.inbox.send(Message::Register(factory));
     }
 
-    /// The way in for the service's commands.
+    /// Where the service's commands go.
     #[must_use]
     pub fn commands(&self) -> CommandSender {
         CommandSender { inbox: self.inbox.clone() }
     }
 
-    /// Asks the data sources whether they can honour configs that name them. Returns the first that cannot: its name
-    /// and what it says. Sources that were registered before have been offered to the service afterwards.
+    /// Asks the data sources whether they can honour configs that name them. Returns the first that
+    /// cannot: its name and what it says. Sources that were registered before have been offered to
+    /// the service afterwards.
     #[must_use]
     pub fn check(&self, configs: Vec<DataSourceConfig>) -> Option<(String, String)> {
         let (reply, checked) = mpsc::channel();
@@ -102,7 +104,8 @@ impl Producer {
         checked.recv().ok().flatten()
     }
 
-    /// What the arbiter did so far; zeros before the service has provided memory or after the producer's end.
+    /// What the arbiter did so far; zeros before the service has provided memory or after the
+    /// producer's end.
     #[must_use]
     pub fn stats(&self) -> ArbiterStats {
         let (reply, stats) = mpsc::channel();

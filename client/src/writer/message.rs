@@ -8,11 +8,12 @@ const FIXED64: u64 = 1;
 const LENGTH_DELIMITED: u64 = 2;
 const FIXED32: u64 = 5;
 
-/// A message that is being written: a packet, or a message inside of one. It ends when it is dropped.
+/// A message that is being written: a packet, or a message inside of one. It ends when it is
+/// dropped.
 ///
-/// Fields are written in the order of the calls, of any size: what does not fit a chunk continues in the next. Field
-/// numbers must be in 1..=536870911; that and the type of a field are the caller's, nothing is checked against a
-/// schema.
+/// Fields are written in the order of the calls, of any size: what does not fit a chunk continues
+/// in the next. Field numbers must be in 1..=536870911; that and the type of a field are the
+/// caller's, nothing is checked against a schema.
 #[derive(Debug)]
 pub struct MessageWriter<'w> {
     core: Option<&'w mut Core>,

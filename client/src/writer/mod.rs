@@ -13,14 +13,15 @@
 //!   +------+--------+------+--------+
 //! ```
 //!
-//! A packet is composed in private memory and copied into the chunk when it is finished or when the chunk is full. So
-//! nothing but that copy ever writes shared payload, sizes are filled in and shortened where nobody else looks, and the
-//! compiler may optimise the composing as it likes. A scrape loses nothing by it: it ignores unfinished packets anyway.
+//! A packet is composed in private memory and copied into the chunk when it is finished or when the
+//! chunk is full. So nothing but that copy ever writes shared payload, sizes are filled in and
+//! shortened where nobody else looks, and the compiler may optimise the composing as it likes. A
+//! scrape loses nothing by it: it ignores unfinished packets anyway.
 //!
-//! A packet that does not fit is cut: the fragment in the full chunk gets its size, and the chunk the flag that says
-//! that its last fragment continues. The sizes of messages that are open across the cut are not known yet: their four
-//! bytes stay zero, the chunk gets the flag that it needs patching, and the sizes go to the service as patches once the
-//! messages end.
+//! A packet that does not fit is cut: the fragment in the full chunk gets its size, and the chunk
+//! the flag that says that its last fragment continues. The sizes of messages that are open across
+//! the cut are not known yet: their four bytes stay zero, the chunk gets the flag that it needs
+//! patching, and the sizes go to the service as patches once the messages end.
 
 mod fragment;
 mod message;
@@ -37,13 +38,13 @@ use fragment::Core;
 
 /// Writes packets of one sequence into one buffer.
 ///
-/// A writer belongs to one thread at a time; it can be moved to another one between packets. What it writes appears in
-/// the trace in the order of writing. Finished packets reach the service when their chunk is full, when
-/// [`TraceWriter::flush`] is called, when the writer is dropped, or when the service scrapes. After a `fork` only the
-/// parent may use it.
+/// A writer belongs to one thread at a time; it can be moved to another one between packets. What
+/// it writes appears in the trace in the order of writing. Finished packets reach the service when
+/// their chunk is full, when [`TraceWriter::flush`] is called, when the writer is dropped, or when
+/// the service scrapes. After a `fork` only the parent may use it.
 ///
-/// With the policy [`ExhaustedPolicy::Drop`] no call ever waits for the service. The only lock taken is the arbiter's,
-/// once a chunk.
+/// With the policy [`ExhaustedPolicy::Drop`] no call ever waits for the service. The only lock
+/// taken is the arbiter's, once a chunk.
 #[derive(Debug)]
 pub struct TraceWriter {
     /// `None`: discards everything.
@@ -82,8 +83,8 @@ impl TraceWriter {
         self.core.as_ref().map_or(0, |core| core.packets_dropped())
     }
 
-    /// Writes one packet. `packet` is a serialized `TracePacket`; fields that the writer itself adds (about the start of
-    /// the sequence, about losses) come before it.
+    /// Writes one packet. `packet` is a serialized `TracePacket`; fields that the writer itself
+    /// adds (about the start of the sequence, about losses) come before it.
     pub fn write_packet(&mut self, packet: &[u8]) {
         if let Some(core) = &mut self.core {
             core.begin_packet();
@@ -105,7 +106,8 @@ impl TraceWriter {
         self.scratch = scratch;
     }
 
-    /// Starts a packet that is written field by field. It ends when the returned message is dropped.
+    /// Starts a packet that is written field by field. It ends when the returned message is
+    /// dropped.
     pub fn new_packet(&mut self) -> MessageWriter<'_> {
         if let Some(core) = &mut self.core {
             core.begin_packet();
@@ -118,8 +120,9 @@ impl TraceWriter {
         self.flush_inner(None);
     }
 
-    /// As [`TraceWriter::flush`]; `done` is called when the service has processed it. It is called or dropped on another
-    /// thread, and dropped without a call when the service goes away first. A writer that discards calls it at once.
+    /// As [`TraceWriter::flush`]; `done` is called when the service has processed it. It is called
+    /// or dropped on another thread, and dropped without a call when the service goes away first. A
+    /// writer that discards calls it at once.
     pub fn flush_with(&mut self, done: Done) {
         self.flush_inner(Some(done));
     }

@@ -1,4 +1,4 @@
-//! The sizes that a writer still owes to chunks that it has given away.
+//! Sizes that are still missing in chunks that a writer has already returned.
 
 use std::collections::VecDeque;
 
@@ -24,8 +24,8 @@ pub(crate) struct PatchGroup {
     pub(crate) has_more: bool,
 }
 
-/// The patch list of one writer, in the order of the bytes that it wrote. Outer messages come before inner ones, so
-/// what is at the front is what the reader waits for.
+/// The patch list of one writer, in the order of the bytes that it wrote. Outer messages come
+/// before inner ones, so what is at the front is what the reader waits for.
 #[derive(Debug, Default)]
 pub(crate) struct PatchList {
     patches: VecDeque<Patch>,
@@ -40,8 +40,8 @@ impl PatchList {
         self.taken + self.patches.len() as u64 - 1
     }
 
-    /// The size behind `ticket` is known. Only resolved patches are ever taken, so the ticket of one that is not
-    /// resolved is still in the list.
+    /// The size behind `ticket` is known. Only resolved patches are ever taken, so the ticket of
+    /// one that is not resolved is still in the list.
     pub(crate) fn resolve(&mut self, ticket: u64, data: [u8; 4]) {
         let patch = &mut self.patches[(ticket - self.taken) as usize];
         debug_assert!(patch.data.is_none(), "resolved twice");

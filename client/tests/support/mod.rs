@@ -208,7 +208,8 @@ pub fn read(chunks: &BTreeMap<u32, Chunk>) -> Vec<Read> {
             if i == last && chunk.flags.contains(ChunkFlags::LAST_CONTINUES) {
                 open = Some(packet);
             } else if !packet.is_empty() {
-                // An empty fragment fills the slot that was counted in advance; an empty packet looks the same.
+                // An empty fragment fills the slot that was counted in advance; an empty packet
+                // looks the same.
                 packets.push(Read { bytes: packet, cut_before: std::mem::take(&mut cut) });
             }
         }
@@ -232,7 +233,8 @@ pub fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
 pub const FIRST_PACKET: [u8; 3] = [0xB8, 0x05, 0x01];
 pub const LOSS: [u8; 4] = [0xD0, 0x02, 0x81, 0x02];
 
-/// Takes off what the writer puts in front of a packet: (first on sequence, after a loss, what was written).
+/// Takes off what the writer puts in front of a packet: (first on sequence, after a loss, what was
+/// written).
 pub fn split_prefix(mut packet: &[u8]) -> (bool, bool, &[u8]) {
     let mut take = |prefix: &[u8]| match packet.strip_prefix(prefix) {
         Some(rest) => {

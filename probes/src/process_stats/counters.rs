@@ -1,4 +1,4 @@
-//! Counters of one process, and what of them is news.
+//! Counters of one process, and which of them have changed.
 
 use super::reader::Reader;
 use super::settings::Settings;
@@ -6,7 +6,8 @@ use procfs_core::process::{Stat, Status};
 use std::collections::HashMap;
 use watershed_wire::protos::process_stats::Process as Counters;
 
-/// Sets each field of `news` that is in `now` with another value than in `told`, and updates `told`.
+/// Sets each field of `news` that is in `now` with another value than in `told`, and updates
+/// `told`.
 fn take_news(now: &Counters, told: &mut Counters) -> Option<Counters> {
     let mut news = Counters::default();
     let mut any = false;

@@ -9,15 +9,17 @@ const FLAG_KTHREAD: u32 = 0x0020_0000;
 
 #[derive(Debug)]
 pub(super) struct Known {
-    /// Start time in ticks since boot: with the pid it names one process, however often pids come round.
+    /// Start time in ticks since boot: with the pid it names one process, however often pids are
+    /// reused.
     pub(super) start_ticks: u64,
     pub(super) comm: String,
     pub(super) is_kthread: bool,
-    /// Its number in its own pid namespace differs: threads are told with all their numbers.
+    /// Its number in its own pid namespace differs: threads are reported with all their numbers.
     pub(super) is_namespaced: bool,
-    /// The present name has been told.
+    /// The present name has been reported.
     pub(super) is_told: bool,
-    /// The line from which the counters were last read; equal bytes mean that the process did nothing since.
+    /// The line from which the counters were last read; equal bytes mean that the process did
+    /// nothing since.
     pub(super) stat_line: Vec<u8>,
     pub(super) told: Counters,
     pub(super) threads: HashMap<i32, KnownThread>,
@@ -30,7 +32,8 @@ pub(super) struct Known {
 
 #[derive(Debug, Default)]
 pub(super) struct KnownThread {
-    /// The name as told, until it has been confirmed once: threads often name themselves after they were first seen.
+    /// The name as reported, until it has been confirmed once: threads often name themselves after
+    /// they were first seen.
     pub(super) unconfirmed: Option<String>,
     pub(super) seen: u64,
 }

@@ -1,16 +1,16 @@
 //! `linux.process_stats`: who runs on the machine, and what it takes.
 //!
 //! ```text
-//!   each poll:  /proc ---- pids ---+--> stat: same bytes as last time? ---- yes --> nothing happened, next
-//!                                  |          |no
-//!                                  |          +--> new pid or start time, or new name --> ProcessTree (status, cmdline)
-//!                                  |          +--> more than one thread --> task/: new ones --> ProcessTree
-//!                                  |          +--> status, oom_score_adj --> counters that changed --> ProcessStats
-//!                                  '--> kernel thread: looked at every 16th poll
+//!   each poll: /proc -- pids --+--> stat: same bytes as last time? -- yes --> unchanged, next pid
+//!                              |      |no
+//!                              |      +--> new pid, start time or name --> ProcessTree
+//!                              |      +--> more than one thread --> new in task/ --> ProcessTree
+//!                              |      +--> status, oom_score_adj --> changes --> ProcessStats
+//!                              '--> kernel thread: read every 16th poll
 //! ```
 //!
-//! There is no notice of a new process without ftrace, so one that lives shorter than a poll may be missed. A process that is
-//! gone between the listing and the reading is left out.
+//! There is no notice of a new process without ftrace, so one that lives shorter than a poll may be
+//! missed. A process that is gone between the listing and the reading is left out.
 
 mod counters;
 mod known;
@@ -36,8 +36,9 @@ pub use settings::PROC_STATS_POLL_MS_MIN;
 /// The name under which configs ask for this source.
 pub const PROCESS_STATS_NAME: &str = "linux.process_stats";
 
-/// A known kernel thread is looked at once in so many scans, only to see that its pid has not passed to somebody else: a
-/// machine with many CPUs has thousands of them and they have no memory to count.
+/// A known kernel thread is looked at once in so many scans, only to see that its pid has not
+/// passed to somebody else: a machine with many CPUs has thousands of them and they have no memory
+/// to count.
 const KTHREAD_SCANS: u64 = 16;
 
 /// The probe behind `linux.process_stats`.
@@ -134,7 +135,7 @@ struct Scan<'a> {
     number: u64,
     /// Counters are read too.
     is_poll: bool,
-    /// All counters are told, changed or not.
+    /// All counters are reported, changed or not.
     is_full: bool,
     packets: Packets<'a>,
 }
@@ -275,7 +276,8 @@ impl Scan<'_> {
     }
 }
 
-/// What is known of the process that `stat` describes: nothing if the pid belongs to somebody else now.
+/// What is known of the process that `stat` describes: nothing if the pid belongs to somebody else
+/// now.
 fn recognise<'k>(known: &'k mut HashMap<i32, Known>, pid: i32, stat: &Stat) -> &'k mut Known {
     match known.entry(pid) {
         Entry::Vacant(e) => e.insert(Known::new(stat)),

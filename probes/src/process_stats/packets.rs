@@ -6,8 +6,8 @@ use watershed_wire::protos::process_tree::{Process, Thread};
 use watershed_wire::protos::trace_packet::Data;
 use watershed_wire::protos::{ProcessStats, ProcessTree, TracePacket};
 
-/// A packet is closed when its estimated size passes this: a machine with thousands of processes then needs no large
-/// stretch of shared memory at once, and losing a packet loses little.
+/// A packet is closed when its estimated size passes this: a machine with thousands of processes
+/// then needs no large stretch of shared memory at once, and losing a packet loses little.
 const PACKET_SIZE_SOFT: usize = 8 << 10;
 
 /// What a message takes besides its strings, at most, for the estimate.
@@ -56,7 +56,7 @@ impl<'a> Packets<'a> {
         self.close_full();
     }
 
-    /// Hands out what is left. Returns whether the mark of a cleared state is still to be told.
+    /// Emits what is left. Returns whether the mark of a cleared state is still to be written.
     pub(super) fn finish(mut self) -> bool {
         self.close_tree();
         self.close_stats();

@@ -1,4 +1,5 @@
-//! The files of one process. Any of them may be gone or refused at any time; that is normal and never reported.
+//! The files of one process. Any of them may be gone or refused at any time; that is normal and
+//! never reported.
 
 use crate::file::{read_number, read_path};
 use procfs_core::process::{SmapsRollup, Stat, Status};
@@ -9,7 +10,8 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a command line that are told at most; the rest is cut off. Compilers and JVMs reach some ten KiB.
+/// Bytes of a command line that are reported at most; the rest is cut off. Compilers and JVMs reach
+/// some ten KiB.
 pub(super) const CMDLINE_SIZE_MAX: usize = 32 << 10;
 
 /// Reads below one /proc with buffers that are kept.

@@ -19,7 +19,8 @@ pub(super) struct Settings {
     pub(super) main_threads: bool,
     /// 0: counters are never read.
     pub(super) poll_ms: u32,
-    /// After so many polls all counters are told again, not only those that changed. At least 1.
+    /// After so many polls all counters are reported again, not only those that changed. At least
+    /// 1.
     pub(super) full_every_polls: u32,
     pub(super) smaps_rollup: bool,
     pub(super) age: bool,

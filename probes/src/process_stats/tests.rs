@@ -10,7 +10,7 @@ struct Run {
     probe: ProcessStatsProbe,
 }
 
-/// Everything that one poll told.
+/// Everything that one poll reported.
 #[derive(Default, Debug)]
 struct Told {
     processes: Vec<Process>,
@@ -152,7 +152,7 @@ fn the_cache_ends_after_its_time() {
     let mut run = Run::new(machine(&[FakeProcess::new(300, "a", b"a\0")]), &config);
     let counts: Vec<usize> = (0..8).map(|i| run.poll(i * 1000).counters.len()).collect();
     assert_eq!(counts, [1, 0, 0, 1, 0, 0, 1, 0]);
-    // Without a cache time, every poll tells everything.
+    // Without a cache time, every poll reports everything.
     let config = ProcessStatsConfig { proc_stats_cache_ttl_ms: None, ..scan_and_poll() };
     let mut run = Run::new(run.machine, &config);
     for i in 0..3 {
@@ -268,7 +268,8 @@ fn config_fields_that_turn_things_off() {
         ..scan_and_poll()
     };
     assert_eq!(Run::new(machine(&processes), &config).poll(0).threads(), [(300, 301, "")]);
-    // No dump at the start: kernel threads are never told, the others with their first counters.
+    // No dump at the start: kernel threads are never reported, the others with their first
+    // counters.
     for config in [
         ProcessStatsConfig { scan_all_processes_on_start: None, ..scan_and_poll() },
         ProcessStatsConfig { quirks: vec![Quirks::DisableInitialDump as i32], ..scan_and_poll() },

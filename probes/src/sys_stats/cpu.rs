@@ -69,7 +69,7 @@ fn cpuinfo_khz(content: &[u8]) -> io::Result<Vec<u32>> {
     let info = CpuInfo::from_buf_read(content).map_err(|e| io::Error::other(e.to_string()))?;
     let mut khz = Vec::new();
     for i in 0..info.num_cores() {
-        // Offline CPUs are not listed, so the place in the list is not the number.
+        // Offline CPUs are not listed, so the index in the list is not the CPU's number.
         let cpu = info.get_field(i, "processor").and_then(|n| n.parse().ok()).unwrap_or(i);
         let mhz: f64 = info.get_field(i, "cpu MHz").and_then(|f| f.parse().ok()).unwrap_or(0.0);
         if cpu < 1 << 16 {

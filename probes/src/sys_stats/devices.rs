@@ -39,7 +39,8 @@ impl Section for DiskSection {
         let disks = DiskStats::from_buf_read(self.file.read(scratch)?)
             .map_err(|e| io::Error::other(e.to_string()))?;
         for d in disks.0 {
-            // A device that was never used (loop, ram) is told once, so that a later reading has what to differ from.
+            // A device that was never used (loop, ram) is reported once, so that a later reading
+            // has a value to compare with.
             let used = d.reads + d.writes + d.discards.unwrap_or(0) + d.flushes.unwrap_or(0) > 0;
             if used || self.first {
                 into.disk_stat.push(DiskStat {
@@ -82,7 +83,8 @@ pub(super) fn pressure(setup: &mut Setup<'_>) -> io::Result<Box<dyn Section>> {
 impl Section for PressureSection {
     fn sample(&mut self, scratch: &mut Vec<u8>, into: &mut SysStats) -> io::Result<()> {
         for (file, some, full) in &self.0 {
-            // Line by line, not the crate's record of a whole file: that one wants `full`, which cpu had not before 5.13.
+            // Line by line, not the crate's record of a whole file: that one wants `full`, which
+            // cpu had not before 5.13.
             for line in text(file.read(scratch)?)?.lines() {
                 let resource = if line.starts_with("some") { some } else { full };
                 if let Ok(record) = procfs_core::parse_pressure_record(line) {
@@ -120,7 +122,8 @@ pub(super) fn thermal(setup: &mut Setup<'_>) -> io::Result<Box<dyn Section>> {
 impl Section for ThermalSection {
     fn sample(&mut self, scratch: &mut Vec<u8>, into: &mut SysStats) -> io::Result<()> {
         for zone in &self.0 {
-            // Thousandths of a degree in the file, degrees in the format, which has no negative ones.
+            // Thousandths of a degree in the file, degrees in the format, which has no negative
+            // ones.
             let temp = read_number(&zone.temp, scratch).ok().map(|t| t / 1000);
             if let Some(temp) = temp.and_then(|t| u64::try_from(t).ok()) {
                 into.thermal_zone.push(ThermalZone {
@@ -156,7 +159,7 @@ impl Section for DevfreqSection {
     }
 }
 
-/// Where each maker's driver tells the frequency.
+/// Where each vendor's driver shows the frequency.
 enum Gpu {
     /// Adreno, in Hz.
     Kgsl(PathBuf),

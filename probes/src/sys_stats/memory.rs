@@ -126,7 +126,8 @@ impl Section for BuddySection {
     }
 }
 
-/// `Node 0, zone   Normal    328    198 ...`: free blocks of 2^0, 2^1, ... pages. The crate has no parser for it.
+/// `Node 0, zone   Normal    328    198 ...`: free blocks of 2^0, 2^1, ... pages. The crate has no
+/// parser for it.
 fn parse_buddy_line(line: &str) -> Option<BuddyInfo> {
     let (node, rest) = line.strip_prefix("Node ")?.split_once(", zone")?;
     let mut words = rest.split_ascii_whitespace();
@@ -152,7 +153,8 @@ impl Section for SlabSection {
     }
 }
 
-/// `name active objs objsize objperslab pagesperslab : tunables a b c : slabdata active_slabs num_slabs sharedavail`
+/// `name active objs objsize objperslab pagesperslab : tunables a b c : slabdata active_slabs
+/// num_slabs sharedavail`
 fn parse_slab_line(line: &str) -> Option<SlabInfo> {
     let (object, rest) = line.split_once(" : tunables ")?;
     let (_, slabs) = rest.split_once(": slabdata ")?;

@@ -1,14 +1,15 @@
 //! `linux.sys_stats`: counters of the whole machine.
 //!
 //! ```text
-//!   SysStatsConfig          one Section for each *_period_ms > 0       one packet a wake-up
-//!   meminfo_period_ms  ---> meminfo   due 250, 500, ... ms  --.
-//!   stat_period_ms     ---> stat      due 250, 500, ... ms  ---+--->  SysStats { meminfo, cpu_stat, ... }
-//!   psi_period_ms      ---> pressure  due 1000, 2000 ... ms --'
+//!   SysStatsConfig        one Section for each *_period_ms > 0      one packet a wake-up
+//!   meminfo_period_ms --> meminfo   due 250, 500, ... ms  --.
+//!   stat_period_ms    --> stat      due 250, 500, ... ms  ---+--> SysStats { meminfo, ... }
+//!   psi_period_ms     --> pressure  due 1000, 2000 ... ms --'
 //! ```
 //!
-//! Each section has its own period and they need not be multiples of each other. What the machine lacks is said once, as a
-//! [`Notice`](crate::Notice), when the source is set up, and the other sections go on.
+//! Each section has its own period and they need not be multiples of each other. What the machine
+//! lacks is said once, as a [`Notice`](crate::Notice), when the source is set up, and the other
+//! sections go on.
 
 mod cpu;
 mod devices;
@@ -85,7 +86,8 @@ pub struct SysStatsProbe {
 }
 
 impl SysStatsProbe {
-    /// Sets up the sections that `config` turns on. What this machine cannot serve goes to `notices`.
+    /// Sets up the sections that `config` turns on. What this machine cannot serve goes to
+    /// `notices`.
     pub fn new(roots: &Roots, config: &SysStatsConfig, notices: &Notices) -> Self {
         let mut setup = Setup { roots, config, notices, scratch: Vec::new() };
         let mut sections = Vec::new();

@@ -1,7 +1,8 @@
 //! /proc/stat: times of each CPU, interrupts, forks.
 //!
-//! Parsed here and not by the `procfs-core` crate: its `KernelStats` keeps CPU times as a list without the CPU numbers, which
-//! shifts them when a CPU is offline, and leaves out the interrupt lines.
+//! Parsed here and not by the `procfs-core` crate: its `KernelStats` keeps CPU times as a list
+//! without the CPU numbers, which shifts them when a CPU is offline, and leaves out the interrupt
+//! lines.
 
 use super::{Section, Setup};
 use crate::file::{KeptFile, text};

@@ -1,4 +1,5 @@
-//! Packets that the service itself writes. Source of their order and contents: spec, service section 6.
+//! Packets that the service itself writes. Source of their order and contents: spec, service
+//! section 6.
 //!
 //! ```text
 //!   before the data of a pass                                          after it, if all was read
@@ -24,7 +25,8 @@ pub use packet::SYNC_MARKER;
 use packet::{Stamp, field, service_packet, sync_marker_packet};
 
 impl Service {
-    /// Writes what comes before the producers' packets in a pass. False if the sink ran out of room.
+    /// Writes what comes before the producers' packets in a pass. False if the sink ran out of
+    /// room.
     pub(crate) fn emit_before_data(
         &mut self,
         session_id: SessionId,
@@ -113,7 +115,8 @@ impl<S: Sink> Emitter<'_, S> {
     }
 }
 
-/// Which sequences each buffer knows, and whose they are. Those that were never read get their number here.
+/// Which sequences each buffer knows, and whose they are. Those that were never read get their
+/// number here.
 fn provenance(session: &mut Session, buffers: &BufferTable) -> protos::TraceProvenance {
     let mut listed = Vec::with_capacity(session.buffers.len());
     for buffer_id in &session.buffers {

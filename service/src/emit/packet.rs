@@ -32,8 +32,8 @@ pub(super) struct Stamp {
     pub(super) timestamp_ns: Option<u64>,
 }
 
-/// A packet with one field of content. It says its clock even where it has no time: a reader would otherwise
-/// take the trace's primary clock.
+/// A packet with one field of content. It says its clock even where it has no time: a reader would
+/// otherwise take the trace's primary clock.
 pub(super) fn service_packet(stamp: Stamp, number: u32, content: &[u8]) -> Vec<u8> {
     let mut packet = Vec::with_capacity(content.len() + 40);
     put_int32(&mut packet, field::TRUSTED_UID, stamp.uid);

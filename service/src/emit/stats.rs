@@ -7,8 +7,8 @@ use watershed_wire::protos::trace_stats;
 use crate::ids::{ConsumerId, SessionId};
 use crate::service::Service;
 
-/// Inclusive upper bounds of the buckets of chunk payload sizes, in bytes; one bucket for larger ones
-/// follows.
+/// Inclusive upper bounds of the buckets of chunk payload sizes, in bytes; one bucket for larger
+/// ones follows.
 const HISTOGRAM_BOUNDS_BYTES: [i64; 10] = [8, 32, 128, 512, 1024, 2048, 4096, 8192, 12288, 16384];
 
 impl Service {

@@ -39,8 +39,9 @@ fn header_of_message(bytes: [u8; CHUNK_HEADER_BYTES]) -> ChunkHeader {
     }
 }
 
-/// The buffer stage: everything that a chunk must pass before its bytes are looked at. One failure is one
-/// discarded chunk. What passes is collected, one batch for each buffer, and committed as a whole.
+/// The buffer stage: everything that a chunk must pass before its bytes are looked at. One failure
+/// is one discarded chunk. What passes is collected, one batch for each buffer, and committed as a
+/// whole.
 pub(super) struct BufferStage<'a> {
     producer_id: ProducerId,
     producer: &'a Producer,
@@ -74,8 +75,8 @@ impl<'a> BufferStage<'a> {
 
     /// Whether a chunk of this writer may go there.
     fn is_allowed(&self, target_buffer: BufferId, writer_id: u16) -> bool {
-        // Writers register asynchronously, maybe after their first commit: one that is not known may write
-        // anywhere it is allowed to.
+        // Writers register asynchronously, maybe after their first commit: one that is not known
+        // may write anywhere it is allowed to.
         let registered = self.producer.writers.get(&writer_id);
         self.buffers.get(target_buffer).is_some()
             && self.producer.allowed_buffers.contains(&target_buffer)
@@ -149,8 +150,8 @@ impl<'a> BufferStage<'a> {
             })
             .collect();
         self.counters.patches_discarded += (entry.patches.len() - patches.len()) as u64;
-        // The key holds the trusted producer id: a producer reaches its own chunks only. Failures are in the
-        // buffer's statistics.
+        // The key holds the trusted producer id: a producer reaches its own chunks only. Failures
+        // are in the buffer's statistics.
         let set = PatchSet {
             producer_id_trusted: self.producer_id,
             writer_id: WriterId(u16::try_from(writer_id).expect("checked above")),
@@ -172,13 +173,15 @@ impl<'a> BufferStage<'a> {
 }
 
 impl Service {
-    /// A producer commits: all chunks to move in order, then all patches in order, then the acknowledgement
-    /// of a flush.
+    /// A producer commits: all chunks to move in order, then all patches in order, then the
+    /// acknowledgement of a flush.
     ///
-    /// Returns false if the request was ignored, because nothing was set up on the producer yet: then it gets
-    /// no reply. It takes no time: what it completes is due at once ([`Service::poll_timeout`] says so).
+    /// Returns false if the request was ignored, because nothing was set up on the producer yet:
+    /// then it gets no reply. It takes no time: what it completes is due at once
+    /// ([`Service::poll_timeout`] says so).
     ///
-    /// Chunks and patches that are not allowed are counted and dropped; nothing in a request can do worse.
+    /// Chunks and patches that are not allowed are counted and dropped; nothing in a request can do
+    /// worse.
     pub fn handle_commit_data(
         &mut self,
         producer_id: ProducerId,

@@ -17,8 +17,8 @@ use crate::producer::{
 use crate::service::Service;
 
 impl Service {
-    /// A producer has connected. Whatever it sends before is to be ignored by the shell, and so is a second
-    /// hello on one connection.
+    /// A producer has connected. Whatever it sends before is to be ignored by the shell, and so is
+    /// a second hello on one connection.
     ///
     /// # Errors
     ///
@@ -32,7 +32,7 @@ impl Service {
             ProducerMemory::FromService => ChunkSource::None,
             ProducerMemory::Emulated => ChunkSource::Messages,
             ProducerMemory::Provided(memory) => {
-                // Wishes are bent to fit, memory that exists cannot be: it is taken as it is or not at all.
+                // Requested sizes are adjusted; memory that exists is used as it is or not at all.
                 let size = SmbSize::negotiate(hello.page_size_hint_bytes, memory.size_bytes());
                 let fits = size.size_bytes() == memory.size_bytes()
                     && (hello.page_size_hint_bytes == 0
@@ -83,9 +83,9 @@ impl Service {
         })
     }
 
-    /// The next number that is free, and that no session has data of: one key in a trace is one connection,
-    /// even after the numbers have come round. Only when sessions hold data of all numbers, one of those is
-    /// used again.
+    /// The next number that is free, and that no session has data of: one key in a trace is one
+    /// connection, even after the numbers have wrapped. Only when sessions hold data of all
+    /// numbers, one of those is used again.
     fn next_producer_id(&self) -> Option<ProducerId> {
         let after = |offset: usize| {
             let zero_based = (usize::from(self.counters.last_producer_id.0) + offset) % PRODUCERS_MAX;
@@ -97,9 +97,9 @@ impl Service {
             .or_else(|| free().next())
     }
 
-    /// Makes sure that the producer has memory, and tells it so before anything is set up on it. The first
-    /// session that wants something of a producer decides on sizes; they never change afterwards. False if
-    /// there is no memory to be had.
+    /// Makes sure that the producer has memory, and tells it so before anything is set up on it.
+    /// The first session that wants something of a producer decides on sizes; they never change
+    /// afterwards. False if there is no memory to be had.
     pub(crate) fn ensure_memory(&mut self, producer_id: ProducerId, session_id: SessionId) -> bool {
         let (Some(producer), Some(session)) =
             (self.producers.get_mut(&producer_id), self.sessions.get(&session_id))
@@ -141,8 +141,9 @@ impl Service {
         }
     }
 
-    /// A connection has ended. What the producer has committed stays readable, what it was writing is scraped
-    /// if it allowed that, its instances count as stopped, and flushes no longer wait for it.
+    /// A connection has ended. What the producer has committed stays readable, what it was writing
+    /// is scraped if it allowed that, its instances count as stopped, and flushes no longer wait
+    /// for it.
     ///
     /// Frames that arrived together with the end of the connection have to be handed over before.
     pub fn handle_producer_disconnect(&mut self, producer_id: ProducerId, now: &ClockReadings) {
@@ -166,8 +167,8 @@ impl Service {
         }
     }
 
-    /// A writer of the producer writes to this buffer from now on. Both numbers are taken as they are, cut to
-    /// 16 bits.
+    /// A writer of the producer writes to this buffer from now on. Both numbers are taken as they
+    /// are, cut to 16 bits.
     pub fn handle_register_trace_writer(
         &mut self,
         producer_id: ProducerId,
@@ -184,8 +185,8 @@ impl Service {
         let Some(producer) = self.producers.get_mut(&producer_id) else { return };
         let writer_id = writer_id as u16;
         producer.writers.remove(&writer_id);
-        // A writer may have committed before it was registered, or without being so: every buffer that it
-        // could reach is told.
+        // A writer may have committed before it was registered, or without being so: every buffer
+        // that it could reach is told.
         for buffer_id in &producer.allowed_buffers {
             if let Some(buffer) = self.buffers.get_mut(*buffer_id) {
                 let ended_writers = vec![(producer_id, WriterId(writer_id))];

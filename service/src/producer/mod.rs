@@ -17,7 +17,8 @@ use crate::ids::BufferId;
 pub use sources::RegisteredDataSource;
 pub(crate) use sources::Source;
 
-/// Who is at the other end of a connection, as the kernel says. Nothing here comes from the peer itself.
+/// Who is at the other end of a connection, as the kernel says. Nothing here comes from the peer
+/// itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerIdentity {
     /// User id.
@@ -54,7 +55,8 @@ pub struct ProducerHello {
     pub page_size_hint_bytes: usize,
     /// Size of the shared memory that it would like, 0 for none.
     pub shm_size_hint_bytes: usize,
-    /// Whether chunks that are still being written may be read when a flush or its end calls for it.
+    /// Whether chunks that are still being written may be read when a flush or its end calls for
+    /// it.
     pub scraping: ScrapingMode,
     /// How its chunks come.
     pub memory: ProducerMemory,
@@ -75,22 +77,25 @@ pub enum ScrapingMode {
 /// How the chunks of a producer come to the service.
 #[derive(Debug, Default)]
 pub enum ProducerMemory {
-    /// Through memory that the service makes when the first session wants something of the producer.
+    /// Through memory that the service makes when the first session wants something of the
+    /// producer.
     #[default]
     FromService,
-    /// Through memory that the producer brought, already mapped by the shell (which has checked its seals).
+    /// Through memory that the producer brought, already mapped by the shell (which has checked its
+    /// seals).
     Provided(Arc<SharedMemory>),
     /// Inside the commit messages: for connections that cannot pass memory.
     Emulated,
 }
 
-/// The answer to a [`ProducerHello`]. Patches of chunks that are still in shared memory are always supported.
+/// The answer to a [`ProducerHello`]. Patches of chunks that are still in shared memory are always
+/// supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProducerWelcome {
     /// The producer's number, until it disconnects.
     pub producer_id: ProducerId,
-    /// Whether the memory that it brought is used. If it brought some and this is false, its sizes did not
-    /// fit.
+    /// Whether the memory that it brought is used. If it brought some and this is false, its sizes
+    /// did not fit.
     pub using_provided_memory: bool,
     /// Whether its chunks have to come inside the commit messages.
     pub emulated: bool,
@@ -137,7 +142,8 @@ pub(crate) struct Producer {
     shm_size_hint_bytes: usize,
     scraped: bool,
     chunks: ChunkSource,
-    /// Registered writers and their buffers, both cut to 16 bits and otherwise as the producer said.
+    /// Registered writers and their buffers, both cut to 16 bits and otherwise as the producer
+    /// said.
     writers: BTreeMap<u16, u16>,
     /// The buffers that it may write to: those on which something was set up, until they are freed.
     pub(crate) allowed_buffers: BTreeSet<BufferId>,

@@ -1,6 +1,6 @@
-//! Scraping: chunks are read out of a producer's memory while they are still being written, so that a flush,
-//! a stop or the producer's death does not lose them. Their state stays as it is, and their regular commit
-//! follows later, if it does.
+//! Scraping: chunks are read out of a producer's memory while they are still being written, so that
+//! a flush, a stop or the producer's death does not lose them. Their state stays as it is, and
+//! their regular commit follows later, if it does.
 
 use watershed_engine::ProducerId;
 use watershed_shards::Source;
@@ -11,8 +11,8 @@ use crate::producer::commit::BufferStage;
 use crate::service::Service;
 
 impl Service {
-    /// Scrapes what `producer_id` has for the session, in one step: the trace buffer relies on chunks that
-    /// are out of order arriving together, without a read in between.
+    /// Scrapes what `producer_id` has for the session, in one step: the trace buffer relies on
+    /// chunks that are out of order arriving together, without a read in between.
     pub(crate) fn scrape(&mut self, session_id: SessionId, producer_id: ProducerId) {
         let (Some(session), Some(producer)) =
             (self.sessions.get(&session_id), self.producers.get(&producer_id))
@@ -26,8 +26,8 @@ impl Service {
         let mut stage = BufferStage::new(producer_id, producer, &mut self.buffers, &mut self.counters);
         for chunk in smb.scrape() {
             let header = chunk.header();
-            // Only a registered writer's buffer is known: nothing else says where a chunk that was not
-            // committed goes.
+            // Only a registered writer's buffer is known: nothing else says where a chunk that was
+            // not committed goes.
             let Some(buffer_id) = producer.writers.get(&header.writer_id).map(|id| BufferId(*id)) else {
                 continue;
             };
@@ -46,8 +46,8 @@ impl Service {
         }
     }
 
-    /// Producers that scrape their own memory when they are asked to flush: those of the session whose chunks
-    /// come by message.
+    /// Producers that scrape their own memory when they are asked to flush: those of the session
+    /// whose chunks come by message.
     pub(crate) fn emulated_scraped_producers(&self, session_id: SessionId) -> Vec<ProducerId> {
         let Some(session) = self.sessions.get(&session_id) else { return Vec::new() };
         let concerned = self.producers.iter().filter(|(_, producer)| {

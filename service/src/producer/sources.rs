@@ -9,8 +9,8 @@ use crate::ids::InstanceId;
 use crate::service::Service;
 use crate::session::InstanceState;
 
-/// A registered data source: the descriptor as it came, with fields that the service does not know, and what
-/// it needs of it.
+/// A registered data source: the descriptor as it came, with fields that the service does not know,
+/// and what it needs of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     pub(crate) producer_id: ProducerId,
@@ -73,11 +73,11 @@ impl Service {
         })
     }
 
-    /// A producer offers a data source (`descriptor` is a binary `DataSourceDescriptor`). It joins the
-    /// sessions that already ask for its name.
+    /// A producer offers a data source (`descriptor` is a binary `DataSourceDescriptor`). It joins
+    /// the sessions that already ask for its name.
     ///
-    /// Ignored: what is no descriptor, one without a name, a second one with the same non-zero id from the
-    /// same producer. Several with one name are fine, and all of them are used.
+    /// Ignored: what is no descriptor, one without a name, a second one with the same non-zero id
+    /// from the same producer. Several with one name are fine, and all of them are used.
     pub fn handle_register_data_source(
         &mut self,
         producer_id: ProducerId,
@@ -99,8 +99,8 @@ impl Service {
         }
     }
 
-    /// A producer describes a data source anew: one with the same name and non-zero id, else the call is
-    /// ignored. Instances that exist keep what they were made with.
+    /// A producer describes a data source anew: one with the same name and non-zero id, else the
+    /// call is ignored. Instances that exist keep what they were made with.
     pub fn handle_update_data_source(&mut self, producer_id: ProducerId, descriptor: &[u8]) {
         let Some(read) = Descriptor::read(descriptor).filter(|read| read.id != 0) else { return };
         let same = |source: &&mut Source| {
@@ -114,8 +114,8 @@ impl Service {
         }
     }
 
-    /// A producer takes back one data source of this name. All its instances of that name are stopped and
-    /// count as such at once.
+    /// A producer withdraws one data source of this name. All its instances of that name are
+    /// stopped and count as such at once.
     pub fn handle_unregister_data_source(
         &mut self,
         producer_id: ProducerId,
@@ -130,8 +130,8 @@ impl Service {
         self.sources.remove(source_index);
     }
 
-    /// An instance that was to say when it has started says so. Ignored unless it is this producer's and was
-    /// waited for.
+    /// An instance that was to say when it has started says so. Ignored unless it is this
+    /// producer's and was waited for.
     pub fn handle_data_source_started(
         &mut self,
         producer_id: ProducerId,
@@ -141,8 +141,8 @@ impl Service {
         self.acknowledge(producer_id, instance_id, InstanceState::Starting, InstanceState::Started, now);
     }
 
-    /// An instance that was to say when it has stopped says so. Ignored unless it is this producer's and was
-    /// waited for.
+    /// An instance that was to say when it has stopped says so. Ignored unless it is this
+    /// producer's and was waited for.
     pub fn handle_data_source_stopped(
         &mut self,
         producer_id: ProducerId,

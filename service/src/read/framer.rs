@@ -9,11 +9,11 @@ use watershed_simd::fields;
 use super::RULES;
 use super::sequences::{LastFound, SequenceTable};
 
-/// Validates, stamps and frames. Shards may be extracted by several threads, so it is shared.
+/// Validates, stamps and frames. Threads that extract from several shards share it.
 pub(super) struct Framer<'a> {
     sequences: &'a SequenceTable,
     last: LastFound,
-    /// Relaxed: a count, taken when all have finished.
+    /// Relaxed: it publishes nothing, and is read when all threads have stopped.
     num_invalid: AtomicU64,
 }
 
@@ -27,8 +27,8 @@ impl<'a> Framer<'a> {
         self.num_invalid.load(Ordering::Relaxed)
     }
 
-    /// Appends the packet as it lies in a file. False if it is not valid; then what was lost before it is told with
-    /// the next of its sequence.
+    /// Appends the packet as it lies in a file. False if it is not valid; then what was lost before
+    /// it is told with the next of its sequence.
     #[inline]
     pub(super) fn write(&self, packet: &Packet<'_>, out: &mut Vec<u8>) -> bool {
         let sequence = self.sequences.find(packet.producer_id, packet.writer_id, &self.last);

@@ -1,17 +1,21 @@
-//! Reading a session back: the service's own packets and the producers', in one pass, validated and stamped.
+//! Reading a session back: the service's own packets and the producers', in one pass, validated and
+//! stamped.
 //!
 //! ```text
-//!   one pass                         threshold: 32 KiB for a consumer, 1 MiB for a file
-//!   +---------------------------+    +-----------------------------------------------+------------------------+
-//!   | what the service has to   |    | producers' packets, buffer by buffer          | if all was read:       |
-//!   | say (crate::emit)         | -> | shards -> fields ok? -> slices + stamp + loss | read completed, stats  |
-//!   +---------------------------+    +-----------------------------------------------+------------------------+
+//!   one pass               threshold: 32 KiB for a consumer, 1 MiB of a trace, 32 MiB to a writer
+//!   +---------------------+    +-----------------------------------------+--------------------+
+//!   | what the service    |    | producers' packets, buffer by buffer    | if all was read:   |
+//!   | has to say          | -> | shards -> fields ok? -> slices + stamp  | read completed,    |
+//!   | (crate::emit)       |    |                         + loss          | stats              |
+//!   +---------------------+    +-----------------------------------------+--------------------+
 //! ```
 //!
-//! Every pass begins each buffer's walk anew; that is sound, because what was read is gone. A packet that
-//! fails validation is dropped and counted; the loss that was reported with it goes to the next good packet
-//! of its sequence. Packets are validated, stamped and framed on their way out of a shard; what comes out of the merge
-//! of the shards is bytes as they lie in a file, and what a pass does not take stays for the next.
+//! Every pass begins each buffer's walk anew. That is sound, because what was read is gone. A
+//! packet that fails validation is dropped and counted, and the loss that was reported with it goes
+//! to the next good packet of its sequence. Packets are validated, stamped and framed when they are
+//! extracted from a shard, by several threads if the shell has a pool. What comes out of the merge
+//! of the shards is bytes as they lie in a file, which go to the writer without another copy. What
+//! a pass does not take stays for the next.
 
 mod framer;
 mod pass;
@@ -25,12 +29,12 @@ use watershed_simd::fields::Rules;
 use framer::Framer;
 pub(crate) use pass::PassEnd;
 pub(crate) use sequences::SequenceTable;
-pub use sink::PacketBatch;
-pub(crate) use sink::{FramedSink, Sink};
+pub use sink::{PacketBatch, WriteTrace};
+pub(crate) use sink::{Sink, TraceSink};
 pub(crate) use watershed_shards::framing::Stamp;
 
-/// Top-level fields of `TracePacket` that only the service may write: what a producer sends with one of them
-/// in it is dropped.
+/// Top-level fields of `TracePacket` that only the service may write: what a producer sends with
+/// one of them in it is dropped.
 pub const RESERVED_FIELDS: [u32; 12] = [3, 10, 33, 35, 36, 50, 69, 79, 98, 124, 125, 133];
 
 /// What a producer's packet must keep to. Nested messages are not looked into.

@@ -1,13 +1,16 @@
 //! One pass over what a session has, and the consumer's calls that make one.
 
+use std::io::IoSlice;
+
 use watershed_engine::Packet;
 
 use crate::buffers::BufferTable;
 use crate::clock::ClockReadings;
 use crate::ids::{ConsumerId, SessionId};
-use crate::limits::{READ_FRAMED_BYTES, READ_PACKETS_BYTES};
+use crate::limits::{READ_FRAMED_BYTES, READ_IN_POOL_BYTES_MIN, READ_PACKETS_BYTES, WRITE_TRACE_BYTES};
+use crate::options::PoolFactory;
 use crate::output::ReadProgress;
-use crate::read::{FramedSink, Framer, PacketBatch, Sink};
+use crate::read::{Framer, PacketBatch, Sink, TraceSink, WriteTrace};
 use crate::service::Service;
 use crate::session::Session;
 
@@ -18,15 +21,17 @@ pub(crate) enum PassEnd {
     Threshold,
     /// Everything that can be read was.
     Drained,
-    /// The sink had no room for the next packet: it stays in its buffer, one of the service's own is lost.
+    /// The sink had no room for the next packet, or failed. A packet for which there is no room
+    /// stays in its buffer, one of the service's own is lost.
     NoRoom,
 }
 
 impl Service {
-    /// Reads packets of the consumer's session: about 32 KiB of them, in `batch`, which is cleared first.
+    /// Reads packets of the consumer's session: about 32 KiB of them, in `batch`, which is cleared
+    /// first.
     ///
-    /// Reading takes packets out of the buffers. It may be done while the session records, and as often as
-    /// one likes.
+    /// Reading takes packets out of the buffers. It may be done while the session records, and as
+    /// often as one likes.
     pub fn read_packets(
         &mut self,
         consumer_id: ConsumerId,
@@ -37,15 +42,40 @@ impl Service {
         self.read(consumer_id, batch, READ_PACKETS_BYTES, now)
     }
 
-    /// Reads packets as they lie in a trace file: about 1 MiB of them, appended to `block`. What one gets by
-    /// calling it until [`ReadProgress::Done`] is a whole trace.
+    /// Reads packets as they lie in a trace file: about 1 MiB of them, appended to `block`. What
+    /// one gets by calling it until [`ReadProgress::Done`] is a whole trace.
     pub fn read_framed(
         &mut self,
         consumer_id: ConsumerId,
         block: &mut Vec<u8>,
         now: &ClockReadings,
     ) -> ReadProgress {
-        self.read(consumer_id, &mut FramedSink::new(block, None), READ_FRAMED_BYTES, now)
+        let mut append = |slices: &[IoSlice<'_>]| {
+            slices.iter().for_each(|slice| block.extend_from_slice(slice));
+            Ok(())
+        };
+        let mut sink = TraceSink::new(&mut append, None);
+        let progress = self.read(consumer_id, &mut sink, READ_FRAMED_BYTES, now);
+        sink.finish().map_or(ReadProgress::Done, |_| progress)
+    }
+
+    /// Writes packets as they lie in a trace file: about 32 MiB of them, to `out`, which gets at
+    /// most about 1 MiB in one slice unless a packet is larger. What is written until
+    /// [`ReadProgress::Done`] is a whole trace. While `out` writes, threads of the shell's pool
+    /// extract what comes next.
+    ///
+    /// # Errors
+    /// The first of `out`. What it was given then is gone, what comes behind it stays in the
+    /// buffers.
+    pub fn write_trace(
+        &mut self,
+        consumer_id: ConsumerId,
+        out: &mut WriteTrace<'_>,
+        now: &ClockReadings,
+    ) -> Result<ReadProgress, String> {
+        let mut sink = TraceSink::new(out, None);
+        let progress = self.read(consumer_id, &mut sink, WRITE_TRACE_BYTES, now);
+        sink.finish().map(|_| progress)
     }
 
     fn read(
@@ -81,7 +111,8 @@ impl Service {
             if sink.bytes() >= threshold_bytes {
                 return PassEnd::Threshold;
             }
-            let end = read_buffer(&self.buffers, session, buffer_index, sink, threshold_bytes);
+            let pool = &mut self.options.read_pool;
+            let end = read_buffer(&self.buffers, session, buffer_index, sink, threshold_bytes, pool);
             if end != PassEnd::Drained {
                 return end;
             }
@@ -109,29 +140,35 @@ fn read_buffer(
     buffer_index: usize,
     sink: &mut impl Sink,
     threshold_bytes: usize,
+    pool: &mut PoolFactory,
 ) -> PassEnd {
     let Some(buffer) = session.buffers.get(buffer_index).and_then(|id| buffers.get(*id)) else {
         return PassEnd::Drained;
     };
     let framer = Framer::new(&session.sequences);
+    let threads;
     let mut pass = buffer.trace.read_pass(|packet: &Packet<'_>, out: &mut Vec<u8>| framer.write(packet, out));
+    if pass.unread_bytes().min(threshold_bytes as u64) >= READ_IN_POOL_BYTES_MIN {
+        threads = pool();
+        pass = pass.with_pool(threads.as_deref());
+    }
     let end = loop {
         let wanted_bytes = threshold_bytes.saturating_sub(sink.bytes());
         if wanted_bytes == 0 {
             break PassEnd::Threshold;
         }
-        let Some(pieces) = pass.next_pieces(wanted_bytes) else { break PassEnd::Drained };
-        let mut left_bytes = pieces.size_bytes();
-        for piece in pieces.iter() {
-            let fitting_bytes = sink.framed(piece);
-            left_bytes -= fitting_bytes;
-            if fitting_bytes < piece.len() {
-                break;
+        let mut is_over = true;
+        let written = pass.write_up_to(wanted_bytes, |pieces| {
+            is_over = false;
+            sink.framed(pieces)
+        });
+        match written {
+            Ok(()) if is_over => break PassEnd::Drained,
+            Ok(()) => {}
+            Err(left_bytes) => {
+                pass.take_back(left_bytes);
+                break PassEnd::NoRoom;
             }
-        }
-        if left_bytes > 0 {
-            pass.take_back(left_bytes);
-            break PassEnd::NoRoom;
         }
     };
     drop(pass);

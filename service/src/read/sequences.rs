@@ -1,4 +1,5 @@
-//! The sequences of a session: a number for each writer, and the bytes with which its packets are stamped.
+//! The sequences of a session: a number for each writer, and the bytes with which its packets are
+//! stamped.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,7 +45,8 @@ impl Sequence {
         Sequence { id, stamp: Stamp::of(&fields) }
     }
 
-    /// What to append to a packet before which `loss` was reported. `scratch` is used only where there was some.
+    /// What to append to a packet before which `loss` was reported. `scratch` is used only where
+    /// there was some.
     #[inline]
     pub(super) fn stamp<'a>(&'a self, loss: LossReasons, scratch: &'a mut Stamp) -> &'a Stamp {
         if loss.is_empty() {
@@ -63,10 +65,11 @@ impl Sequence {
     }
 }
 
-/// Numbers are given out from 2 upwards, before the first packet of a sequence is read; 1 is the service's own.
+/// Numbers are given out from 2 upwards, before the first packet of a sequence is read; 1 is the
+/// service's own.
 ///
-/// The key is producer and writer. A producer id does not come back while a session has data of it, so one
-/// key is one connection.
+/// The key is producer and writer. A producer id does not come back while a session has data of it,
+/// so one key is one connection.
 #[derive(Debug, Default)]
 pub(crate) struct SequenceTable {
     index_by_key: HashMap<u32, u32, FxBuildHasher>,
@@ -78,8 +81,8 @@ fn key_of(producer_id: ProducerId, writer_id: WriterId) -> u32 {
 }
 
 impl SequenceTable {
-    /// `machine_id` is part of `identity`, and so of what is stamped; the producer's number alone tells machines
-    /// apart.
+    /// `machine_id` is part of `identity`, and so of what is stamped; the producer's number alone
+    /// tells machines apart.
     pub(crate) fn get_or_add(
         &mut self,
         producer_id: ProducerId,
@@ -104,21 +107,37 @@ impl SequenceTable {
         last: &LastFound,
     ) -> Option<&Sequence> {
         let key = key_of(producer_id, writer_id);
+        let slot = last.slot(key);
         // Relaxed: key and index are one value, and the table does not change while it is borrowed.
-        let (last_key, last_index) = halves(last.0.load(Ordering::Relaxed));
+        let (last_key, last_index) = halves(slot.load(Ordering::Relaxed));
         if key == last_key {
             return self.sequences.get(last_index as usize);
         }
         let index = *self.index_by_key.get(&key)?;
-        last.0.store(u64::from(key) << 32 | u64::from(index), Ordering::Relaxed);
+        slot.store(u64::from(key) << 32 | u64::from(index), Ordering::Relaxed);
         self.sequences.get(index as usize)
     }
 }
 
-/// What was found last in a table, in one word, so that threads that read one table may share it: packets of one
-/// sequence come in rows. Key 0 is nobody's.
-#[derive(Debug, Default)]
-pub(super) struct LastFound(AtomicU64);
+/// What was found last in a table: packets of one sequence come in rows. Threads that read one
+/// table share it. Each sequence has one of the slots, so that two threads, whose sequences differ,
+/// seldom write to the same one. Key 0 is nobody's.
+#[derive(Debug)]
+pub(super) struct LastFound([AtomicU64; LastFound::SLOTS]);
+
+impl LastFound {
+    const SLOTS: usize = 64;
+
+    fn slot(&self, key: u32) -> &AtomicU64 {
+        &self.0[key as usize % Self::SLOTS]
+    }
+}
+
+impl Default for LastFound {
+    fn default() -> LastFound {
+        LastFound([const { AtomicU64::new(0) }; Self::SLOTS])
+    }
+}
 
 fn halves(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)

@@ -1,16 +1,22 @@
-//! Where packets go: into blocks as they lie in a trace file, or into a batch for a consumer.
+//! Where packets go: out as they lie in a trace file, or into a batch for a consumer.
+
+use std::io::IoSlice;
 
 use prost::encoding::{decode_varint, encoded_len_varint};
+use watershed_shards::Pieces;
 use watershed_shards::framing::{Stamp, put_packet};
 
 pub(crate) trait Sink {
-    /// Appends one packet: its slices, then the stamp. False if there is no room for it; then nothing is
-    /// appended, and nothing may be afterwards.
+    /// Takes a packet of the service's own: its slices, then the stamp. False if there is no room
+    /// for it. Then nothing is taken, and nothing may come afterwards.
     fn packet(&mut self, slices: &[&[u8]], stamp: &Stamp) -> bool;
 
-    /// Appends packets that [`put_packet`] has made. Returns how many bytes of them there is room for: those of whole
-    /// packets from the first on. Less than all of them, and nothing may be appended afterwards.
-    fn framed(&mut self, packets: &[u8]) -> usize;
+    /// Takes packets that [`put_packet`] has made.
+    ///
+    /// # Errors
+    /// How many bytes at the end were not taken, because there is no room or the sink has failed:
+    /// those of whole packets. Nothing may come afterwards.
+    fn framed(&mut self, pieces: Pieces<'_>) -> Result<(), usize>;
 
     /// How many bytes came in, as far as thresholds are concerned.
     fn bytes(&self) -> usize;
@@ -21,7 +27,8 @@ fn framed_bytes(body_bytes: usize) -> usize {
     1 + encoded_len_varint(body_bytes as u64) + body_bytes
 }
 
-/// Takes the first of packets that [`put_packet`] has made: how long it is with its preamble, and its body.
+/// The first of packets that [`put_packet`] has made: how long it is with its preamble, and its
+/// body.
 fn first_packet(packets: &[u8]) -> Option<(usize, &[u8])> {
     let (_tag, mut rest) = packets.split_first()?;
     let body_bytes = usize::try_from(decode_varint(&mut rest).ok()?).ok()?;
@@ -29,56 +36,118 @@ fn first_packet(packets: &[u8]) -> Option<(usize, &[u8])> {
     Some((packets.len() - rest.len() + body_bytes, body))
 }
 
-/// Appends to a block, with everything that makes a sequence of packets a `Trace` message.
-#[derive(Debug)]
-pub(crate) struct FramedSink<'a> {
-    block: &'a mut Vec<u8>,
-    begin: usize,
-    /// Exclusive: a file never reaches its limit.
-    room_bytes: Option<u64>,
+/// The bytes of the first packets that are together smaller than `room_bytes`.
+fn fitting_bytes(packets: &[u8], room_bytes: u64) -> usize {
+    let mut fitting = 0;
+    while let Some((size_bytes, _)) = first_packet(&packets[fitting..])
+        && ((fitting + size_bytes) as u64) < room_bytes
+    {
+        fitting += size_bytes;
+    }
+    fitting
 }
 
-impl<'a> FramedSink<'a> {
-    pub(crate) fn new(block: &'a mut Vec<u8>, room_bytes: Option<u64>) -> FramedSink<'a> {
-        let begin = block.len();
-        FramedSink { block, begin, room_bytes }
+/// Takes parts of a trace, in order. Each slice has whole packets, at least one, with everything
+/// that makes a sequence of them a `Trace` message. An error ends the read, and its text says why.
+pub type WriteTrace<'a> = dyn FnMut(&[IoSlice<'_>]) -> Result<(), String> + 'a;
+
+/// Hands packets on as they lie in a trace file. Those that come out of buffers are not copied.
+pub(crate) struct TraceSink<'a, 'o> {
+    out: &'a mut WriteTrace<'o>,
+    /// The service's own packets that were not handed on.
+    own: Vec<u8>,
+    bytes: usize,
+    /// Exclusive: a file never reaches its limit.
+    room_bytes: Option<u64>,
+    failure: Option<String>,
+}
+
+impl<'a, 'o> TraceSink<'a, 'o> {
+    pub(crate) fn new(out: &'a mut WriteTrace<'o>, room_bytes: Option<u64>) -> TraceSink<'a, 'o> {
+        TraceSink { out, own: Vec::new(), bytes: 0, room_bytes, failure: None }
+    }
+
+    /// Hands on what is left. How many bytes there were in all.
+    ///
+    /// # Errors
+    /// What `out` said.
+    pub(crate) fn finish(mut self) -> Result<usize, String> {
+        self.hand_on_own();
+        self.failure.map_or(Ok(self.bytes), Err)
+    }
+
+    fn hand_on_own(&mut self) {
+        let own = std::mem::take(&mut self.own);
+        if !own.is_empty() {
+            self.give(&[IoSlice::new(&own)]);
+        }
+    }
+
+    /// False if `out` has failed, now or before. What it is given is gone, whatever becomes of it.
+    fn give(&mut self, slices: &[IoSlice<'_>]) -> bool {
+        if self.failure.is_none() {
+            self.failure = (self.out)(slices).err();
+        }
+        self.failure.is_none()
+    }
+
+    /// Hands on those of the pieces' packets for which there is room. How many bytes they have.
+    fn give_fitting(&mut self, pieces: Pieces<'_>, room_bytes: u64) -> usize {
+        let mut given = 0;
+        for piece in pieces.iter() {
+            let fitting = fitting_bytes(piece, room_bytes - given as u64);
+            given += fitting;
+            let goes_on = fitting == 0 || self.give(&[IoSlice::new(&piece[..fitting])]);
+            if !goes_on || fitting < piece.len() {
+                break;
+            }
+        }
+        given
+    }
+
+    /// Hands on all pieces, or those up to a failure. How many bytes they have.
+    fn give_all(&mut self, pieces: Pieces<'_>) -> usize {
+        let mut given = 0;
+        let _ = pieces.write_slices(|slices| {
+            given += slices.iter().map(|slice| slice.len()).sum::<usize>();
+            if self.give(slices) { Ok(()) } else { Err(()) }
+        });
+        given
     }
 }
 
-impl Sink for FramedSink<'_> {
-    #[inline]
+impl Sink for TraceSink<'_, '_> {
     fn packet(&mut self, slices: &[&[u8]], stamp: &Stamp) -> bool {
         let body_bytes = slices.iter().map(|slice| slice.len()).sum::<usize>() + stamp.size_bytes();
-        if self.room_bytes.is_some_and(|room| (self.bytes() + framed_bytes(body_bytes)) as u64 >= room) {
+        let size_bytes = framed_bytes(body_bytes);
+        if self.room_bytes.is_some_and(|room| (self.bytes + size_bytes) as u64 >= room) {
             return false;
         }
-        put_packet(self.block, slices, stamp);
+        put_packet(&mut self.own, slices, stamp);
+        self.bytes += size_bytes;
         true
     }
 
-    fn framed(&mut self, packets: &[u8]) -> usize {
-        let room = self.room_bytes.map(|room| room.saturating_sub(self.bytes() as u64));
-        let mut fitting = packets.len();
-        if let Some(room) = room.filter(|room| packets.len() as u64 >= *room) {
-            fitting = 0;
-            while let Some((size_bytes, _)) = first_packet(&packets[fitting..])
-                && ((fitting + size_bytes) as u64) < room
-            {
-                fitting += size_bytes;
-            }
-        }
-        self.block.extend_from_slice(&packets[..fitting]);
-        fitting
+    fn framed(&mut self, pieces: Pieces<'_>) -> Result<(), usize> {
+        self.hand_on_own();
+        let size_bytes = pieces.size_bytes();
+        let room_bytes = self.room_bytes.map_or(u64::MAX, |room| room.saturating_sub(self.bytes as u64));
+        let given = match () {
+            () if self.failure.is_some() => 0,
+            () if (size_bytes as u64) < room_bytes => self.give_all(pieces),
+            () => self.give_fitting(pieces, room_bytes),
+        };
+        self.bytes += given;
+        if given == size_bytes && self.failure.is_none() { Ok(()) } else { Err(size_bytes - given) }
     }
 
-    #[inline]
     fn bytes(&self) -> usize {
-        self.block.len() - self.begin
+        self.bytes
     }
 }
 
-/// Packets as they go to a consumer: without anything around them. Kept from read to read, its memory is used
-/// again.
+/// Packets as they go to a consumer: without anything around them. Kept from read to read, its
+/// memory is used again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PacketBatch {
     bytes: Vec<u8>,
@@ -112,6 +181,15 @@ impl PacketBatch {
         self.bytes.clear();
         self.ends.clear();
     }
+
+    fn framed_piece(&mut self, packets: &[u8]) {
+        let mut rest = packets;
+        while let Some((size_bytes, body)) = first_packet(rest) {
+            self.bytes.extend_from_slice(body);
+            self.ends.push(self.bytes.len());
+            rest = &rest[size_bytes..];
+        }
+    }
 }
 
 impl Sink for PacketBatch {
@@ -124,14 +202,9 @@ impl Sink for PacketBatch {
         true
     }
 
-    fn framed(&mut self, packets: &[u8]) -> usize {
-        let mut rest = packets;
-        while let Some((size_bytes, body)) = first_packet(rest) {
-            self.bytes.extend_from_slice(body);
-            self.ends.push(self.bytes.len());
-            rest = &rest[size_bytes..];
-        }
-        packets.len() - rest.len()
+    fn framed(&mut self, pieces: Pieces<'_>) -> Result<(), usize> {
+        pieces.iter().for_each(|piece| self.framed_piece(piece));
+        Ok(())
     }
 
     fn bytes(&self) -> usize {
@@ -164,14 +237,12 @@ mod tests {
         let ends = [0, 5, 208, 210, 20_214];
         assert_eq!(packets.len(), ends[4]);
         for room in (0..300).chain(20_200..20_220) {
-            let mut block = vec![7];
-            let fitting = FramedSink::new(&mut block, Some(room as u64)).framed(&packets);
             let expected =
                 ends.into_iter().rev().find(|end| *end < room.max(1)).expect("nothing always fits");
-            assert_eq!((fitting, block.len()), (expected, expected + 1), "room for {room}");
+            assert_eq!(fitting_bytes(&packets, room as u64), expected, "room for {room}");
         }
         let mut batch = PacketBatch::new();
-        assert_eq!(batch.framed(&packets), packets.len());
+        batch.framed_piece(&packets);
         assert_eq!(batch.packets().map(<[u8]>::len).collect::<Vec<_>>(), [3, 200, 0, 20_000]);
     }
 
@@ -179,15 +250,17 @@ mod tests {
     fn a_file_never_reaches_its_limit() {
         let packet_bytes = framed_bytes(10);
         for (room, fits) in [(packet_bytes, false), (packet_bytes + 1, true)] {
-            let mut block = vec![7];
-            let mut sink = FramedSink::new(&mut block, Some(room as u64));
+            let mut written = Vec::new();
+            let mut out = |slices: &[IoSlice<'_>]| {
+                slices.iter().for_each(|slice| written.extend_from_slice(slice));
+                Ok(())
+            };
+            let mut sink = TraceSink::new(&mut out, Some(room as u64));
             assert_eq!(sink.packet(&[&[1; 4], &[2; 6]], &Stamp::EMPTY), fits);
-            assert_eq!(
-                sink.bytes(),
-                if fits { packet_bytes } else { 0 },
-                "what lay in the block before does not count"
-            );
             assert!(!sink.packet(&[&[1; 4], &[2; 6]], &Stamp::EMPTY), "no room for another");
+            let size_bytes = if fits { packet_bytes } else { 0 };
+            assert_eq!((sink.bytes(), sink.finish()), (size_bytes, Ok(size_bytes)));
+            assert_eq!(written.len(), size_bytes);
         }
     }
 }

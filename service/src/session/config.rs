@@ -1,5 +1,5 @@
-//! A session's config: the message to decide by, and the bytes to pass on. A struct would lose fields that
-//! the schema does not know; the trace and the data sources get them all the same.
+//! A session's config: the message to decide by, and the bytes to pass on. A struct would lose
+//! fields that the schema does not know; the trace and the data sources get them all the same.
 
 use regex_lite::Regex;
 use watershed_wire::config::{ConfigError, DataSourceConfig, ServiceFields, TraceConfig};
@@ -146,8 +146,8 @@ impl SessionConfig {
         }
     }
 
-    /// What a data source gets of an entry: its bytes, with the fields that are the service's to write replaced.
-    /// `None` for an entry of another config.
+    /// What a data source gets of an entry: its bytes, with the fields that are the service's to
+    /// write replaced. `None` for an entry of another config.
     pub(super) fn forwarded(
         &self,
         entry: &SourceEntry,

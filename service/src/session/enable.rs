@@ -24,17 +24,18 @@ use crate::timer::TimerTable;
 impl Service {
     /// A consumer asks for a session. It is configured, and started unless the config defers that.
     ///
-    /// `config` is a binary `TraceConfig`. It goes into the trace as it is, byte for byte, and each data
-    /// source gets its part of it with everything that the schema does not know. `file` matters only to a
-    /// config with `write_into_file`.
+    /// `config` is a binary `TraceConfig`. It goes into the trace as it is, byte for byte, and each
+    /// data source gets its part of it with everything that the schema does not know. `file`
+    /// matters only to a config with `write_into_file`.
     ///
     /// That no data source of a wanted name is registered is no error: it may come later.
     /// [`Service::data_sources`] tells what there is.
     ///
     /// # Errors
     ///
-    /// [`EnableError`], whose text is for the consumer; no session is left behind. `lockdown_mode` takes
-    /// effect even then. An unknown consumer gets [`EnableError::AlreadyHasSession`]: it has no room for one.
+    /// [`EnableError`], whose text is for the consumer; no session is left behind. `lockdown_mode`
+    /// takes effect even then. An unknown consumer gets [`EnableError::AlreadyHasSession`]: it has
+    /// no room for one.
     pub fn handle_enable_tracing(
         &mut self,
         consumer_id: ConsumerId,
@@ -151,8 +152,8 @@ impl Service {
         self.buffers.insert(buffer).ok_or(EnableError::NoBufferIds)
     }
 
-    /// The largest page of shared memory in use, as far as it is known: whoever comes later may have larger ones, which
-    /// costs room in the buffer and nothing else.
+    /// The largest page of shared memory in use, as far as it is known: whoever comes later may
+    /// have larger ones, which costs room in the buffer and nothing else.
     fn largest_page_bytes(&self, message: &protos::TraceConfig) -> usize {
         let wished = message.producers.iter().map(|wish| wish.page_size_kb() as usize * 1024);
         let in_use = self.producers.values().map(Producer::page_size_bytes);
@@ -166,7 +167,7 @@ impl Service {
                 continue;
             };
             if let (Shards::Wanted(_), Some(reason)) = (self.options.shards, report.reduced) {
-                let (wanted, num_shards) = (report.num_shards_wanted, report.cutting.num_shards);
+                let (wanted, num_shards) = (report.num_shards_wanted, report.layout.num_shards);
                 self.warn(Warning::FewerShards { session_id, index, wanted, num_shards, reason });
             }
         }

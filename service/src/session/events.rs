@@ -1,5 +1,5 @@
-//! Points in the life of a session that its trace tells: kept with their time, written and forgotten at the
-//! next read.
+//! Points in the life of a session that its trace tells: kept with their time, written and
+//! forgotten at the next read.
 
 use std::collections::VecDeque;
 
@@ -12,8 +12,8 @@ use crate::limits::FLUSH_EVENTS_MAX;
 /// Names of a producer and one of its data sources.
 type SourceNames = (String, String);
 
-/// Flushes are many: of the two events about them the last [`FLUSH_EVENTS_MAX`] are kept. Of all others the
-/// last one is.
+/// Flushes are many: of the two events about them the last [`FLUSH_EVENTS_MAX`] are kept. Of all
+/// others the last one is.
 #[derive(Debug, Default)]
 pub(crate) struct LifecycleEvents {
     tracing_started: Option<u64>,
@@ -50,7 +50,7 @@ impl LifecycleEvents {
         self.slow_flush = Some((now.boottime_ns, names));
     }
 
-    /// A new flush begins: who was late for the last one is of no interest any more.
+    /// A new flush begins: producers that were late for the last one are forgotten.
     pub(crate) fn forget_slow_flush(&mut self) {
         self.slow_flush = None;
     }
@@ -59,8 +59,8 @@ impl LifecycleEvents {
         self.tracing_disabled = Some(now.boottime_ns);
     }
 
-    /// Everything that was kept, sorted by time. Of events of one time those that come first in a session's
-    /// life come first.
+    /// Everything that was kept, sorted by time. Of events of one time those that come first in a
+    /// session's life come first.
     pub(crate) fn drain(&mut self) -> Vec<(u64, protos::TracingServiceEvent)> {
         let taken = std::mem::take(self);
         let mut events: Vec<(u64, EventType)> = Vec::new();

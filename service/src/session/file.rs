@@ -1,31 +1,30 @@
-//! Sessions that write into a file. The shell owns the file and does the writing, block by block, so memory
-//! stays bounded whatever the buffers hold.
+//! Sessions that write into a file. The shell owns the file and does the writing, block by block,
+//! so memory stays bounded whatever the buffers hold.
 //!
 //! ```text
-//!       what is wanted                     what poll_file gives, one at a time,
-//!                                          each to be answered by handle_file_done
-//!       drain (a write is due,   ------->  Write, Write, ... until a read pass empties the buffers
-//!         or the session stopped)
-//!       sync (after a drain, if  ------->  Sync
-//!         fflush_post_write)
-//!       ended (drained after the ------->  Sync, Close ---> the consumer is told that the session is over
-//!         stop, no room, failure)
+//!   what is wanted                  what poll_file gives, one at a time
+//!   drain (a write is due,   --->   Write, Write, ... until a read pass empties the buffers:
+//!     or the session stopped)         each is a call of write_file
+//!   sync (after a drain, if  --->   Sync: answered by handle_file_done
+//!     fflush_post_write)
+//!   ended (drained after the --->   Sync, Close: answered by handle_file_done. Then the consumer
+//!     stop, no room, failure)         is told that the session is over
 //! ```
 
 use watershed_wire::protos::trace_config::FFlushMode;
 
 use crate::clock::ClockReadings;
 use crate::ids::SessionId;
-use crate::limits::READ_FRAMED_BYTES;
+use crate::limits::WRITE_TRACE_BYTES;
 use crate::output::{FileAction, FlushFlags, Warning};
-use crate::read::{FramedSink, PassEnd};
+use crate::read::{PassEnd, TraceSink, WriteTrace};
 use crate::service::Service;
 use crate::session::config::FlushStrategy;
 use crate::session::flush::AfterFlush;
 use crate::session::{Session, SessionState};
 use crate::timer::{Deadline, Timer, TimerClock};
 
-/// How far a session's file is.
+/// The state of a session's file.
 #[derive(Debug)]
 pub(crate) struct FileWriter {
     /// What the shell is doing: nothing else may be given to it for this file meanwhile.
@@ -45,7 +44,6 @@ pub(crate) struct FileWriter {
 
 #[derive(Clone, Copy, Debug)]
 enum InFlight {
-    Write { size_bytes: u64, end: PassEnd, session_was_over: bool },
     Sync,
     Close,
 }
@@ -81,86 +79,89 @@ impl Session {
 }
 
 impl Service {
-    /// The next thing to do for a session with a file; `block`, which is cleared first, holds the bytes of a
-    /// [`FileAction::Write`]. `None` if there is nothing to do, or if everything that there is waits for
-    /// [`Service::handle_file_done`]. To be called until `None` after every [`Service::handle_timeout`] and
-    /// every call that ends a session.
-    ///
-    /// A block has whole packets, about 1 MiB of them (a larger packet makes a larger block), each with what
-    /// makes the file a `Trace` message. A shell whose write fails half-way should cut the file to what it
-    /// was before the block, so that it ends with a whole packet.
-    pub fn poll_file(&mut self, block: &mut Vec<u8>, now: &ClockReadings) -> Option<FileAction> {
-        block.clear();
-        self.session_ids().into_iter().find_map(|session_id| self.poll_file_of(session_id, block, now))
+    /// The next thing to do for a session with a file. `None` if there is nothing to do, or if
+    /// everything that there is waits for [`Service::handle_file_done`]. To be called until `None`
+    /// after every [`Service::handle_timeout`] and every call that ends a session.
+    pub fn poll_file(&mut self) -> Option<FileAction> {
+        self.session_ids().into_iter().find_map(|session_id| self.poll_file_of(session_id))
     }
 
-    fn poll_file_of(
-        &mut self,
-        session_id: SessionId,
-        block: &mut Vec<u8>,
-        now: &ClockReadings,
-    ) -> Option<FileAction> {
-        let session = self.sessions.get_mut(&session_id)?;
-        let session_was_over = session.is_over();
-        let file = session.file.as_mut().filter(|file| file.in_flight.is_none() && !file.closed)?;
+    fn poll_file_of(&mut self, session_id: SessionId) -> Option<FileAction> {
+        let file = self.sessions.get_mut(&session_id)?.file.as_mut()?;
+        if file.in_flight.is_some() || file.closed {
+            return None;
+        }
         let (in_flight, action) = if file.ended && file.ended_synced {
             (InFlight::Close, FileAction::Close(session_id))
         } else if file.ended || (file.sync && !file.drain) {
             (InFlight::Sync, FileAction::Sync(session_id))
-        } else if file.drain {
-            let mut sink = FramedSink::new(block, file.room_bytes());
-            let end = self.read_pass(session_id, &mut sink, READ_FRAMED_BYTES, now);
-            let size_bytes = block.len() as u64;
-            // An empty block is handed over as well: one way for all is worth a write of nothing.
-            (InFlight::Write { size_bytes, end, session_was_over }, FileAction::Write(session_id))
         } else {
-            return None;
+            return file.drain.then_some(FileAction::Write(session_id));
         };
-        self.sessions.get_mut(&session_id)?.file.as_mut()?.in_flight = Some(in_flight);
+        file.in_flight = Some(in_flight);
         Some(action)
     }
 
-    /// The shell has done what [`Service::poll_file`] said, or could not (the reason goes to the consumer).
-    /// Ignored if nothing was asked for.
+    /// Writes what the session has to `out`, about 32 MiB at most, as [`Service::poll_file`] said:
+    /// whole packets, which make the file a `Trace` message. `out` gets at most about 1 MiB in one
+    /// slice unless a packet is larger. Does nothing if there is nothing to write.
     ///
-    /// A failure ends the session: what was written stays, nothing more is.
+    /// An error of `out` ends the session: what was written stays, nothing more is. A shell whose
+    /// write fails half-way should cut the file behind the last whole packet.
+    pub fn write_file(&mut self, session_id: SessionId, out: &mut WriteTrace<'_>, now: &ClockReadings) {
+        let file = self.sessions.get(&session_id).and_then(|session| session.file.as_ref());
+        let Some(file) = file.filter(|file| file.in_flight.is_none() && file.drain && !file.ended) else {
+            return;
+        };
+        let mut sink = TraceSink::new(out, file.room_bytes());
+        let end = self.read_pass(session_id, &mut sink, WRITE_TRACE_BYTES, now);
+        let written = sink.finish();
+        let Some(session) = self.sessions.get_mut(&session_id) else { return };
+        let is_over = session.is_over();
+        let syncs_writes = session.config.message().fflush_post_write() == FFlushMode::FflushEnabled;
+        let Some(file) = session.file.as_mut() else { return };
+        file.bytes_written += *written.as_ref().unwrap_or(&0) as u64;
+        match end {
+            _ if written.is_err() => file.ended = true,
+            PassEnd::Threshold => {}
+            PassEnd::NoRoom => file.ended = true,
+            PassEnd::Drained if is_over => file.ended = true,
+            PassEnd::Drained => {
+                file.drain = false;
+                file.sync = syncs_writes;
+                session.arm_file_write(now);
+            }
+        }
+        self.file_used(session_id, written.map(|_| ()), now);
+    }
+
+    /// The shell has done what [`Service::poll_file`] said of a sync or a close, or could not (the
+    /// reason goes to the consumer). Ignored if nothing was asked for. A failure ends the session.
     pub fn handle_file_done(
         &mut self,
         session_id: SessionId,
         result: Result<(), String>,
         now: &ClockReadings,
     ) {
-        let Some(session) = self.sessions.get_mut(&session_id) else { return };
-        let syncs_writes = session.config.message().fflush_post_write() == FFlushMode::FflushEnabled;
-        let is_over = session.is_over();
-        let Some(file) = session.file.as_mut() else { return };
-        let Some(in_flight) = file.in_flight.take() else { return };
-        let mut wait_for_next = false;
+        let file = self.sessions.get_mut(&session_id).and_then(|session| session.file.as_mut());
+        let Some((file, in_flight)) = file.and_then(|file| file.in_flight.take().map(|done| (file, done)))
+        else {
+            return;
+        };
         match in_flight {
-            InFlight::Write { size_bytes, .. } if result.is_ok() => {
-                file.bytes_written += size_bytes;
-                match in_flight.drained() {
-                    Drained::No => {}
-                    Drained::NoRoom => file.ended = true,
-                    Drained::AfterTheEnd => file.ended = true,
-                    // The session stopped while this pass was under way: there may be more.
-                    Drained::BeforeTheEnd if is_over => {}
-                    Drained::BeforeTheEnd => {
-                        file.drain = false;
-                        file.sync = syncs_writes;
-                        wait_for_next = true;
-                    }
-                }
-            }
             InFlight::Sync if file.ended => file.ended_synced = true,
             InFlight::Sync if result.is_ok() => file.sync = false,
-            InFlight::Write { .. } | InFlight::Sync => file.ended = true,
+            InFlight::Sync => file.ended = true,
             InFlight::Close => file.closed = true,
         }
+        self.file_used(session_id, result, now);
+    }
+
+    /// Something was done with the file: tells of a failure, and goes on with the session's end.
+    fn file_used(&mut self, session_id: SessionId, result: Result<(), String>, now: &ClockReadings) {
+        let Some(session) = self.sessions.get_mut(&session_id) else { return };
+        let Some(file) = &session.file else { return };
         let (ended, closed) = (file.ended, file.closed);
-        if wait_for_next {
-            session.arm_file_write(now);
-        }
         if let Err(reason) = result {
             session.error.get_or_insert_with(|| format!("writing the trace file failed: {reason}"));
             self.warn(Warning::FileFailed { session_id, reason });
@@ -197,25 +198,6 @@ impl Service {
         self.tell_end(session_id);
         if free {
             self.erase(session_id);
-        }
-    }
-}
-
-/// How a pass that was written ended.
-enum Drained {
-    No,
-    NoRoom,
-    BeforeTheEnd,
-    AfterTheEnd,
-}
-
-impl InFlight {
-    fn drained(self) -> Drained {
-        match self {
-            InFlight::Write { end: PassEnd::NoRoom, .. } => Drained::NoRoom,
-            InFlight::Write { end: PassEnd::Drained, session_was_over: true, .. } => Drained::AfterTheEnd,
-            InFlight::Write { end: PassEnd::Drained, session_was_over: false, .. } => Drained::BeforeTheEnd,
-            _ => Drained::No,
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Flushes: producers are asked to commit what they hold, and the session waits until they have said that
-//! they did.
+//! Flushes: producers are asked to commit what they hold, and the session waits until they have
+//! said that they did.
 //!
-//! Numbers grow over all sessions, and the acknowledgement of one is that of all earlier ones, of every
-//! session: a producer commits in order. Whatever the outcome, all producers' memory is scraped at the end:
-//! data of sources that are never asked (`no_flush`) comes only so.
+//! Numbers grow over all sessions, and the acknowledgement of one is that of all earlier ones, of
+//! every session: a producer commits in order. Whatever the outcome, all producers' memory is
+//! scraped at the end: data of sources that are never asked (`no_flush`) comes only so.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,8 +43,8 @@ pub(super) enum AfterFlush {
 }
 
 impl Service {
-    /// A consumer asks for a flush. `timeout_ms` 0 means the session's own, or 5 seconds. The outcome comes
-    /// as [`ConsumerEvent::FlushDone`].
+    /// A consumer asks for a flush. `timeout_ms` 0 means the session's own, or 5 seconds. The
+    /// outcome comes as [`ConsumerEvent::FlushDone`].
     ///
     /// # Errors
     ///

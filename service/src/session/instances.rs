@@ -23,8 +23,8 @@ impl Service {
         }
     }
 
-    /// A source was registered while the session lives: it joins for each entry that takes it, and starts if
-    /// the session has.
+    /// A source was registered while the session lives: it joins for each entry that takes it, and
+    /// starts if the session has.
     pub(crate) fn offer_source(&mut self, session_id: SessionId, source_index: usize, now: &ClockReadings) {
         let Some(session) = self.sessions.get(&session_id) else { return };
         let (state, entries) = (session.state, session.config.entries.len());
@@ -135,7 +135,7 @@ impl Service {
         state == InstanceState::Stopped
     }
 
-    /// A producer says that an instance is where it was waited for to be.
+    /// A producer says that an instance has reached the state that was waited for.
     pub(crate) fn acknowledge(
         &mut self,
         producer_id: ProducerId,
@@ -163,7 +163,7 @@ impl Service {
         }
     }
 
-    /// The producer takes a source back: its instances are stopped, count as such, and are gone.
+    /// The producer withdraws a source: its instances count as stopped and are removed.
     pub(crate) fn remove_instances(
         &mut self,
         session_id: SessionId,
@@ -229,8 +229,8 @@ impl Service {
         }
     }
 
-    /// The first time that every instance of a started session with a consumer has started (or that there is
-    /// none) is noted and told.
+    /// The first time that every instance of a started session with a consumer has started (or that
+    /// there is none) is noted and told.
     pub(super) fn tell_if_all_started(&mut self, session_id: SessionId, now: &ClockReadings) {
         let Some(session) = self.sessions.get_mut(&session_id) else { return };
         let Some(consumer_id) = session.consumer_id else { return };

@@ -16,8 +16,8 @@
 //!                  +---------------+     +--------------------+
 //! ```
 //!
-//! Data that was committed in any state stays readable until the session is freed; chunks are accepted as
-//! long as the buffers exist, also after Disabled: late data is better than lost data.
+//! Data that was committed in any state stays readable until the session is freed; chunks are
+//! accepted as long as the buffers exist, also after Disabled: late data is better than lost data.
 
 mod config;
 mod enable;
@@ -48,7 +48,7 @@ pub(crate) use events::LifecycleEvents;
 pub(crate) use file::FileWriter;
 pub(crate) use flush::PendingFlush;
 
-/// Where a session is in its life. The names in `TracingServiceState` are those of upstream; see
+/// The state of a session. The names in `TracingServiceState` are those of upstream; see
 /// [`SessionState::name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionState {
@@ -84,7 +84,7 @@ impl SessionState {
     }
 }
 
-/// Where an instance is in its life.
+/// The state of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InstanceState {
     Configured,
@@ -95,7 +95,7 @@ pub(crate) enum InstanceState {
 }
 
 impl InstanceState {
-    /// What consumers are told: whether it is started, nothing while it is on its way.
+    /// What consumers are told: whether it is started, nothing while it changes its state.
     pub(crate) fn visible(self) -> Option<bool> {
         match self {
             InstanceState::Started => Some(true),
@@ -105,8 +105,8 @@ impl InstanceState {
     }
 }
 
-/// A data source of one producer, at work for one session. The flags are those that its descriptor had when
-/// the instance was made.
+/// A data source of one producer, at work for one session. The flags are those that its descriptor
+/// had when the instance was made.
 #[derive(Debug)]
 pub(crate) struct Instance {
     pub(crate) id: InstanceId,
@@ -132,8 +132,8 @@ pub(crate) struct Session {
     pub(crate) instances: Vec<Instance>,
     /// In the order of the config.
     pub(crate) buffers: Vec<BufferId>,
-    /// Every producer on which something was ever set up: its number must not come back while the session has
-    /// its data.
+    /// Every producer on which something was ever set up: its number must not come back while the
+    /// session has its data.
     pub(crate) producers_seen: BTreeSet<ProducerId>,
     pub(crate) timers: TimerTable,
     pub(crate) flushes: BTreeMap<FlushId, PendingFlush>,

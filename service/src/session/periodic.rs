@@ -1,5 +1,5 @@
-//! What a started session does at intervals. Intervals begin at multiples of themselves on the clock, so
-//! sessions with one interval wake together.
+//! What a started session does at intervals. Intervals begin at multiples of themselves on the
+//! clock, so sessions with one interval wake together.
 
 use std::collections::BTreeMap;
 

@@ -8,17 +8,17 @@ use crate::session::{InstanceState, SessionState};
 use crate::timer::{Deadline, Timer, TimerClock};
 
 impl Service {
-    /// A consumer stops its session. [`ConsumerEvent::TracingDisabled`] comes when it has stopped. Ignored if
-    /// there is none, or if it is over.
+    /// A consumer stops its session. [`ConsumerEvent::TracingDisabled`] comes when it has stopped.
+    /// Ignored if there is none, or if it is over.
     pub fn handle_disable_tracing(&mut self, consumer_id: ConsumerId, now: &ClockReadings) {
         if let Some(session_id) = self.session_of(consumer_id) {
             self.disable(session_id, false, None, now);
         }
     }
 
-    /// A consumer gives its session up, with all data that was not read. A session that still records is
-    /// stopped at once; one that writes into a file gets what there is to write first, and the consumer may
-    /// go on without waiting for that.
+    /// A consumer gives its session up, with all data that was not read. A session that still
+    /// records is stopped at once; one that writes into a file gets what there is to write first,
+    /// and the consumer may go on without waiting for that.
     pub fn handle_free_buffers(&mut self, consumer_id: ConsumerId, now: &ClockReadings) {
         if let Some(session_id) = self.session_of(consumer_id) {
             self.free(session_id, now);
@@ -77,7 +77,8 @@ impl Service {
     /// Every instance has stopped, or its time to do so is over.
     pub(crate) fn finish_stop(&mut self, session_id: SessionId, now: &ClockReadings) {
         let Some(session) = self.sessions.get_mut(&session_id) else { return };
-        // The last word on what was recorded and lost, also where an earlier read took the statistics of the interval.
+        // Final statistics of what was recorded and lost, even if an earlier read took those of the
+        // interval.
         session.pending.stats |= session.state != SessionState::Configured || session.file_is_open();
         session.timers.stop_all();
         for instance_index in 0..session.instances.len() {
@@ -95,8 +96,8 @@ impl Service {
         }
     }
 
-    /// Tells the consumer, once, that its session has ended. Of a session with a file that is when the file
-    /// is closed.
+    /// Tells the consumer, once, that its session has ended. Of a session with a file that is when
+    /// the file is closed.
     pub(super) fn tell_end(&mut self, session_id: SessionId) {
         let Some(session) = self.sessions.get_mut(&session_id) else { return };
         if std::mem::replace(&mut session.end_told, true) {

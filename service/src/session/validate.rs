@@ -1,5 +1,5 @@
-//! The checks that a config has to pass, in their order: the first failure wins. Source of the order: spec,
-//! service 4.6.
+//! The checks that a config has to pass, in their order: the first failure wins. Source of the
+//! order: spec, service 4.6.
 
 use watershed_wire::protos;
 
@@ -70,7 +70,8 @@ fn check_duration(message: &protos::TraceConfig) -> Checked {
     if duration_ms > max_ms { Err(EnableError::DurationTooLong { duration_ms, max_ms }) } else { Ok(()) }
 }
 
-/// What would make a trace that is not what was asked for, so that going on without it is no answer.
+/// Options without which the trace would not be what was asked for: a config with one of them is
+/// refused.
 fn check_supported(message: &protos::TraceConfig) -> Checked {
     let refuse = |field, hint| Err(EnableError::NotSupported { field, hint });
     let triggers = message.trigger_config.as_ref();

@@ -1,5 +1,5 @@
-//! Timers: one slot for each kind and session. What waits for acknowledgements of a flush has its deadline
-//! beside it.
+//! Timers: one slot for each kind and session. What waits for acknowledgements of a flush has its
+//! deadline beside it.
 
 use crate::clock::ClockReadings;
 use crate::limits::NS_PER_MS;
@@ -7,7 +7,8 @@ use crate::limits::NS_PER_MS;
 #[cfg(test)]
 mod tests;
 
-/// What a session can wait for. The order is the order in which timers that are due at one time fire.
+/// What a session can wait for. The order is the order in which timers that are due at one time
+/// fire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timer {
     /// Clock snapshot, sync marker and statistics are due.
@@ -80,8 +81,9 @@ impl Deadline {
         Deadline { clock, at_ns: clock.now_ns(now).saturating_add(u64::from(delay_ms) * NS_PER_MS) }
     }
 
-    /// The next multiple of `period_ms` on the clock, so that all sessions with one period fire together.
-    /// Never now: a full period away where now is such a multiple. `period_ms` must not be zero.
+    /// The next multiple of `period_ms` on the clock, so that all sessions with one period fire
+    /// together. Never now: a full period away where now is such a multiple. `period_ms` must not
+    /// be zero.
     pub(crate) fn next_multiple(clock: TimerClock, period_ms: u32, now: &ClockReadings) -> Deadline {
         let (now_ns, period_ns) = (clock.now_ns(now), u64::from(period_ms) * NS_PER_MS);
         Deadline { clock, at_ns: (now_ns - now_ns % period_ns).saturating_add(period_ns) }
@@ -116,7 +118,8 @@ impl TimerTable {
         self.slots.iter().filter_map(|slot| *slot)
     }
 
-    /// The timer that is overdue longest, with by how much; of several the first in the order of [`Timer`].
+    /// The timer that is overdue longest, with by how much; of several the first in the order of
+    /// [`Timer`].
     pub(crate) fn most_overdue(&self, now: &ClockReadings) -> Option<(u64, Timer)> {
         let mut most: Option<(u64, Timer)> = None;
         for timer in Timer::ALL {
@@ -131,8 +134,8 @@ impl TimerTable {
     }
 }
 
-/// When the service wants to be called next, at the latest: on each clock the earliest time at which
-/// something is due. Times in the past mean at once.
+/// When the service wants to be called next, at the latest: on each clock the earliest time at
+/// which something is due. Times in the past mean at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deadlines {
     /// Earliest deadline on `CLOCK_MONOTONIC`.
@@ -150,8 +153,9 @@ impl Deadlines {
         *slot = Some(slot.map_or(deadline.at_ns, |earliest| earliest.min(deadline.at_ns)));
     }
 
-    /// How long to wait before the next [`Service::handle_timeout`](crate::Service::handle_timeout), 0 if
-    /// something is due; `None`: until the next event from outside.
+    /// How long to wait before the next
+    /// [`Service::handle_timeout`](crate::Service::handle_timeout), 0 if something is due; `None`:
+    /// until the next event from outside.
     pub fn wait_ns(&self, now: &ClockReadings) -> Option<u64> {
         let monotonic = self.monotonic_ns.map(|at_ns| at_ns.saturating_sub(now.monotonic_ns));
         let boottime = self.boottime_ns.map(|at_ns| at_ns.saturating_sub(now.boottime_ns));

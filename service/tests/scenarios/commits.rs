@@ -1,5 +1,5 @@
-//! Commits, well-behaved and hostile: what is counted, what is freed, and that nobody reaches what is not
-//! theirs.
+//! Commits, well-behaved and hostile: what is counted, what is freed, and that nobody reaches what
+//! is not theirs.
 
 use watershed_service::{ConsumerId, ProducerHello, ProducerId, ProducerMemory};
 use watershed_smb::{ChunkFlags, ChunkState};
@@ -202,8 +202,8 @@ fn discard_and_ring_buffers() {
 fn patches() {
     let mut world = World::new();
     let (consumer, producer, target) = recording(&mut world);
-    // A packet whose nested length is still open when it spills: tag 900, four bytes of length, then its
-    // content in two chunks.
+    // A packet whose nested length is still open when it spills: tag 900, four bytes of length,
+    // then its content in two chunks.
     let text = "t".repeat(300);
     let content = {
         let mut content = Vec::new();

@@ -1,5 +1,7 @@
 //! Sessions that write into a file: when, how much, in which order, and how they end.
 
+use std::io::IoSlice;
+
 use watershed_service::{
     ConsumerEvent, ConsumerId, FileAction, ProducerId, ReadProgress, SessionId, SessionState, Warning,
 };
@@ -7,7 +9,7 @@ use watershed_wire::protos::TraceConfig;
 use watershed_wire::protos::trace_config::{FFlushMode, WriteFlushMode};
 
 use crate::support::World;
-use crate::support::config::{buffer, into_file};
+use crate::support::config::{buffer, into_file, one_source};
 use crate::support::producer::packet;
 use crate::support::trace::Trace;
 
@@ -63,7 +65,7 @@ fn the_period_has_a_floor_and_is_kept() {
         };
         let (_, session, ..) = recording(&mut world, &config);
         world.advance_ms(10 * expected_ms);
-        assert_eq!(world.files[&session].blocks, 10, "{configured:?}");
+        assert_eq!(world.files[&session].writes, 10, "{configured:?}");
     }
 }
 
@@ -75,11 +77,15 @@ fn the_end_is_told_when_the_file_is_closed() {
     world.disable(consumer);
     assert_eq!(world.service.session_state(session), Some(SessionState::Disabled));
     let mut steps = Vec::new();
-    let mut block = Vec::new();
-    while let Some(action) = world.service.poll_file(&mut block, &world.now) {
+    while let Some(action) = world.service.poll_file() {
         assert!(world.events_of(consumer).is_empty());
-        assert_eq!(world.service.poll_file(&mut Vec::new(), &world.now), None, "one at a time");
-        world.service.handle_file_done(session, Ok(()), &world.now);
+        if matches!(action, FileAction::Write(_)) {
+            world.service.write_file(session, &mut |_| Ok(()), &world.now);
+        } else {
+            assert_eq!(world.service.poll_file(), None, "one at a time");
+            world.service.write_file(session, &mut |_| panic!("there is nothing to write"), &world.now);
+            world.service.handle_file_done(session, Ok(()), &world.now);
+        }
         steps.push(action);
     }
     assert_eq!(steps, [FileAction::Write(session), FileAction::Sync(session), FileAction::Close(session)]);
@@ -89,27 +95,84 @@ fn the_end_is_told_when_the_file_is_closed() {
     assert!(world.events_of(consumer).is_empty());
 }
 
+/// Each step is bounded, and each slice in it; small slices come many in one call.
 #[test]
-fn blocks_are_bounded() {
-    let mut world = World::new();
-    let (consumer, session, producer, target) = recording(&mut world, &large(into_file("src")));
-    let text = "b".repeat(3500);
-    for _ in 0..1500 {
-        world.write(producer, 1, target, &[packet(&text)]);
-    }
-    world.writes_files = false;
-    world.disable(consumer);
-    let (mut sizes, mut block) = (Vec::new(), Vec::new());
-    while let Some(action) = world.service.poll_file(&mut block, &world.now) {
-        if matches!(action, FileAction::Write(_)) {
-            sizes.push(block.len());
+fn steps_and_slices_are_bounded() {
+    const SLICE_BYTES_MAX: usize = (1 << 20) + (1 << 17);
+    for num_shards in [1, 4] {
+        let mut world = World::with_shards(num_shards);
+        let config = TraceConfig { buffers: vec![buffer(48 << 10)], ..into_file("src") };
+        let (consumer, session, producer, target) = recording(&mut world, &config);
+        let text = "b".repeat(3500);
+        for serial in 0..10_000 {
+            world.write(producer, 1 + serial % 7, target, &[packet(&text)]);
         }
-        world.service.handle_file_done(session, Ok(()), &world.now);
+        world.writes_files = false;
+        world.disable(consumer);
+        let (mut steps, mut calls) = (Vec::new(), 0);
+        while let Some(action) = world.service.poll_file() {
+            if matches!(action, FileAction::Write(_)) {
+                steps.push(0);
+                let step_bytes = steps.last_mut().expect("it has one");
+                let mut out = |slices: &[IoSlice<'_>]| {
+                    calls += 1;
+                    *step_bytes += slices.iter().map(|slice| slice.len()).sum::<usize>();
+                    assert!(slices.iter().all(|slice| slice.len() < SLICE_BYTES_MAX));
+                    Ok(())
+                };
+                world.service.write_file(session, &mut out, &world.now);
+            } else {
+                world.service.handle_file_done(session, Ok(()), &world.now);
+            }
+        }
+        assert!(matches!(steps[..], [33_554_432..33_600_000, 1..3_000_000]), "{steps:?}");
+        assert!(calls < 500, "{calls} calls for 10,000 packets");
     }
-    let (last, full) = sizes.split_last().expect("blocks");
-    assert_eq!(full.len(), 5);
-    assert!(full.iter().all(|size| (1 << 20..(1 << 20) + 4096).contains(size)), "{sizes:?}");
-    assert!(*last < 1 << 20);
+}
+
+/// A session that has ended, of 6000 packets of 500 to 3500 bytes.
+fn large_and_over(num_shards: usize, config: TraceConfig) -> (World, ConsumerId, SessionId) {
+    let mut world = World::with_shards(num_shards);
+    let config = TraceConfig { buffers: vec![buffer(32 << 10)], ..config };
+    let (consumer, session, producer, target) = recording(&mut world, &config);
+    for serial in 0..6000 {
+        let text = format!("{serial} {}", "p".repeat(500 + serial as usize % 3000));
+        world.write(producer, 1 + serial % 11, target, &[packet(&text)]);
+    }
+    world.disable(consumer);
+    (world, consumer, session)
+}
+
+/// Large steps are read by a pool, what a consumer reads is read by one thread.
+#[test]
+fn what_is_written_in_large_steps_is_what_is_read_in_small_ones() {
+    for num_shards in [1, 2, 5] {
+        let (mut world, consumer, _) = large_and_over(num_shards, one_source("src"));
+        let read = world.read_bytes(consumer);
+        assert!(read.len() > 8 << 20);
+        let (mut world, consumer, _) = large_and_over(num_shards, one_source("src"));
+        assert!(world.write_trace(consumer) == read, "{num_shards} shards");
+        let (world, _, session) = large_and_over(num_shards, into_file("src"));
+        let in_file = Trace::parse(&world.files[&session].bytes);
+        assert!(in_file.texts() == Trace::parse(&read).texts(), "{num_shards} shards");
+    }
+}
+
+/// What a writer was given when it fails is the beginning of the trace, and the rest can be read.
+#[test]
+fn what_a_failed_write_left_can_be_read() {
+    let (mut world, consumer, _) = large_and_over(3, one_source("src"));
+    let whole = world.read(consumer);
+    let (mut world, consumer, _) = large_and_over(3, one_source("src"));
+    let mut parts = Vec::new();
+    let mut out = |slices: &[IoSlice<'_>]| {
+        slices.iter().for_each(|slice| parts.extend_from_slice(slice));
+        if parts.len() > 3 << 20 { Err("full".to_owned()) } else { Ok(()) }
+    };
+    assert_eq!(world.service.write_trace(consumer, &mut out, &world.now), Err("full".to_owned()));
+    assert!(parts.len() < 8 << 20);
+    parts.extend(world.read_bytes(consumer));
+    assert!(Trace::parse(&parts).texts() == whole.texts());
 }
 
 #[test]
@@ -153,7 +216,7 @@ fn the_limit_counts_the_file_as_a_whole() {
         world.write(producer, 1, target, &[packet(&"t".repeat(3000))]).advance_ms(5000);
     }
     let file = &world.files[&session];
-    assert!(file.closed && file.blocks > 2 && (16_000..20_000).contains(&file.bytes.len()));
+    assert!(file.closed && file.writes > 2 && (16_000..20_000).contains(&file.bytes.len()));
 }
 
 #[test]
@@ -176,16 +239,26 @@ fn a_full_disk_ends_the_session_with_a_reason() {
 }
 
 #[test]
-fn a_stop_during_a_write_is_followed_by_the_rest() {
+fn a_stop_between_write_and_sync_is_followed_by_the_rest() {
     let mut world = World::new();
-    let (consumer, session, producer, target) = recording(&mut world, &into_file("src"));
+    let config =
+        TraceConfig { fflush_post_write: Some(FFlushMode::FflushEnabled.into()), ..into_file("src") };
+    let (consumer, session, producer, target) = recording(&mut world, &config);
+    world.write(producer, 1, target, &[packet("before")]);
     world.writes_files = false;
-    world.write(producer, 1, target, &[packet("before")]).advance_ms(5000);
+    world.advance_ms(5000);
+    assert_eq!(world.service.poll_file(), Some(FileAction::Write(session)));
     let mut first = Vec::new();
-    assert_eq!(world.service.poll_file(&mut first, &world.now), Some(FileAction::Write(session)));
-    // While the shell writes, more comes in and the session ends.
+    let mut out = |slices: &[IoSlice<'_>]| {
+        slices.iter().for_each(|slice| first.extend_from_slice(slice));
+        Ok(())
+    };
+    world.service.write_file(session, &mut out, &world.now);
+    assert_eq!(world.service.poll_file(), Some(FileAction::Sync(session)));
+    // Before the shell has done so, more comes in and the session ends.
     world.write(producer, 1, target, &[packet("meanwhile")]);
     world.service.handle_disable_tracing(consumer, &world.now);
+    assert_eq!(world.service.poll_file(), None);
     world.service.handle_file_done(session, Ok(()), &world.now);
     world.writes_files = true;
     world.pump();
@@ -241,9 +314,9 @@ fn each_write_is_made_durable_if_so_configured() {
         TraceConfig { fflush_post_write: Some(FFlushMode::FflushEnabled.into()), ..into_file("src") };
     let (consumer, session, ..) = recording(&mut world, &config);
     world.advance_ms(15_000);
-    assert_eq!((world.files[&session].blocks, world.files[&session].syncs), (3, 3));
+    assert_eq!((world.files[&session].writes, world.files[&session].syncs), (3, 3));
     world.disable(consumer);
-    assert_eq!((world.files[&session].blocks, world.files[&session].syncs), (4, 4));
+    assert_eq!((world.files[&session].writes, world.files[&session].syncs), (4, 4));
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Flushes: who is asked, who is waited for, what is counted, and scraping, which ends each of them.
+//! Flushes: who is asked, who is waited for, what is counted, and scraping, which ends each of
+//! them.
 
 use watershed_service::{
     ConsumerEvent, ConsumerId, FlushFlags, FlushId, FlushRefused, ProducerCommand, ProducerHello, ProducerId,
@@ -207,8 +208,8 @@ fn when_a_session_with_a_file_is_flushed() {
     // Often written: every five seconds, whatever the config says.
     assert_eq!(times(None, None, None), [5, 10, 15, 20]);
     assert_eq!(times(Some(1000), Some(1000), Some(WriteFlushAuto)), [5, 10, 15, 20]);
-    // Seldom written: before each write (the flush fails after five seconds, and the next period begins
-    // then).
+    // Seldom written: before each write (the flush fails after five seconds, and the next period
+    // begins then).
     assert_eq!(times(Some(10_000), None, None), [5, 15]);
     assert_eq!(times(Some(10_000), None, Some(WriteFlushEnabled)), [5, 15]);
     // As the config says.

@@ -97,7 +97,8 @@ fn fields_that_the_schema_does_not_know_reach_the_data_source() {
     let mut world = World::new();
     let producer = world.connect("p");
     world.register(producer, "src");
-    // TraceConfig { buffers { size_kb: 64 } data_sources { config { name: "src" 20000: "new" } } 9999: 7 }
+    // TraceConfig { buffers { size_kb: 64 } data_sources { config { name: "src" 20000: "new" } }
+    // 9999: 7 }
     let mut unknown = vec![0x82, 0xe2, 0x09, 3];
     unknown.extend_from_slice(b"new");
     let mut inner = vec![0x0a, 3];

@@ -1,5 +1,5 @@
-//! Sessions simulated with a clock that moves when it is told to and producers that write into real shared
-//! memory.
+//! Sessions simulated with a clock that moves when it is told to and producers that write into real
+//! shared memory.
 
 mod commits;
 mod files;

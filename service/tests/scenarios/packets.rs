@@ -1,4 +1,5 @@
-//! What the service itself writes into a trace, in which order, and what it does to producers' packets.
+//! What the service itself writes into a trace, in which order, and what it does to producers'
+//! packets.
 
 use crate::support::config::{buffer, one_source};
 use crate::support::producer::packet;
@@ -144,7 +145,8 @@ fn clock_snapshots() {
 fn a_clock_that_drifts_is_noted_once() {
     let mut world = World::new();
     let (consumer, ..) = recording(&mut world, &one_source("src"));
-    // Nothing was read yet, so the ring has the snapshot of the start, and the same again tells nothing.
+    // Nothing was read yet, so the ring has the snapshot of the start, and the same again tells
+    // nothing.
     world.advance_ms(30_000);
     assert_eq!(world.read(consumer).clock_snapshots().len(), 2);
     world.advance_ms(10_000);
@@ -318,8 +320,8 @@ fn lifecycle_events_carry_their_own_time() {
     let (consumer, ..) =
         recording(&mut world, &TraceConfig { flush_period_ms: Some(100), ..one_source("src") });
     let begin_ns = world.now.boottime_ns;
-    // Nobody acknowledges; the flushes begin at 5.1 s, 5.2 s, ... on the monotonic clock, 2 s earlier than
-    // boot time.
+    // Nobody acknowledges; the flushes begin at 5.1 s, 5.2 s, ... on the monotonic clock, 2 s
+    // earlier than boot time.
     world.advance_ms(250);
     world.disable(consumer);
     let trace = world.read(consumer);
@@ -360,7 +362,8 @@ fn other_sessions_are_noted_by_those_who_want_it() {
 fn producers_packets_are_stamped() {
     let mut world = World::new();
     let (consumer, producer, target) = recording(&mut world, &one_source("src"));
-    // The first read lists sequences, which gives them numbers; later ones get theirs when they are read.
+    // The first read lists sequences, which gives them numbers; later ones get theirs when they are
+    // read.
     world.read(consumer);
     world.write(producer, 9, target, &[packet("a"), packet("b")]).write(producer, 4, target, &[packet("c")]);
     let packets = world.read_batches(consumer);
@@ -368,7 +371,8 @@ fn producers_packets_are_stamped() {
         let plain = packet(text);
         packets.iter().find(|packet| packet.starts_with(&plain)).expect("there")[plain.len()..].to_vec()
     };
-    // trusted_uid 77, trusted_packet_sequence_id 2, trusted_pid 1234; in this order, behind everything else.
+    // trusted_uid 77, trusted_packet_sequence_id 2, trusted_pid 1234; in this order, behind
+    // everything else.
     assert_eq!(of("a"), [0x18, 77, 0x50, 2, 0xf8, 0x04, 0xd2, 0x09]);
     assert_eq!(of("b"), of("a"));
     assert_eq!(of("c"), [0x18, 77, 0x50, 3, 0xf8, 0x04, 0xd2, 0x09]);

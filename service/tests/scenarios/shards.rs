@@ -16,7 +16,8 @@ use crate::support::{World, hello};
 const RING_KB: u32 = 16 << 10;
 const DISCARD_KB: u32 = 2 << 10;
 
-/// A session with a large ring, a DISCARD buffer and a small ring, and three producers that write into all of them.
+/// A session with a large ring, a DISCARD buffer and a small ring, and three producers that write
+/// into all of them.
 struct Session {
     world: World,
     consumer: ConsumerId,
@@ -84,7 +85,8 @@ impl Session {
         self.world.commit(producer, request);
     }
 
-    /// The oldest patches that are still to come: those of the request's producer go with its chunks, others on their own.
+    /// The oldest patches that are still to come: those of the request's producer go with its
+    /// chunks, others on their own.
     fn patch(&mut self, random: &mut fastrand::Rng, by: ProducerId, request: &mut CommitDataRequest) {
         while random.u32(0..4) != 0 && !self.unpatched.is_empty() {
             let (producer, writer, chunk_id, target) = self.unpatched.remove(0);

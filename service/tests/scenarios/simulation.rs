@@ -1,6 +1,7 @@
-//! Random lives of a whole service: producers that come, write, misbehave and die, consumers that start,
-//! flush, read and leave, time that passes. Checked is what must hold whatever happens: packets come whole,
-//! once, in order and with the right identity; sessions end; one seed gives one history.
+//! Random lives of a whole service: producers that come, write, misbehave and die, consumers that
+//! start, flush, read and leave, time that passes. Checked is what must hold whatever happens:
+//! packets come whole, once, in order and with the right identity; sessions end; one seed gives one
+//! history.
 
 use std::collections::BTreeMap;
 

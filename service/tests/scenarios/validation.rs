@@ -1,4 +1,5 @@
-//! Every reason for which a config is refused, by its message, and the order in which they are looked for.
+//! Every reason for which a config is refused, by its message, and the order in which they are
+//! looked for.
 
 use crate::support::World;
 use crate::support::config::{buffer, discard, named, one_source, source};

@@ -9,8 +9,8 @@ const MAX_FIELD_BYTES: usize = 2 * MAX_VARINT_BYTES;
 const DIRECT_FROM_BYTES: usize = 512;
 
 impl Core {
-    /// Appends a field that is at most [`MAX_FIELD_BYTES`] long: `put` writes it and returns its length. Where there is
-    /// room for the longest one it is written in its place.
+    /// Appends a field that is at most [`MAX_FIELD_BYTES`] long: `put` writes it and returns its
+    /// length. Where there is room for the longest one it is written in its place.
     #[inline]
     pub(in crate::writer) fn append_field(&mut self, put: impl FnOnce(&mut [u8; MAX_FIELD_BYTES]) -> usize) {
         let place = self.image[..self.capacity].get_mut(self.position..);

@@ -53,8 +53,9 @@ impl Core {
         self.synced = self.position;
     }
 
-    /// Copies the current fragment, whose body has `size` bytes, with a size field of one byte. In the image the byte
-    /// lies right before the body; there nothing has to move, since the image is not read again behind `synced`.
+    /// Copies the current fragment, whose body has `size` bytes, with a size field of one byte. In
+    /// the image the byte lies right before the body; there nothing has to move, since the image is
+    /// not read again behind `synced`.
     pub(super) fn sync_compact(&mut self, size: u8) {
         debug_assert_eq!(self.fragment_start, self.synced);
         let from = self.fragment_start + SIZE_FIELD_BYTES - 1;
@@ -72,7 +73,8 @@ impl Core {
         let Some(current) = self.current.take() else { return };
         let smb = self.arbiter.smb();
         if current.inflated {
-            // The count promises one more fragment: an empty one. There is room: the count is raised only then.
+            // The count promises one more fragment: an empty one. There is room: the count is
+            // raised only then.
             smb.write_payload(&current.chunk, self.position, &[0]);
         }
         smb.set_fragments(&current.chunk, current.fragments, current.flags().with(last));

@@ -1,4 +1,5 @@
-//! Fragments: begun, ended with their packet, cut where the chunk ends, given up where no chunk follows.
+//! Fragments: begun, ended with their packet, cut where the chunk ends, dropped where no chunk
+//! follows.
 
 use watershed_smb::{ChunkFlags, MAX_FRAGMENTS_WRITTEN};
 
@@ -37,15 +38,16 @@ impl Core {
         }
     }
 
-    /// Goes on in a new chunk in the middle of a packet, or gives the packet up.
+    /// Continues a packet in a new chunk, or drops the packet.
     pub(super) fn cross(&mut self) {
         if self.body_bytes > MAX_SIZE {
             self.give_up();
             return;
         }
-        // A writer that will not wait needs the next chunk first: without it the fragment must say that the packet was
-        // given up, not that it continues. One that waits must not keep a chunk meanwhile: when all chunks belong to
-        // writers that wait for another one, none would ever be free.
+        // A writer that will not wait needs the next chunk first: without it the fragment must say
+        // that the packet was given up, not that it continues. One that waits must not keep a chunk
+        // meanwhile: when all chunks belong to writers that wait for another one, none would ever
+        // be free.
         let next = match self.arbiter.acquire_now(self.policy) {
             None if !self.policy.waits() => {
                 self.give_up();
@@ -67,7 +69,7 @@ impl Core {
         }
     }
 
-    /// Returns the chunk with a last fragment that goes on in the next one.
+    /// Returns the chunk with a last fragment that continues in the next one.
     pub(super) fn return_with_continuation(&mut self) {
         let size = self.fragment_body_bytes();
         self.overwrite(self.fragment_start, redundant(size as u32));
@@ -84,7 +86,8 @@ impl Core {
         self.return_current(flags);
     }
 
-    /// Drops the current packet: its fragment gets the size that says so, and its chunk is returned.
+    /// Drops the current packet: its fragment gets the size that says so, and its chunk is
+    /// returned.
     pub(super) fn give_up(&mut self) {
         self.overwrite(self.fragment_start, DROPPED);
         for message in &mut self.open {

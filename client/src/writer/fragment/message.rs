@@ -19,7 +19,8 @@ impl Core {
     }
 
     pub(super) fn close_message(&mut self, OpenMessage { size_field, body_start }: OpenMessage) {
-        // Within MAX_SIZE: a larger packet was given up, and what its size fields say then does not matter.
+        // Within MAX_SIZE: a larger packet was given up, and what its size fields say then does not
+        // matter.
         let size = (self.body_bytes - body_start).min(MAX_SIZE);
         let field = redundant(size as u32);
         match size_field {
@@ -33,7 +34,8 @@ impl Core {
         }
     }
 
-    /// Shortens the size field at `at` to one byte; its `size` bytes are the last ones, and private still.
+    /// Shortens the size field at `at` to one byte; its `size` bytes are the last ones, and private
+    /// still.
     pub(super) fn compact(&mut self, at: usize, size: u8) {
         debug_assert_eq!(self.position, at + SIZE_FIELD_BYTES + usize::from(size));
         self.image[at] = size;

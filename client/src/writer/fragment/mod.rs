@@ -1,7 +1,7 @@
 //! Packets into fragments, fragments into chunks: the state of it, and packets as wholes.
 //!
-//! `bytes` appends to the packet, `message` keeps the sizes of what is open in it, `cut` ends fragments and goes on in the next chunk,
-//! `chunk` gets chunks, copies into them and returns them.
+//! `bytes` appends to the packet, `message` keeps the sizes of what is open in it, `cut` ends
+//! fragments and goes on in the next chunk, `chunk` gets chunks, copies into them and returns them.
 
 mod bytes;
 mod chunk;
@@ -35,7 +35,8 @@ struct Current {
     chunk_id: u32,
     /// Fragments started, as the header says; with `inflated` one more than there are.
     fragments: u16,
-    /// The count was raised past the last finished packet so that a scrape sees it; the next packet takes the slot.
+    /// The count was raised past the last finished packet so that a scrape sees it; the next packet
+    /// takes the slot.
     inflated: bool,
     first_continues: bool,
 }
@@ -64,8 +65,9 @@ struct OpenMessage {
     body_start: u64,
 }
 
-/// Invariants: `synced <= position <= capacity`; `image[synced..position]` is what shared memory does not have yet, and
-/// lies behind every byte that was written directly. `current` is `None` when `position` and `capacity` are 0.
+/// Invariants: `synced <= position <= capacity`; `image[synced..position]` is what shared memory
+/// does not have yet, and lies behind every byte that was written directly. `current` is `None`
+/// when `position` and `capacity` are 0.
 #[derive(Debug)]
 pub(in crate::writer) struct Core {
     arbiter: Arc<Shared>,
@@ -87,7 +89,7 @@ pub(in crate::writer) struct Core {
     open: Vec<OpenMessage>,
     patches: PatchList,
     in_packet: bool,
-    /// The current packet goes nowhere.
+    /// The current packet is discarded.
     discarding: bool,
     /// The last chunk promised a continuation that never came: the next chunk must say so.
     owes_continuation: bool,
@@ -196,7 +198,8 @@ impl Core {
         true
     }
 
-    /// A chunk that continues the abandoned packet with the mark of a drop. Nothing can follow the mark in its chunk.
+    /// A chunk that continues the abandoned packet with the mark of a drop. Nothing can follow the
+    /// mark in its chunk.
     fn pay_continuation(&mut self) -> bool {
         let Some(chunk) = self.acquire() else { return false };
         self.start_chunk(chunk, true);
@@ -220,7 +223,8 @@ impl Drop for Core {
         self.finish_packet();
         self.return_current(ChunkFlags::NONE);
         if self.owes_continuation {
-            // If there is no memory for it the reader finds out by itself that the sequence ends within a packet.
+            // If there is no memory for it the reader finds out by itself that the sequence ends
+            // within a packet.
             self.policy = ExhaustedPolicy::Drop;
             self.pay_continuation();
         }

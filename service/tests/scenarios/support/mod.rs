@@ -1,5 +1,5 @@
-//! A small world around the service: a clock that moves when told, producers that write into real shared
-//! memory, files in memory. Nothing in it looks at the machine, so a test is its own replay.
+//! A small world around the service: a clock that moves when told, producers that write into real
+//! shared memory, files in memory. Nothing in it looks at the machine, so a test is its own replay.
 #![expect(unreachable_pub, reason = "public to the tests, which are one program")]
 
 pub mod config;
@@ -7,7 +7,8 @@ pub mod producer;
 pub mod trace;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::io::IoSlice;
+use std::sync::{Arc, LazyLock};
 
 use watershed_service::{
     ClockReadings, ConsumerEvent, ConsumerId, EnableError, FileAction, Output, OutputFile, PacketBatch,
@@ -27,12 +28,28 @@ pub const MS: u64 = 1_000_000;
 #[derive(Debug, Default)]
 pub struct FakeFile {
     pub bytes: Vec<u8>,
-    pub blocks: usize,
+    /// Calls of `write_file`.
+    pub writes: usize,
     pub syncs: usize,
     pub closed: bool,
     /// Writes fail once the file has this many bytes.
     pub full_at_bytes: Option<usize>,
 }
+
+impl FakeFile {
+    fn write(&mut self, slices: &[IoSlice<'_>]) -> Result<(), String> {
+        let size_bytes = slices.iter().map(|slice| slice.len()).sum::<usize>();
+        if self.full_at_bytes.is_some_and(|full| self.bytes.len() + size_bytes > full) {
+            return Err("no space left on device".to_owned());
+        }
+        slices.iter().for_each(|slice| self.bytes.extend_from_slice(slice));
+        Ok(())
+    }
+}
+
+/// Threads for large reads: more than there is to do for them.
+static POOL: LazyLock<Arc<rayon::ThreadPool>> =
+    LazyLock::new(|| Arc::new(rayon::ThreadPoolBuilder::new().num_threads(3).build().expect("threads")));
 
 pub struct World {
     pub service: Service,
@@ -77,6 +94,7 @@ impl World {
             scraping_by_default: false,
             shards: Shards::Wanted(num_shards),
             memory: Box::new(memory),
+            read_pool: Box::new(|| Some(Arc::clone(&POOL))),
         });
         // Clocks that differ, so that a mix-up shows.
         let now = ClockReadings {
@@ -121,31 +139,27 @@ impl World {
 
     /// One step of one file. False if there is nothing to do.
     pub fn write_file_once(&mut self) -> bool {
-        let mut block = Vec::new();
-        let Some(action) = self.service.poll_file(&mut block, &self.now) else { return false };
-        let (session_id, result) = match action {
+        let Some(action) = self.service.poll_file() else { return false };
+        let session_id = match action {
             FileAction::Write(session_id) => {
                 let file = self.files.entry(session_id).or_default();
                 assert!(!file.closed, "written after close");
-                file.blocks += 1;
-                if file.full_at_bytes.is_some_and(|full| file.bytes.len() + block.len() > full) {
-                    (session_id, Err("no space left on device".to_owned()))
-                } else {
-                    file.bytes.extend_from_slice(&block);
-                    (session_id, Ok(()))
-                }
+                file.writes += 1;
+                let mut out = |slices: &[IoSlice<'_>]| file.write(slices);
+                self.service.write_file(session_id, &mut out, &self.now);
+                return true;
             }
             FileAction::Sync(session_id) => {
                 self.files.entry(session_id).or_default().syncs += 1;
-                (session_id, Ok(()))
+                session_id
             }
             FileAction::Close(session_id) => {
                 let file = self.files.entry(session_id).or_default();
                 assert!(!std::mem::replace(&mut file.closed, true), "closed twice");
-                (session_id, Ok(()))
+                session_id
             }
         };
-        self.service.handle_file_done(session_id, result, &self.now);
+        self.service.handle_file_done(session_id, Ok(()), &self.now);
         true
     }
 
@@ -275,6 +289,15 @@ impl World {
     pub fn free(&mut self, consumer_id: ConsumerId) -> &mut World {
         self.service.handle_free_buffers(consumer_id, &self.now);
         self.run_due()
+    }
+
+    /// Everything that can be read now, as it is written to a file: in steps, of which large ones
+    /// are read by a pool.
+    pub fn write_trace(&mut self, consumer_id: ConsumerId) -> Vec<u8> {
+        let mut file = FakeFile::default();
+        let mut out = |slices: &[IoSlice<'_>]| file.write(slices);
+        while self.service.write_trace(consumer_id, &mut out, &self.now) == Ok(ReadProgress::More) {}
+        file.bytes
     }
 
     /// Everything that can be read now, as a trace file.

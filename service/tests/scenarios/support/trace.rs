@@ -15,8 +15,8 @@ impl Trace {
         Trace { packets: protos::Trace::decode(bytes).expect("a trace").packet }
     }
 
-    /// Without the packets that are well-formed and still no `TracePacket`: what a hostile producer may write of its
-    /// own fields is not the service's to judge.
+    /// Without the packets that are well-formed and still no `TracePacket`: what a hostile producer
+    /// may write of its own fields is not the service's to judge.
     pub fn parse_hostile(mut bytes: &[u8]) -> Trace {
         let mut packets = Vec::new();
         while !bytes.is_empty() {
