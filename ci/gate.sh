@@ -11,8 +11,8 @@ need_instruction_counter() {
         cargo install --quiet --locked --root "$tools" --version "$version" iai-callgrind-runner
 }
 
-# count LOG FOLDER [CARGO-OPTION...]: builds the benchmark program and counts it below FOLDER. What was said is in LOG, and is
-# printed on a failure.
+# count LOG FOLDER [CARGO-OPTION...]: builds the benchmark program and counts it below FOLDER. The
+# output is in LOG, and is printed on a failure.
 count() {
     local program log=$1 folder=$2
     shift 2
@@ -24,12 +24,13 @@ count() {
 perf() { perf_with "" "$@"; }
 # perf_with FEATURES ARGUMENT...
 perf_with() {
-    cargo run --quiet --locked --profile bench --package watershed-perf --no-default-features --features "$1" -- "${@:2}"
+    cargo run --quiet --locked --profile bench --package watershed-perf --no-default-features \
+        --features "$1" -- "${@:2}"
 }
 flamegraphs() { cargo run --quiet --locked --profile bench --package watershed-flamegraphs -- "$@"; }
 
-# draw_what_grew OLD NEW: a differential flame graph, below target/gate-flamegraphs, of each benchmark whose limit was broken; OLD and
-# NEW are the folders of their counts.
+# draw_what_grew OLD NEW: a differential flame graph, below target/gate-flamegraphs, of each
+# benchmark whose limit was broken. OLD and NEW are the folders of their counts.
 draw_what_grew() {
     local broken=()
     mapfile -t broken <target/gate-broken.txt

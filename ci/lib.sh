@@ -10,21 +10,49 @@ fail() {
     exit 1
 }
 
+# spread NAME UNIT FIGURE...: how far the figures of several runs lie from each other.
+spread() {
+    printf '%s\n' "${@:3}" | sort -g | awk -v name="$1" -v unit="$2" '
+        { figure[NR] = $1 }
+        END {
+            printf "%s in %d runs: least %s, median %s, greatest %s %s\n",
+                name, NR, figure[1], figure[int((NR + 1) / 2)], figure[NR], unit
+        }'
+}
+
+# median FIGURE...: the middle one, of an even number the lower of the two.
+median() { printf '%s\n' "$@" | sort -g | sed -n "$((($# + 1) / 2))p"; }
+
+# need_nightly: the nightly toolchain.
+need_nightly() {
+    rustup run nightly rustc --version || rustup toolchain install nightly --profile minimal
+}
+
 # need_packages PACKAGE...: installs the Debian packages that are not there yet.
 need_packages() {
     local missing=()
     for package in "$@"; do
-        dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+        dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed ||
+            missing+=("$package")
     done
     [ ${#missing[@]} = 0 ] && return
-    # The lists of a fresh machine may be empty or old: refresh them only when the first try fails.
+    # The lists of a fresh machine may be empty or old: they are refreshed when the first try fails.
     export DEBIAN_FRONTEND=noninteractive
     apt-get install -y -q --no-install-recommends "${missing[@]}" ||
         { apt-get update -q && apt-get install -y -q --no-install-recommends "${missing[@]}"; }
 }
 
-# need_web_rustc PACKAGE...: Debian's second compiler, /usr/bin/rustc 1.96 or later, and the packages beside it. An old
-# package list offers an older one that cannot build this workspace, so the lists are refreshed when it is missing or old.
+# need_foreign_arm64: packages of aarch64 can be installed beside those of this machine.
+need_foreign_arm64() {
+    if ! dpkg --print-foreign-architectures | grep -qx arm64; then
+        dpkg --add-architecture arm64
+        apt-get update -q
+    fi
+}
+
+# need_web_rustc PACKAGE...: Debian's second compiler, /usr/bin/rustc 1.96 or later, and the
+# packages beside it. An old package list offers an older one that cannot build this workspace, so
+# the lists are refreshed when it is missing or old.
 need_web_rustc() {
     local have
     have=$(/usr/bin/rustc --version 2>/dev/null | sed -nE 's/^rustc 1\.([0-9]+).*/\1/p' || true)
@@ -43,21 +71,24 @@ readme_command() {
         fail "README.md shows no command that starts with \"$1\""
 }
 
-# count_instructions PROGRAM FOLDER: runs the benchmark program `instructions` under callgrind, its output below FOLDER. A file `program` there
-# names it: pictures ask it what was inlined at the addresses that callgrind writes down, which change no count.
+# count_instructions PROGRAM FOLDER: runs the benchmark program `instructions` under callgrind, its
+# output below FOLDER. A file `program` there names it: pictures ask it what was inlined at the
+# addresses that callgrind writes down, which change no count.
 #
-# The program is run from a copy whose path always has the same length: the length of its own path is the one thing around
-# it that a program's heap depends on, and so, by a few instructions, its copies' way around page boundaries.
+# The program is run from a copy whose path always has the same length: its heap depends on the
+# length of its path, and so, by a few instructions, do its copies across page boundaries.
 count_instructions() (
-    place=$(mktemp -d /tmp/watershed-count.XXXXXXXX)
-    trap 'rm -rf "$place"' EXIT
-    cp "$1" "$place/instructions"
+    copy=$(mktemp -d /tmp/watershed-count.XXXXXXXX)
+    trap 'rm -rf "$copy"' EXIT
+    cp "$1" "$copy/instructions"
     rm -rf "$2"
-    IAI_CALLGRIND_CALLGRIND_ARGS=--dump-instr=yes CARGO_PKG_NAME=watershed-counted IAI_CALLGRIND_HOME=$2 "$place/instructions" --bench
+    IAI_CALLGRIND_CALLGRIND_ARGS=--dump-instr=yes CARGO_PKG_NAME=watershed-counted \
+        IAI_CALLGRIND_HOME=$2 "$copy/instructions" --bench
     printf '%s\n' "$1" >"$2/program"
 )
 
-# instructions_program [CARGO-OPTION...]: builds the benchmark program `instructions` and prints its path.
+# instructions_program [CARGO-OPTION...]: builds the benchmark program `instructions` and prints its
+# path.
 instructions_program() {
     cargo bench --locked --package watershed-counted --bench instructions --no-run "$@" 2>&1 |
         tee /dev/stderr | sed -n 's/.*Executable .* (\(.*\))$/\1/p' | xargs -r realpath

@@ -1,4 +1,4 @@
-//! Writes down with what the measured code was compiled: a result without it cannot be compared.
+//! Records compiler and flags of the measured code: results without them cannot be compared.
 
 use std::process::Command;
 

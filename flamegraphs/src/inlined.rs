@@ -1,5 +1,5 @@
-//! Which functions were inlined at an address, from the program's debug information: without them a picture of optimised code has
-//! one large frame.
+//! The functions that were inlined at an address, from the program's debug information. Without
+//! them a picture of optimised code has one large frame.
 
 use crate::names;
 use addr2line::Loader;
@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// A program that can be asked.
+/// A program with its debug information.
 pub struct Inlined {
     loader: Loader,
     file_name: String,
@@ -25,10 +25,10 @@ impl Inlined {
         Ok(Self { loader, file_name, known: RefCell::default() })
     }
 
-    /// Our own functions that were inlined at an address, the outermost first: not the one that the address lies in. Empty for
-    /// objects other than the program.
+    /// Our own functions that were inlined at an address, the outermost first: not the one that the
+    /// address lies in. Empty for objects other than the program.
     pub fn at(&self, object: &str, address: u64) -> Vec<String> {
-        // It was run from a copy whose name may be shorter.
+        // The program ran from a copy whose name may be shorter.
         let name = object.rsplit('/').next().unwrap_or_default();
         if name.is_empty() || !self.file_name.starts_with(name) {
             return Vec::new();

@@ -11,8 +11,8 @@ use watershed_flamegraphs::picture::{self, Heading};
 use watershed_flamegraphs::stacks::{self, Stacks};
 use watershed_perf::instructions::{callgrind, collect};
 
-/// Draws where the instructions of the counted workloads go. The folders are those that `ci/gate` and `ci/flamegraphs` count into; a
-/// file `program` in them names the program that was counted.
+/// Draws where the instructions of the counted workloads go. The folders are those that `ci/gate`
+/// and `ci/flamegraphs` count into; a file `program` in them names the program that was counted.
 #[derive(Parser)]
 #[command(name = "watershed-flamegraphs")]
 struct Arguments {
@@ -22,7 +22,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// A flame graph of each benchmark. Pictures of benchmarks that are no longer there are removed.
+    /// A flame graph of each benchmark.
     Draw {
         /// Where the counts are.
         #[arg(long, value_name = "FOLDER")]
@@ -64,7 +64,6 @@ fn main() -> ExitCode {
 
 fn draw(from: &Path, into: &Path) -> Result<(), String> {
     let counts = Counts::of(from)?;
-    remove_pictures(into)?;
     // The plain loops are there to be compared with: nobody looks for their instructions.
     let is_plain_loop =
         |name: &str| name.strip_suffix("_plain").is_some_and(|kernel| counts.outputs.contains_key(kernel));
@@ -115,22 +114,6 @@ fn heading(name: &str, stacks: &Stacks) -> Heading {
         None => format!("{total} instructions"),
     };
     Heading { title: name.to_owned(), subtitle }
-}
-
-/// Removes the pictures in the folders of groups. Nothing else lies there, and nothing else is touched.
-fn remove_pictures(into: &Path) -> Result<(), String> {
-    let groups = fs::create_dir_all(into)
-        .and_then(|()| fs::read_dir(into))
-        .map_err(|error| format!("{}: {error}", into.display()))?;
-    for group in groups.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_dir()) {
-        let files = fs::read_dir(&group).map_err(|error| format!("{}: {error}", group.display()))?;
-        for file in files.filter_map(|entry| Some(entry.ok()?.path())) {
-            if file.extension().is_some_and(|extension| extension == "svg") {
-                fs::remove_file(&file).map_err(|error| format!("{}: {error}", file.display()))?;
-            }
-        }
-    }
-    Ok(())
 }
 
 fn write(into: &Path, name: &str, svg: &str) -> Result<(), String> {

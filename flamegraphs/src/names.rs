@@ -1,13 +1,14 @@
-//! Names of functions as they are drawn: short enough to be read, still unique enough to be found.
+//! Names of functions as they are drawn: short, and still unique.
 
 use watershed_perf::instructions::callgrind::without_hash;
 
 /// The function that iai-callgrind puts around what is counted: counting begins and ends with it.
 pub const COUNTED: &str = "__iai_callgrind_wrapper_mod";
 
-/// A demangled name without hash, without our crates' common prefix, and without what would end a frame in a folded stack.
+/// A demangled name without hash, without our crates' common prefix, and without what would end a
+/// frame in a folded stack.
 pub fn short(name: &str) -> String {
-    // The linker folds bodies that are the same, and this one then has the name of any of them.
+    // The linker merges functions with the same body, whose name is then any of theirs.
     if name.contains(COUNTED) {
         return "what is counted".into();
     }
@@ -33,7 +34,8 @@ fn without_impls(name: &str) -> String {
     name.to_owned()
 }
 
-/// Whether an inlined function is worth a frame of its own: ours is, the standard library's wrappers are not.
+/// Whether an inlined function is worth a frame of its own: ours is, the standard library's
+/// wrappers are not.
 pub fn is_ours(name: &str) -> bool {
     name.contains("watershed_")
 }

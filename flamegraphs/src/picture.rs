@@ -4,7 +4,7 @@ use crate::stacks::{Stacks, lines};
 use inferno::flamegraph::color::{BasicPalette, Palette};
 use inferno::{differential, flamegraph};
 
-/// What stands above a picture.
+/// The heading of a picture.
 pub struct Heading {
     /// The benchmark's name.
     pub title: String,

@@ -1,17 +1,19 @@
 //! From functions and their calls to stacks.
 //!
-//! Callgrind counts what each call took, and not on whose behalf the caller was called. A function with several callers is
-//! therefore drawn above each of them with the same proportions, as every profiler with call counts does; the widths of functions
-//! and of calls are exact.
+//! Callgrind counts the cost of each call, not by the callers of the caller. So a function with
+//! several callers is drawn above each of them in the same proportions; the widths of functions and
+//! of calls are exact.
 
 use crate::names::{COUNTED, short};
 use std::collections::BTreeMap;
 use watershed_perf::instructions::callgrind::{Function, Functions};
 
-/// Folded stacks: frames from the outermost to the innermost, separated by ";", and their instructions.
+/// Folded stacks: frames from the outermost to the innermost, separated by ";", and their
+/// instructions.
 pub type Stacks = BTreeMap<String, u64>;
 
-/// Where the instructions of one function go: to itself or to a call, below the frames that were inlined there.
+/// Where the instructions of one function go: to itself or to a call, below the frames that were
+/// inlined there.
 struct Part<'a> {
     inlined: Vec<String>,
     callee: Option<&'a str>,
@@ -20,7 +22,8 @@ struct Part<'a> {
 
 /// Folds a profile. `inlined` says which functions were inlined at an address of an object.
 ///
-/// The sum of the stacks is the sum of all functions' own costs; frames at the outer end that only call the next are left out.
+/// The sum of the stacks is the sum of all functions' own costs; frames at the outer end that only
+/// call the next are left out.
 ///
 /// # Errors
 /// When there is no function from which everything is called.
@@ -50,8 +53,8 @@ fn inclusive(parts: &[Part<'_>]) -> u64 {
     parts.iter().map(|part| part.cost).sum()
 }
 
-/// The innermost function below which everything happens: found from the counted one, or else from a caller of all, by going
-/// down while there is one call that takes everything.
+/// The innermost function below which everything happens: found from the counted one, or else from
+/// a caller of all, by going down while there is one call that takes everything.
 fn root<'a>(parts: &BTreeMap<&'a str, Vec<Part<'a>>>, total: u64) -> Option<&'a str> {
     let mut called: BTreeMap<&str, u64> = BTreeMap::new();
     for part in parts.values().flatten() {
@@ -83,7 +86,8 @@ struct Folding<'a> {
 }
 
 impl<'a> Folding<'a> {
-    /// Hands out `budget` instructions among the parts of a function, to the last one: rounding moves them, but loses none.
+    /// Distributes `budget` instructions among the parts of a function. Rounding moves some, but
+    /// loses none.
     fn expand(&mut self, name: &'a str, budget: u64, frames: &mut Vec<String>) {
         frames.push(short(name));
         let parts = self.parts.get(name).map_or(&[][..], Vec::as_slice);

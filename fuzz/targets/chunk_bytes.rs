@@ -28,7 +28,8 @@ enum Then {
 }
 
 fuzz_target!(|chunks: Vec<Raw>| {
-    let steps = chunks.into_iter().flat_map(steps_of).chain([Step::Clone, Step::Read { limit: u8::MAX }]).collect();
+    let steps =
+        chunks.into_iter().flat_map(steps_of).chain([Step::Clone, Step::Read { limit: u8::MAX }]).collect();
     let setup = Setup { pages: 0, discard: false, sink: false, start: Start::Zero };
     if let Err(difference) = run::<Engine>(&History { setup, steps }) {
         panic!("{difference}");

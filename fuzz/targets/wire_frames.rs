@@ -32,7 +32,8 @@ fuzz_target!(|input: (u8, &[u8])| {
     assert_eq!(pieces, receive(bytes, bytes.len().max(1)));
     for frame in pieces.0 {
         let mut encoded = Vec::new();
-        // A frame of unknown fields alone is empty when it is encoded again, and empty frames are passed over.
+        // A frame of unknown fields alone is empty when it is encoded again, and empty frames are
+        // passed over.
         if encode_frame(&frame, &mut encoded).is_ok() && frame != IpcFrame::default() {
             assert_eq!(receive(&encoded, 7).0.last(), Some(&frame));
         }

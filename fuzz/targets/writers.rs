@@ -1,4 +1,5 @@
-//! Writers that behave, in a ring of any size: what comes out is what was written, and what is missing is said.
+//! Writers that behave, in a ring of any size: what comes out is what was written, and what is
+//! missing is said.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Times of the engine's hot calls, by criterion: for work on one of them. What is claimed comes from the runner, which
-//! interleaves rivals: `cargo run --release -p watershed-perf -- run engine`.
+//! Times of the engine's hot calls, by criterion, for work on one of them. The suites interleave
+//! rivals: `cargo run --release -p watershed-perf -- run engine`.
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use watershed_counted::engine::{COMMITS, Cloning, Copying, PATCHES, Patching, Reading, Writing, units};

@@ -2,8 +2,8 @@
 
 use crate::report::{Measurement, Report, aligned, short};
 
-/// Differences below this are noise whatever the runs say of themselves: between two runs the machine itself differs
-/// (page placement, neighbours), which no run can see from inside.
+/// Differences below this are noise whatever the runs say of themselves: between two runs the
+/// machine itself differs (page placement, neighbours), which no run can see from inside.
 const FLOOR: f64 = 0.02;
 
 /// One figure that changed.
@@ -23,7 +23,8 @@ pub struct Change {
     pub better: bool,
 }
 
-/// The figures that differ by more than the noise, in the old report's order, and the names that only one has.
+/// The figures that differ by more than the noise, in the old report's order, and the names that
+/// only one has.
 pub fn compare(old: &Report, new: &Report) -> (Vec<Change>, Vec<String>) {
     let mut changes = Vec::new();
     let mut missing = Vec::new();
@@ -119,6 +120,7 @@ mod tests {
         };
         Report {
             suite: "engine".into(),
+            date: String::new(),
             machine: Machine::here(),
             results: rows.iter().map(result).collect(),
         }

@@ -1,4 +1,4 @@
-//! On what a figure was measured: without it no two figures can be compared.
+//! The machine that a figure was measured on: without it no two figures can be compared.
 
 use serde::{Deserialize, Serialize};
 use std::process::Command;
@@ -13,7 +13,8 @@ pub struct Machine {
     /// Which of them, such as "4-5", where the system says so.
     #[serde(default)]
     pub cpus: String,
-    /// The kind of cores that was asked for, on machines with several: "little", "middle", "big", or what the caller said.
+    /// The kind of cores, on machines with several: "little", "middle", "big", or what the caller
+    /// named.
     #[serde(default)]
     pub cluster: String,
     /// For instance "x86_64".
@@ -22,7 +23,7 @@ pub struct Machine {
     pub os: String,
     /// The kernel's release.
     pub kernel: String,
-    /// Whether transparent huge pages are to be had: the kernel's setting, such as "madvise".
+    /// The kernel's setting of transparent huge pages, such as "madvise".
     pub huge_pages: String,
     /// `rustc --version` of the build.
     pub compiler: String,
@@ -56,9 +57,10 @@ impl Machine {
         }
     }
 
-    /// A name for a folder: the processor, the architecture and the number of cores, in lower case with dashes.
+    /// A name for a folder: processor, architecture, number and kind of cores, in lower case with
+    /// dashes.
     pub fn folder_name(&self) -> String {
-        let name = format!("{} {} {} cores", self.cpu, self.arch, self.cores).to_lowercase();
+        let name = format!("{} {} {} cores {}", self.cpu, self.arch, self.cores, self.cluster).to_lowercase();
         let words = name.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         words.filter(|word| !matches!(*word, "" | "r" | "tm" | "cpu")).collect::<Vec<_>>().join("-")
     }
@@ -92,7 +94,8 @@ fn allowed_cpus() -> String {
     list.map_or_else(String::new, |list| list.trim().to_owned())
 }
 
-/// The name of the last processor that may be used, which is where pinned suites run: a phone has several kinds.
+/// The name of the last processor that may be used, which is where pinned suites run: a phone has
+/// several kinds.
 fn cpu_name() -> String {
     let allowed = allowed_cpus();
     let last = allowed.rsplit([',', '-']).next().unwrap_or_default();
@@ -108,7 +111,7 @@ fn cpu_name_in(info: &str, number: &str) -> Option<String> {
     };
     let its_own = info.split("\n\n").find(|block| value(block, "processor").as_deref() == Some(number));
     let field = |name: &str| value(its_own.unwrap_or(info), name);
-    // aarch64 kernels name no model, but the part's number says as much.
+    // aarch64 kernels name no model; the part's number identifies it.
     field("model name")
         .or_else(|| Some(format!("implementer {} part {}", field("CPU implementer")?, field("CPU part")?)))
 }
@@ -120,26 +123,25 @@ fn huge_pages() -> String {
     word.map_or_else(String::new, |(word, _)| word.to_owned())
 }
 
-/// What the working folder says, or where there is none, as on a device, what whoever packed the program said.
+/// The commit of the working folder; on a device, where there is none, what the packed program's
+/// environment says. Records do not count as changes: one may have been written just before.
 fn commit() -> String {
     if let Ok(packed) = std::env::var("WATERSHED_PERF_COMMIT") {
         return packed;
     }
+    const STATUS: [&str; 6] =
+        ["status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)perf/record"];
     let id = output("git", &["rev-parse", "--short=12", "HEAD"]);
-    if id.is_empty() || output("git", &["status", "--porcelain", "--untracked-files=no"]).is_empty() {
-        id
-    } else {
-        format!("{id}+changes")
-    }
+    if id.is_empty() || output("git", &STATUS).is_empty() { id } else { format!("{id}+changes") }
 }
 
-/// Whether valgrind or a user-mode emulator runs this program. The kernel knows its own architecture, an emulator does
-/// not change what it says in /proc/sys.
+/// Whether valgrind or a user-mode emulator runs this program. An emulator does not change the
+/// kernel's own architecture in /proc/sys.
 fn emulated() -> bool {
     let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default();
     let foreign_kernel =
         first_line("/proc/sys/kernel/arch").is_some_and(|arch| arch != std::env::consts::ARCH);
-    // Kernels before 6.1 do not say: then a processor of another make does.
+    // Kernels before 6.1 do not have that file: then the vendor of the processor tells.
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let foreign_processor = std::env::consts::ARCH == "aarch64" && info.contains("vendor_id");
     foreign_kernel || foreign_processor || preloaded.to_string_lossy().contains("vgpreload")
@@ -172,5 +174,7 @@ mod tests {
         machine.arch = "x86_64".into();
         machine.cores = 2;
         assert_eq!(machine.folder_name(), "intel-xeon-2-20ghz-x86_64-2-cores");
+        machine.cluster = "big".into();
+        assert_eq!(machine.folder_name(), "intel-xeon-2-20ghz-x86_64-2-cores-big");
     }
 }

@@ -1,4 +1,4 @@
-//! Laps, interleaved: how a time is taken.
+//! How times are taken: interleaved laps.
 
 use std::time::{Duration, Instant};
 
@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 pub struct Options {
     /// Timed rounds for each measurement, at least 1. A round is one lap of each contestant.
     pub rounds: usize,
-    /// Whether workloads take their full sizes. Not full sizes are for tests: the answers are checked, the times
-    /// mean nothing.
+    /// Whether workloads have their full sizes. Smaller ones are for tests: the answers are
+    /// checked, the times mean nothing.
     pub full_size: bool,
     /// No new round is started after this time, once there are three.
     pub time_limit: Duration,
@@ -40,7 +40,7 @@ pub struct Lap {
     pub units: u64,
 }
 
-/// A lap's right answer did not come out; the text says what came instead.
+/// A lap gave a wrong answer; the text says which.
 pub type WrongAnswer = String;
 
 /// What a lap returns.
@@ -87,8 +87,9 @@ impl Series {
         self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
 
-    /// How far the median may be from the truth, relative to it: half the width of its 95% confidence interval by
-    /// order statistics, which assumes nothing of the distribution. 1 where there are fewer than six laps.
+    /// How far the median may be from the truth, relative to it: half the width of its 95%
+    /// confidence interval by order statistics, which assumes nothing of the distribution. 1 where
+    /// there are fewer than six laps.
     pub fn noise(&self) -> f64 {
         let laps = self.0.len();
         if laps < 6 {
@@ -102,8 +103,8 @@ impl Series {
         (sorted[high] - sorted[low]) / 2.0 / self.median().abs()
     }
 
-    /// How many times this one's time `other` takes: the median of the rounds' ratios, so that a slow moment that
-    /// covers a round cancels out.
+    /// The time of `other` over this one's: the median of the rounds' ratios, so that a slow moment
+    /// that covers a round cancels out.
     ///
     /// # Panics
     /// When the two are not of the same rounds.
@@ -122,10 +123,11 @@ fn median(values: &[f64]) -> f64 {
     if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }
 }
 
-/// Runs the contestants' laps in turns, A B A B, and returns one series for each, all of the same rounds.
+/// Runs the contestants' laps in turns, A B A B, and returns one series for each, all of the same
+/// rounds.
 ///
-/// The first round warms up and is not counted. Every second round goes in the reverse order (A B, B A), so that
-/// nobody always finds the caches as the same rival left them.
+/// The first round warms up and is not counted. Every second round has the reverse order (A B, B
+/// A), so that no contestant always finds the caches as the same rival left them.
 ///
 /// # Errors
 /// The first lap that has a wrong answer ends the contest.

@@ -1,4 +1,4 @@
-//! What was measured: the JSON that is kept, and the table that is read.
+//! Results: as JSON that is kept, and as tables.
 
 use crate::machine::Machine;
 use crate::measure::Series;
@@ -11,7 +11,10 @@ use std::fmt::Write as _;
 pub struct Report {
     /// The suite's name.
     pub suite: String,
-    /// On what it ran.
+    /// The day of the run, such as "2026-11-23". Empty in files from before it was written.
+    #[serde(default)]
+    pub date: String,
+    /// The machine that it ran on.
     pub machine: Machine,
     /// In the order of the suite.
     pub results: Vec<Measurement>,
@@ -26,9 +29,9 @@ pub struct Measurement {
     pub value: f64,
     /// For instance "ns/chunk". Smaller is better, unless the unit is "ratio".
     pub unit: String,
-    /// Figures beside the value, under their own names, such as `ratio_to_memcpy` (the time of memcpy over ours) or
-    /// `nominal_gib_per_s`. Larger is better, but for times and other costs, whose names have `ns`, `us`, `percent` or `bytes` in
-    /// them (and `plain`, a rival's time).
+    /// Figures beside the value, under their own names, such as `ratio_to_memcpy` (the time of
+    /// memcpy over ours) or `nominal_gib_per_s`. Larger is better, but for times and other costs,
+    /// whose names have `ns`, `us`, `percent` or `bytes` in them (and `plain`, a rival's time).
     #[serde(flatten)]
     pub extra: BTreeMap<String, f64>,
     /// The smallest sample, in `unit`.
@@ -37,7 +40,8 @@ pub struct Measurement {
     pub max: f64,
     /// How many samples there were.
     pub samples: usize,
-    /// Half the width of the median's confidence interval, relative to the value; differences within it mean nothing.
+    /// Half the width of the median's confidence interval, relative to the value; differences
+    /// within it mean nothing.
     pub noise: f64,
 }
 
@@ -57,7 +61,8 @@ impl Measurement {
         Self::scaled(name, "ratio".into(), 1.0, series)
     }
 
-    /// The figure of a series of percentages, smaller is better. Its noise is absolute, in parts of 100%, since the value may be near zero.
+    /// The figure of a series of percentages, smaller is better. Its noise is absolute, in parts of
+    /// 100%, since the value may be near zero.
     pub fn percent(name: impl Into<String>, series: &Series) -> Self {
         let percent = Self::scaled(name, "%".into(), 1.0, series);
         let noise = series.noise() * series.median().abs() / 100.0;
@@ -85,10 +90,28 @@ impl Measurement {
 }
 
 impl Report {
-    /// As it is kept: one object, indented, with a newline at the end.
+    /// JSON: one object, indented, with a newline at the end.
     pub fn to_json(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).expect("maps with text keys and finite numbers");
         text.push('\n');
+        text
+    }
+
+    /// A table for a document: values, noise and ratios.
+    pub fn to_markdown(&self) -> String {
+        let is_ratio = |name: &str| {
+            (name.starts_with("ratio_to_") || name.starts_with("of_")) && !name.ends_with("_noise")
+        };
+        let mut text = format!("Suite `{}`, {}: {}\n\n", self.suite, self.date, self.machine);
+        text.push_str("| result | median | unit | noise | ratios |\n|---|---|---|---|---|\n");
+        for Measurement { name, value, unit, extra, noise, .. } in &self.results {
+            let ratios = extra.iter().filter(|(name, _)| is_ratio(name));
+            let ratios: Vec<String> =
+                ratios.map(|(name, ratio)| format!("{name} {}", short(*ratio))).collect();
+            let (value, percent) = (short(*value), noise * 100.0);
+            // Writing into a String cannot fail.
+            let _ = writeln!(text, "| `{name}` | {value} | {unit} | {percent:.1}% | {} |", ratios.join(", "));
+        }
         text
     }
 
@@ -115,7 +138,7 @@ impl Report {
     }
 }
 
-/// Three significant digits, which is more than a noisy machine can hold.
+/// Three significant digits.
 pub(crate) fn short(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
@@ -124,7 +147,8 @@ pub(crate) fn short(value: f64) -> String {
     }
 }
 
-/// Rows as columns of equal width; the first column and the last are flush left, the others flush right.
+/// Rows as columns of equal width; the first column and the last are flush left, the others flush
+/// right.
 pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..N).map(width).collect();
@@ -154,8 +178,12 @@ mod tests {
     fn the_json_has_the_documented_fields_and_comes_back() {
         let series = Series::new(vec![10.0, 12.0, 11.0]);
         let result = Measurement::ns_per("chunk", "write", &series).with("ratio_to_memcpy", 0.5);
-        let report =
-            Report { suite: "engine".into(), machine: Machine::here(), results: vec![result.clone()] };
+        let report = Report {
+            suite: "engine".into(),
+            date: String::new(),
+            machine: Machine::here(),
+            results: vec![result.clone()],
+        };
         let value: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
         assert_eq!(value["suite"], "engine");
         assert!(value["machine"].is_object());
@@ -167,6 +195,21 @@ mod tests {
         assert_eq!((&kept["min"], &kept["max"], &kept["samples"]), (&10.0.into(), &12.0.into(), &3.into()));
         let back: Report = serde_json::from_str(&report.to_json()).unwrap();
         assert_eq!(back.results, [result]);
+    }
+
+    #[test]
+    fn a_document_shows_ratios_and_no_other_figures_beside_the_value() {
+        let series = Series::new(vec![10.0, 12.0, 11.0]);
+        let result = Measurement::ns_per("chunk", "write", &series)
+            .with("ratio_to_memcpy", 0.5)
+            .with("of_memcpy_noise", 0.1)
+            .with("memcpy_ns", 5.5);
+        let (suite, date) = ("engine".into(), "2026-11-23".into());
+        let text = Report { suite, date, machine: Machine::here(), results: vec![result] }.to_markdown();
+        assert!(text.starts_with("Suite `engine`, 2026-11-23: "), "{text}");
+        let row = text.lines().last().unwrap();
+        assert!(row.starts_with("| `write` | 11.0 | ns/chunk | "), "{row}");
+        assert!(row.ends_with("| ratio_to_memcpy 0.50 |"), "{row}");
     }
 
     #[test]

@@ -1,11 +1,13 @@
-//! The scaling gate: what contention costs, which instruction counts cannot see.
+//! The scaling gate: the cost of contention, which instruction counts cannot show.
 //!
-//! Two threads with rings in their cores' caches against one, as a part of what the same copies without a buffer reach in the same
-//! run. A slow memory or a neighbour on the machine takes from both; contention between committers only from ours.
+//! Two threads with rings in their cores' caches against one, relative to what the same copies
+//! without a buffer reach in the same run. Slow memory or a busy neighbour slows both; contention
+//! between committers only ours.
 //!
-//! Where copies do not scale either, as on two hyperthreads of one core, they are no measure for anything. There two threads
-//! with one buffer are held against the same two with a buffer each, which have nothing to contend for, on the same cores in the same
-//! run. That one is worthless where the two do not really run at the same time: they would never meet.
+//! Where copies do not scale either, as on two hyperthreads of one core, they are no measure. There
+//! two threads with one buffer are compared with the same two with a buffer each, which do not
+//! contend, on the same cores in the same run. That is no measure either where the two threads do
+//! not run at the same time.
 
 use crate::report::Measurement;
 use serde::{Deserialize, Serialize};
@@ -13,33 +15,35 @@ use serde::{Deserialize, Serialize};
 /// The result of the suite `shards` that is judged.
 pub const RESULT: &str = "scaling_two_cached";
 
-/// Fewer rounds say nothing of a machine that could not do more in the time.
+/// With fewer rounds in the time the machine is too busy to judge.
 const ROUNDS_MIN: usize = 30;
 
-/// What is demanded, in `perf/baseline/limits.json`.
+/// The limits, in `perf/baseline/limits.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limit {
     /// The least part of a memcpy's scaling.
     pub of_memcpy_min: f64,
-    /// Where two threads that only copy do less than this many times the work of one, `of_apart_min` decides instead.
+    /// Where two threads that only copy do less than this many times the work of one,
+    /// `of_apart_min` decides instead.
     pub memcpy_min: f64,
     /// The least part of the work that two threads with a buffer each do.
     pub of_apart_min: f64,
-    /// Where those two do less than this many times the work of one, they do not run at the same time.
+    /// Where those two do less than this many times the work of one, they do not run at the same
+    /// time.
     pub apart_min: f64,
-    /// The most that a median near the limit may be in doubt, as a part of it.
+    /// The largest relative noise of a median whose confidence interval contains the limit.
     pub noise_max: f64,
 }
 
-/// What the gate says.
+/// The gate's verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The scaling is what is demanded; the text says against what.
+    /// Within the limit; the text says which measure was used.
     Pass(String),
-    /// It is not.
+    /// Below the limit.
     Broken(String),
-    /// It cannot be told here; the text says why.
+    /// Not measurable here; the text says why.
     Refused(String),
 }
 
@@ -84,7 +88,7 @@ pub fn judge(result: &Measurement, limit: &Limit) -> Verdict {
     judged().unwrap_or_else(|refused| refused)
 }
 
-/// Judges `ours`, which is a part of `what`.
+/// Judges `ours`, which is relative to `what`.
 fn against(ours: f64, noise: f64, least: f64, limit: &Limit, what: &str) -> Verdict {
     // Where the median's whole interval lies on one side of the limit, noise changes nothing.
     let in_doubt = (ours * (1.0 - noise)..=ours * (1.0 + noise)).contains(&least);

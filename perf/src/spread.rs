@@ -1,11 +1,12 @@
-//! One suite on several kinds of cores: how far the laps of each lie apart.
+//! One suite on several kinds of cores: how widely the laps of each spread.
 //!
-//! Where cores cannot be chosen, as on macOS, a run may have been moved between kinds; then its slowest lap is near the other kind's.
+//! Where cores cannot be chosen, as on macOS, a run may have been moved between kinds; then its
+//! slowest lap is near the other kind's.
 
 use crate::report::{Report, aligned, short};
 
-/// Each result of the first report, beside the same result of the others: median, fastest and slowest lap, and how far those two lie
-/// apart, in percent of the median.
+/// Each result of the first report, beside the same result of the others: median, fastest and
+/// slowest lap, and the distance of those two in percent of the median.
 pub fn to_table(reports: &[Report]) -> String {
     let mut rows = vec![["", "cores", "median", "unit", "min", "max", "apart"].map(String::from)];
     let names = reports.first().into_iter().flat_map(|report| &report.results).map(|result| &result.name);
@@ -28,7 +29,7 @@ pub fn to_table(reports: &[Report]) -> String {
     aligned(&rows)
 }
 
-/// What the caller said of the cores, or else which they were.
+/// The kind of cores that the caller named, or else their numbers.
 fn kind(report: &Report) -> &str {
     if report.machine.cluster.is_empty() { &report.machine.cpus } else { &report.machine.cluster }
 }
@@ -44,6 +45,7 @@ mod tests {
     fn both_kinds_stand_below_each_other() {
         let report = |cluster: &str, laps: [f64; 3]| Report {
             suite: "engine".into(),
+            date: String::new(),
             machine: Machine { cluster: cluster.into(), ..Machine::here() },
             results: vec![Measurement::ns_per("chunk", "write", &Series::new(laps.to_vec()))],
         };

@@ -11,7 +11,8 @@ fn every_workload_gives_its_right_answer() {
             suites::run(&suite, "", &Options::check(), |_| ()).unwrap_or_else(|answer| panic!("{answer}"));
         for (workload, result) in (suite.workloads)().iter().zip(&report.results) {
             assert_eq!(workload.name, result.name);
-            // No more than that: a difference between two timings may have either sign in laps as short as these.
+            // No more than that: a difference between two timings may have either sign in laps as
+            // short as these.
             assert!(result.value.is_finite(), "{}: {}", result.name, result.value);
         }
     }

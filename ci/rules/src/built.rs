@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Whether `program` is there and younger than every file that it was built from, which cargo lists beside it.
+/// Whether `program` is there and younger than every file that it was built from, which cargo lists
+/// beside it.
 pub fn is_current(program: &Path) -> bool {
     let modified = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).ok();
     let (Some(built), Ok(list)) = (modified(program), fs::read_to_string(program.with_extension("d"))) else {
@@ -14,7 +15,8 @@ pub fn is_current(program: &Path) -> bool {
     !sources.is_empty() && sources.iter().all(|source| modified(source).is_some_and(|time| time <= built))
 }
 
-/// The files of a line "PROGRAM: FILE FILE ...", in which blanks of names have a backslash before them.
+/// The files of a line "PROGRAM: FILE FILE ...", in which blanks of names have a backslash before
+/// them.
 fn sources(list: &str) -> Vec<PathBuf> {
     let files = list.lines().next().and_then(|line| line.split_once(": ")).map_or("", |(_, files)| files);
     let files = files.replace("\\ ", "\0");

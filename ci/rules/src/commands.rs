@@ -1,7 +1,7 @@
 //! Documents name only commands, scripts and files that exist.
 
-/// The command lines in a document: lines of code blocks (between fences, or indented by four) and pieces of inline code that start
-/// like a command of this repository, without prompt and comment.
+/// The command lines in a document: lines of code blocks (between fences, or indented by four) and
+/// pieces of inline code that start like a command of this repository, without prompt and comment.
 pub fn cited(document: &str) -> Vec<String> {
     let mut commands = Vec::new();
     let mut in_block = false;
@@ -44,7 +44,8 @@ pub fn package(command: &str) -> Option<&str> {
     (words.first() == Some(&"cargo")).then(|| words.get(flag + 1).copied())?
 }
 
-/// The target that `cargo ... --bench NAME` (or `--test`, `--example`) names: its kind's folder and its name.
+/// The target that `cargo ... --bench NAME` (or `--test`, `--example`) names: its kind's folder and
+/// its name.
 pub fn target(command: &str) -> Option<(&'static str, &str)> {
     let words: Vec<&str> = command.split_whitespace().take_while(|word| *word != "--").collect();
     let kinds = [("--bench", "benches"), ("--test", "tests"), ("--example", "examples")];

@@ -1,16 +1,14 @@
 //! A file holds one concept: 100 to 350 lines are usual, above [`MAX_LINES`] there are two in it.
 
+use crate::ratchet::entry;
+
 /// No new file may be longer.
 pub const MAX_LINES: usize = 700;
 
-/// Violations of the length rule. `known` has a line "PATH LINES" for each file that was longer when the rule came: it
-/// may shrink, never grow, and leaves the list when it fits.
+/// Violations of the length rule. `known` has a line "PATH LINES" for each file that was longer
+/// when the rule came: it may shrink, never grow, and leaves the list when it fits.
 pub fn violations(files: &[(&str, String)], known: &str) -> Vec<String> {
-    let known: Vec<(&str, usize)> = known
-        .lines()
-        .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        .filter_map(|line| line.rsplit_once(' ').and_then(|(path, lines)| Some((path, lines.parse().ok()?))))
-        .collect();
+    let known: Vec<(&str, usize)> = known.lines().filter_map(entry).collect();
     let mut found = Vec::new();
     for (path, text) in files {
         let lines = text.lines().count();

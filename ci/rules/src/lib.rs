@@ -1,18 +1,30 @@
 //! The house rules that can be checked: they are tests, not review comments.
 //!
-//! Each rule is a function from texts to violations, so that its own tests can show that it bites; `tests/house.rs`
-//! applies all of them to the repository. What the compiler can check is in the workspace's lint table instead.
+//! Each rule is a function from texts to violations, so that its own tests can show that it bites;
+//! `tests/house.rs` applies all of them to the repository. What the compiler can check is in the
+//! workspace's lint table instead.
 #![forbid(unsafe_code)]
 
+pub mod arrows;
 pub mod built;
+pub mod checks;
+pub mod columns;
 pub mod commands;
 pub mod length;
 pub mod links;
 pub mod manifests;
+pub mod ratchet;
+pub mod records;
+pub mod source;
+pub mod subjects;
 pub mod unsafety;
+pub mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// What the first line of a generated file starts with. The rules are for what people write.
+pub const GENERATED: &str = "// @generated";
 
 /// The repository: its root, and the files that git tracks or would track.
 pub struct Repository {
@@ -46,10 +58,12 @@ impl Repository {
         &self.root
     }
 
-    /// Paths of files whose names end with `suffix`, relative to the root, with their texts.
+    /// Paths of files whose names end with `suffix`, relative to the root, with their texts;
+    /// without those that are generated.
     pub fn texts(&self, suffix: &str) -> Vec<(&str, String)> {
         let wanted = self.files.iter().filter(|file| file.ends_with(suffix));
-        wanted.map(|file| (file.as_str(), self.text(file))).collect()
+        let texts = wanted.map(|file| (file.as_str(), self.text(file)));
+        texts.filter(|(_, text)| !text.starts_with(GENERATED)).collect()
     }
 
     /// The text of one file.

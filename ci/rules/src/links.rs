@@ -1,4 +1,4 @@
-//! Links in documents lead somewhere, tables of results name results that there are, and workflows call scripts that there are.
+//! Links in documents lead somewhere, and tables of results name results that there are.
 
 /// The targets of a document's links and pictures, without those that lead to other sites.
 pub fn targets(document: &str) -> Vec<&str> {
@@ -9,7 +9,8 @@ pub fn targets(document: &str) -> Vec<&str> {
         .collect()
 }
 
-/// A relative link as a path from the root, without its anchor; `None` when it leads out of the repository.
+/// A relative link as a path from the root, without its anchor; `None` when it leads out of the
+/// repository.
 pub fn resolved(document_path: &str, target: &str) -> Option<String> {
     let path = target.split('#').next().unwrap_or_default();
     if path.is_empty() {
@@ -42,7 +43,8 @@ pub fn has_anchor(document: &str, wanted: &str) -> bool {
     headings.map(anchor).any(|anchor| anchor == wanted)
 }
 
-/// The names in the first column of tables whose head begins with "result": results of `watershed-perf`.
+/// The names in the first column of tables whose head begins with "result": results of
+/// `watershed-perf`.
 pub fn results(document: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let mut in_results = false;
@@ -57,11 +59,6 @@ pub fn results(document: &str) -> Vec<&str> {
         }
     }
     names
-}
-
-/// The commands of a workflow, a line each.
-pub fn workflow_commands(workflow: &str) -> Vec<&str> {
-    workflow.lines().filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix("run: ")).collect()
 }
 
 #[cfg(test)]
@@ -88,11 +85,5 @@ mod tests {
     fn only_tables_of_results_are_looked_at() {
         let document = "| result | unit |\n|---|---|\n| `a_b`, `c` | ns |\n\n| tried | result |\n|---|---|\n| `d` | 1 |\n";
         assert_eq!(results(document), ["a_b", "c"]);
-    }
-
-    #[test]
-    fn commands_of_workflows_are_found() {
-        let workflow = "steps:\n  - uses: x\n  - run: ci/gate\n  - name: y\n    run: ci/fmt --all\n";
-        assert_eq!(workflow_commands(workflow), ["ci/gate", "ci/fmt --all"]);
     }
 }

@@ -23,7 +23,8 @@ pub fn violations(files: &[(&str, String)]) -> Vec<String> {
     found
 }
 
-/// Whether code of the line has the keyword. Comments and what stands in double quotes do not count.
+/// Whether code of the line has the keyword. Comments and what stands in double quotes do not
+/// count.
 fn uses_unsafe(line: &str) -> bool {
     let code = line.split("//").next().unwrap_or_default();
     let unquoted = code.split('"').step_by(2);

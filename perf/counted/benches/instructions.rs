@@ -1,4 +1,5 @@
-//! Instruction counts, by iai-callgrind: `ci/gate` runs them and compares them with `perf/baseline/`.
+//! Instruction counts, by iai-callgrind: `ci/gate` runs them and compares them with
+//! `perf/baseline/`.
 #![expect(missing_docs, reason = "the macros write public items")]
 
 use iai_callgrind::{Callgrind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main};
@@ -48,48 +49,23 @@ fn clone(ready: Cloning) -> Cloning {
     ready.run()
 }
 
-// The plain loop is counted beside each kernel: a count is no time, a mispredicted branch and a chain of loads cost nothing in it.
+// The plain loop is counted beside each kernel: a count is no time, a mispredicted branch and a
+// chain of loads cost nothing in it.
 
 #[library_benchmark]
-#[bench::real(Counted::walk("real", false, false))]
-#[bench::real_plain(Counted::walk("real", false, true))]
-#[bench::dense(Counted::walk("dense", false, false))]
-#[bench::dense_plain(Counted::walk("dense", false, true))]
-#[bench::one_byte(Counted::walk("one_byte", false, false))]
-#[bench::one_byte_plain(Counted::walk("one_byte", false, true))]
-#[bench::two_byte(Counted::walk("two_byte", false, false))]
-#[bench::two_byte_plain(Counted::walk("two_byte", false, true))]
-#[bench::four_byte(Counted::walk("four_byte", false, false))]
-#[bench::four_byte_plain(Counted::walk("four_byte", false, true))]
-#[bench::mixed(Counted::walk("mixed", false, false))]
-#[bench::mixed_plain(Counted::walk("mixed", false, true))]
+#[bench::real(Counted::walk("real", false))]
+#[bench::real_plain(Counted::walk("real", true))]
+#[bench::dense(Counted::walk("dense", false))]
+#[bench::dense_plain(Counted::walk("dense", true))]
+#[bench::one_byte(Counted::walk("one_byte", false))]
+#[bench::one_byte_plain(Counted::walk("one_byte", true))]
+#[bench::two_byte(Counted::walk("two_byte", false))]
+#[bench::two_byte_plain(Counted::walk("two_byte", true))]
+#[bench::four_byte(Counted::walk("four_byte", false))]
+#[bench::four_byte_plain(Counted::walk("four_byte", true))]
+#[bench::mixed(Counted::walk("mixed", false))]
+#[bench::mixed_plain(Counted::walk("mixed", true))]
 fn walk_one(ready: Counted) -> Counted {
-    ready.run()
-}
-
-#[library_benchmark]
-#[bench::real(Counted::walk("real", true, false))]
-#[bench::dense(Counted::walk("dense", true, false))]
-#[bench::one_byte(Counted::walk("one_byte", true, false))]
-#[bench::two_byte(Counted::walk("two_byte", true, false))]
-#[bench::four_byte(Counted::walk("four_byte", true, false))]
-#[bench::mixed(Counted::walk("mixed", true, false))]
-fn walk_many(ready: Counted) -> Counted {
-    ready.run()
-}
-
-#[library_benchmark]
-#[bench::one_byte(Counted::decode("one_byte", false))]
-#[bench::one_byte_plain(Counted::decode("one_byte", true))]
-#[bench::two_byte(Counted::decode("two_byte", false))]
-#[bench::two_byte_plain(Counted::decode("two_byte", true))]
-#[bench::four_byte(Counted::decode("four_byte", false))]
-#[bench::four_byte_plain(Counted::decode("four_byte", true))]
-#[bench::small(Counted::decode("small", false))]
-#[bench::small_plain(Counted::decode("small", true))]
-#[bench::mixed(Counted::decode("mixed", false))]
-#[bench::mixed_plain(Counted::decode("mixed", true))]
-fn decode(ready: Counted) -> Counted {
     ready.run()
 }
 
@@ -105,7 +81,7 @@ fn fields(ready: Counted) -> Counted {
 }
 
 library_benchmark_group!(name = engine; benchmarks = write, write_rival, read, read_to, patch, clone);
-library_benchmark_group!(name = simd; benchmarks = walk_one, walk_many, decode, fields);
+library_benchmark_group!(name = simd; benchmarks = walk_one, fields);
 main!(
     config = LibraryBenchmarkConfig::default()
         .envs(FIXED_ENVIRONMENT)

@@ -1,6 +1,7 @@
-//! What the instruction counts count: the same workloads as the timed suites, smaller, in steady state.
+//! The workloads of the instruction counts: those of the timed suites, smaller, in steady state.
 //!
-//! Each has a set-up that is not counted and a body that is; the names are those that callgrind's output files carry.
+//! Each has a set-up that is not counted and a body that is; callgrind's output files have their
+//! names.
 
 use crate::workload::feed::{self, Commit};
 use crate::workload::rings::{CopyRing, buffer, commit};
@@ -8,9 +9,9 @@ use crate::workload::{SourceChunk, fragmented, protobuf, templates};
 use std::hint::black_box;
 use watershed_engine::{ChunkId, HugePages, Patch, ProducerId, TraceBuffer, WriterId};
 
-/// A ring that valgrind's slow processor fills in a moment, and that has more than a thousand chunks in it.
+/// A ring that is filled quickly under valgrind, with more than a thousand chunks in it.
 const RING_BYTES: usize = 8 << 20;
-/// Commits that go over such a ring at least twice.
+/// Commits that fill such a ring at least twice.
 const WARM_UP: usize = 2 * RING_BYTES / 2048;
 /// Commits that are counted.
 pub const COMMITS: u64 = 4096;
@@ -19,7 +20,8 @@ const READ_COMMITS: usize = 2000;
 /// Patches that are counted.
 pub const PATCHES: u64 = 1000;
 
-/// What a benchmark counts, and how many of them, by the benchmark's name. The number of packets is that of the chunks.
+/// What a benchmark counts, and how many of them, by the benchmark's name. The number of packets is
+/// that of the chunks.
 pub fn units(benchmark: &str) -> Option<(&'static str, u64)> {
     let packets = |chunks: &[SourceChunk]| {
         chunks.iter().cycle().take(read_commits(chunks)).map(|chunk| u64::from(chunk.packets)).sum()
@@ -40,10 +42,10 @@ fn read_commits(chunks: &[SourceChunk]) -> usize {
     READ_COMMITS / chunks.len() * chunks.len()
 }
 
-/// A ring that every commit overwrites a part of, and the chunks that go on.
+/// A full ring, and the chunks of the next commits.
 pub struct Writing {
     buffer: TraceBuffer,
-    /// What is committed, in order: drawn up before, so that only the commits are counted.
+    /// The commits in order, made before, so that only committing is counted.
     plan: Vec<(u16, u32, SourceChunk)>,
 }
 
@@ -78,7 +80,7 @@ impl Writing {
         Self::new(feed::out_of_order(&templates::mixed(100)))
     }
 
-    /// The counted part: returns itself, so that nothing is freed while instructions are counted.
+    /// The counted part. Returns itself, so that freeing is not counted.
     pub fn run(mut self) -> Self {
         let mut feed = self.plan.iter().map(|(writer, chunk_id, chunk)| Commit {
             writer: *writer,
@@ -166,7 +168,8 @@ pub struct Patching {
 }
 
 impl Patching {
-    /// Patches the chunk `age` before the newest; a chunk that was never there when `age` is negative.
+    /// Patches the chunk `age` before the newest; a chunk that was never there when `age` is
+    /// negative.
     pub fn new(age: i32) -> Self {
         let mut buffer = buffer(RING_BYTES).expect("a ring of a few MiB");
         commit(&mut buffer, &mut feed::one_writer(&templates::mixed(10)), READ_COMMITS);
@@ -191,7 +194,8 @@ impl Patching {
     }
 }
 
-/// What a search through the newest chunks would cost: a hundredth of a patch's price for each, which no clock sees.
+/// A search through the newest chunks, which is planted: too cheap for a clock to notice, but not
+/// for the gate.
 #[cfg(feature = "planted-regression")]
 #[inline(never)]
 fn search_the_slow_way(chunk: ChunkId) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// The counts of all benchmarks, and with what they were made.
+/// The counts of all benchmarks, and the toolchain they were made with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Counts of different toolchains cannot be compared.
@@ -14,7 +14,7 @@ pub struct Counts {
     pub benchmarks: BTreeMap<String, Count>,
 }
 
-/// What decides over an instruction count beside our own code.
+/// What an instruction count depends on beside our own code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Toolchain {
     /// `rustc --version` of the build.
@@ -28,13 +28,13 @@ pub struct Toolchain {
 /// The instructions of one benchmark.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
-    /// All of them.
+    /// Their total.
     pub instructions: u64,
     /// What is counted: chunks, packets, calls.
     pub unit: String,
     /// How many of them the benchmark has.
     pub units: u64,
-    /// What the functions took themselves, for those that took at least a thousandth.
+    /// The functions' own instructions, of those with at least a thousandth.
     pub functions: BTreeMap<String, u64>,
 }
 
@@ -87,7 +87,7 @@ impl Limits {
 }
 
 impl Toolchain {
-    /// What is at hand: the compiler of this build, the C library and valgrind of this machine.
+    /// The compiler of this build, the C library and valgrind of this machine.
     ///
     /// # Errors
     /// When one of them cannot be asked.

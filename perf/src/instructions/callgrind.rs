@@ -1,4 +1,4 @@
-//! Reading callgrind's output: what each function took itself, and what its calls took.
+//! Reads callgrind's output: the own cost of each function, and the cost of its calls.
 //!
 //! ```text
 //!   ob=/tmp/x/instructions        the object that the functions below lie in
@@ -20,15 +20,16 @@ pub struct Profile {
     pub own: BTreeMap<String, u64>,
 }
 
-/// One function of a program, with the addresses at which its costs came about. Where the file has no addresses (without
+/// One function of a program, with its costs by address. Where the file has no addresses (without
 /// `--dump-instr=yes`), all of them are 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Function {
     /// The file that it lies in: the program, or a library.
     pub object: String,
-    /// What it took itself, by address.
+    /// Its own cost, by address.
     pub own: BTreeMap<u64, u64>,
-    /// What its calls took, by address and name of the called function, callees of callees included.
+    /// The cost of its calls, by address and name of the called function, callees of callees
+    /// included.
     pub calls: BTreeMap<(u64, String), u64>,
 }
 
@@ -48,8 +49,9 @@ pub fn parse(text: &str) -> Result<Profile, String> {
     Ok(Profile { total: own.values().sum(), own })
 }
 
-/// Reads the text of a `callgrind.*.out` file whose first event is the instruction count and in which neither names nor
-/// positions are compressed (`--compress-strings=no --compress-pos=no`, which iai-callgrind sets).
+/// Reads the text of a `callgrind.*.out` file whose first event is the instruction count and in
+/// which neither names nor positions are compressed (`--compress-strings=no --compress-pos=no`,
+/// which iai-callgrind sets).
 ///
 /// # Errors
 /// What is missing or not understood.
@@ -104,7 +106,8 @@ fn plain(name: &str) -> Result<&str, String> {
     if compressed { Err("names are compressed".into()) } else { Ok(name) }
 }
 
-/// The address of a line of costs, 0 where there are none, and its first cost. A missing cost is none.
+/// The address of a line of costs, 0 where there are no addresses, and its first cost, 0 if it is
+/// missing.
 fn costs(line: &str, has_addresses: bool, columns: usize) -> Option<(u64, u64)> {
     let mut words = line.split(' ');
     let first = words.next()?;

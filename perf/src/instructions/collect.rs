@@ -1,4 +1,5 @@
-//! Collecting the counts of a finished run of `benches/instructions.rs`, and the files of any counting program.
+//! Collecting the counts of a finished run of `benches/instructions.rs`, and the files of any
+//! counting program.
 
 use super::baseline::{Count, Counts, Toolchain};
 use super::callgrind::{self, Profile};
@@ -9,7 +10,8 @@ pub use watershed_counted::units;
 /// Functions below this part of a benchmark's total are left out of what is kept.
 const SMALLEST_PART: f64 = 0.001;
 
-/// The profiles below `folder` (`target/iai`) of the benchmark `instructions`, by the benchmark's name.
+/// The profiles below `folder` (`target/iai`) of the benchmark `instructions`, by the benchmark's
+/// name.
 ///
 /// # Errors
 /// As [`outputs`], and when one is not understood.
@@ -23,7 +25,8 @@ pub fn profiles(folder: &Path) -> Result<BTreeMap<String, Profile>, String> {
     outputs(folder)?.into_iter().map(profile).collect()
 }
 
-/// Callgrind's output files below `folder`, of all counting programs, by the benchmark's name: "GROUP/FUNCTION_CASE".
+/// Callgrind's output files below `folder`, of all counting programs, by the benchmark's name:
+/// "GROUP/FUNCTION_CASE".
 ///
 /// # Errors
 /// When there are none.
@@ -69,8 +72,8 @@ pub fn counts(folder: &Path) -> Result<Counts, String> {
     Ok(Counts { toolchain: Toolchain::here()?, benchmarks })
 }
 
-/// The C library's copy routine was held at SSE2 (see [`watershed_counted::FIXED_ENVIRONMENT`]): the plain copies took as many
-/// instructions as that one needs. A wider one needs half of them.
+/// The C library's copy routine was held at SSE2 (see [`watershed_counted::FIXED_ENVIRONMENT`]):
+/// the plain copies took as many instructions as that one needs. A wider one needs half of them.
 fn check_copies(benchmarks: &BTreeMap<String, Count>) -> Result<(), String> {
     const SSE2_PER_CHUNK: std::ops::Range<f64> = 500.0..620.0;
     match benchmarks.get("engine/write_rival_memcpy").map(Count::per_unit) {

@@ -3,7 +3,7 @@
 use super::baseline::{Count, Counts, Limits};
 use crate::report::aligned;
 
-/// What the gate says.
+/// The gate's verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Every benchmark is within its limit.
@@ -17,7 +17,8 @@ pub enum Verdict {
 /// What to do about a benchmark that only one of two runs has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// The committed baseline must have exactly those that there are: one that was dropped leaves it in the same change.
+    /// The committed baseline must have exactly those that there are: one that was dropped leaves
+    /// it in the same change.
     Refuse,
     /// Another revision may have had others.
     Ignore,

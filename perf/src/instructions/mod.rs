@@ -1,4 +1,5 @@
-//! Instruction counts: the same on every run of the same binary, so that a change of one in a thousand is seen.
+//! Instruction counts: the same on every run of the same binary, so that a change of one in a
+//! thousand is seen.
 //!
 //! ```text
 //!   counted/benches/instructions.rs ── iai-callgrind, valgrind ──> target/iai/**/callgrind.*.out
@@ -7,7 +8,8 @@
 //!                                                       perf/baseline/*.json ┘
 //! ```
 //!
-//! A count is exact and says nothing about time: a cache miss is free in it, and contention does not exist.
+//! A count is exact and says nothing about time: a cache miss is free in it, and contention does
+//! not exist.
 
 pub mod baseline;
 pub mod callgrind;

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use watershed_perf::machine::Machine;
 use watershed_perf::measure::Options;
 use watershed_perf::report::Report;
-use watershed_perf::{compare, spread, suites};
+use watershed_perf::{compare, record, spread, suites};
 
 /// Measures Watershed, and compares what was measured.
 #[derive(Parser)]
@@ -29,16 +29,18 @@ enum Command {
         /// Only results whose names contain this text.
         #[arg(long, default_value = "")]
         filter: String,
-        /// Write the results here too, as JSON: one object for a suite, an array of them for all suites.
+        /// Write the results here too, as JSON: one object for a suite, an array of them for all
+        /// suites.
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
-        /// Keep the results in perf/record/MACHINE/DATE.json, with the commit.
+        /// Keep the results in perf/record/MACHINE/SUITE.json, in place of the older ones.
         #[arg(long)]
         record: bool,
         /// Timed rounds for each result.
         #[arg(long, value_name = "N", default_value_t = Options::full().rounds, value_parser = parse_rounds)]
         rounds: usize,
-        /// The kind of cores that this run was confined to, such as "little": kept with the results.
+        /// The kind of cores that this run was confined to, such as "little": kept with the
+        /// results.
         #[arg(long, value_name = "NAME", default_value = "")]
         cluster: String,
         /// Check the answers on small sizes; the times mean nothing.
@@ -52,17 +54,25 @@ enum Command {
         /// The results from after.
         new: PathBuf,
     },
-    /// Print how far the laps of each result lie apart, of several runs of a suite side by side, such as those of the kinds of cores
-    /// of one device.
+    /// Print the results of JSON files as Markdown tables, for a document.
+    Show {
+        /// JSON files of any suites.
+        #[arg(required = true)]
+        runs: Vec<PathBuf>,
+    },
+    /// Print how widely the laps of each result spread, for several runs of a suite side by side,
+    /// such as those on the kinds of cores of one device.
     Spread {
         /// JSON files of the same suites.
         #[arg(required = true)]
         runs: Vec<PathBuf>,
     },
-    /// Print the instruction counts of a finished run of the benchmark `instructions`, and judge them. Exit code 3: a limit
-    /// is broken; 4: the two cannot be compared. `ci/gate` does all of it.
+    /// Print the instruction counts of a finished run of the benchmark `instructions`, and judge
+    /// them. Exit code 3: a limit is broken; 4: the two cannot be compared. `ci/gate` does all of
+    /// it.
     Instructions(instructions::Arguments),
-    /// Measure how two committing threads scale, and judge it. Exit code 3: less than the limit; 4: this machine cannot tell.
+    /// Measure how two committing threads scale, and judge it. Exit code 3: less than the limit; 4:
+    /// not measurable on this machine.
     Scaling(scaling::Arguments),
     /// Print the suites and the names of their results.
     List,
@@ -73,8 +83,8 @@ fn parse_rounds(text: &str) -> Result<usize, String> {
     if (1..=10_000).contains(&rounds) { Ok(rounds) } else { Err("between 1 and 10000 rounds".into()) }
 }
 
-/// What went wrong, and the exit code: 1 a measurement failed, 2 the call was wrong, 3 a limit is broken, 4 the gate cannot
-/// judge.
+/// What went wrong, and the exit code: 1 a measurement failed, 2 the call was wrong, 3 a limit is
+/// broken, 4 the gate cannot judge.
 struct Failure(u8, String);
 
 fn main() -> ExitCode {
@@ -85,6 +95,7 @@ fn main() -> ExitCode {
             run(suite.as_deref(), &filter, &keep, &options)
         }
         Command::Compare { old, new } => compare_files(&old, &new),
+        Command::Show { runs } => show(&runs),
         Command::Spread { runs } => spread_of(&runs),
         Command::Instructions(arguments) => instructions::run(&arguments),
         Command::Scaling(arguments) => scaling::run(&arguments),
@@ -102,7 +113,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What becomes of a run's results, beside the table.
+/// Where a run's results go, beside the table.
 struct Keep {
     json: Option<PathBuf>,
     record: bool,
@@ -122,6 +133,10 @@ fn run(name: Option<&str>, filter: &str, keep: &Keep, options: &Options) -> Resu
             format!("no suite {:?}; there are: {}", name.unwrap_or(""), known.join(", ")),
         ));
     }
+    let refusal = || record::refusal(&Machine::here(), options, filter);
+    if let Some(refusal) = keep.record.then(refusal).flatten() {
+        return Err(Failure(2, refusal.into()));
+    }
     let mut reports = Vec::new();
     for suite in &chosen {
         let mut report =
@@ -140,7 +155,7 @@ fn run(name: Option<&str>, filter: &str, keep: &Keep, options: &Options) -> Resu
         write(path, &text)?;
     }
     if keep.record {
-        write(&record_path(options, name)?, &text)?;
+        reports.iter().try_for_each(write_record)?;
     }
     Ok(())
 }
@@ -150,20 +165,11 @@ fn to_json_array(reports: &[Report]) -> String {
     format!("[{}]\n", parts.join(",\n"))
 }
 
-/// `perf/record/MACHINE/DATE[-SUITE].json`, in the working folder.
-fn record_path(options: &Options, name: Option<&str>) -> Result<PathBuf, Failure> {
-    let machine = Machine::here();
-    if machine.emulated || !options.full_size || cfg!(debug_assertions) {
-        return Err(Failure(
-            2,
-            "emulated, small and unoptimised runs are no performance and are not recorded".into(),
-        ));
-    }
-    let date = jiff::Zoned::now().strftime("%Y-%m-%d").to_string();
-    let file = name.map_or_else(|| format!("{date}.json"), |suite| format!("{date}-{suite}.json"));
-    let folder = Path::new("perf/record").join(machine.folder_name());
-    std::fs::create_dir_all(&folder).map_err(|error| Failure(1, format!("{}: {error}", folder.display())))?;
-    Ok(folder.join(file))
+fn write_record(report: &Report) -> Result<(), Failure> {
+    let path = record::path(report);
+    let folder = path.parent().expect("a file in a folder");
+    std::fs::create_dir_all(folder).map_err(|error| Failure(1, format!("{}: {error}", folder.display())))?;
+    write(&path, &report.to_json())
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
@@ -182,6 +188,13 @@ fn compare_files(old: &Path, new: &Path) -> Result<(), Failure> {
         }
     }
     if pairs == 0 { Err(Failure(2, "the two files have no suite in common".into())) } else { Ok(()) }
+}
+
+fn show(runs: &[PathBuf]) -> Result<(), Failure> {
+    for path in runs {
+        read(path)?.iter().for_each(|report| println!("{}", report.to_markdown()));
+    }
+    Ok(())
 }
 
 fn spread_of(runs: &[PathBuf]) -> Result<(), Failure> {

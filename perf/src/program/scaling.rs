@@ -10,7 +10,7 @@ use watershed_perf::suites;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// What is demanded.
+    /// The file of limits.
     #[arg(long, value_name = "FILE", default_value = "perf/baseline/limits.json")]
     limits: PathBuf,
     /// A third of the timed rounds, of which there are as many as 40 seconds allow.

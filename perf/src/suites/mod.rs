@@ -7,7 +7,6 @@ pub mod engine;
 pub mod session;
 pub mod shards;
 pub mod simd;
-pub mod tried;
 
 use crate::machine::Machine;
 use crate::measure::{Options, WrongAnswer};
@@ -21,7 +20,7 @@ pub struct Suite {
     pub about: &'static str,
     /// Whether the whole suite stays on one processor. Suites that measure threads pin their own.
     pub pinned: bool,
-    /// In the order in which they are run and printed, those that are not pinned first; names are unique in the suite.
+    /// In the order in which they are run and printed; names are unique in the suite.
     pub workloads: fn() -> Vec<Workload>,
 }
 
@@ -34,8 +33,6 @@ pub struct Workload {
     pub name: String,
     /// What measures it.
     pub run: Box<Run>,
-    /// Whether it runs before its suite is pinned: what it measures uses more than one processor.
-    pub unpinned: bool,
 }
 
 impl Workload {
@@ -44,13 +41,7 @@ impl Workload {
         name: impl Into<String>,
         run: impl Fn(&Options) -> Result<Measurement, WrongAnswer> + 'static,
     ) -> Self {
-        Self { name: name.into(), run: Box::new(run), unpinned: false }
-    }
-
-    /// The same on all processors.
-    #[must_use]
-    pub fn on_all_processors(self) -> Self {
-        Self { unpinned: true, ..self }
+        Self { name: name.into(), run: Box::new(run) }
     }
 }
 
@@ -62,11 +53,11 @@ pub fn all() -> Vec<Suite> {
         shards::suite(),
         #[cfg(feature = "session")]
         session::suite(),
-        tried::suite(),
     ]
 }
 
-/// Runs the workloads of `suite` whose names contain `filter`; `progress` is told each name before it starts.
+/// Runs the workloads of `suite` whose names contain `filter`; `progress` is told each name before
+/// it starts.
 ///
 /// # Errors
 /// The first wrong answer, with the workload's name before it.
@@ -76,14 +67,15 @@ pub fn run(
     options: &Options,
     progress: impl FnMut(&str) + Send,
 ) -> Result<Report, WrongAnswer> {
-    // Asked before pinning, after which only one core is left.
+    // Before pinning, which leaves one core only.
     let machine = Machine::here();
-    // Pinning cannot be undone: it ends with a thread of the suite's own, or the next suite would have one core.
+    // Pinning cannot be undone, so each suite has a thread of its own.
     let results = std::thread::scope(|scope| {
         let suite = scope.spawn(|| results(suite, filter, options, progress));
         suite.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })?;
-    Ok(Report { suite: suite.name.into(), machine, results })
+    let date = jiff::Zoned::now().strftime("%Y-%m-%d").to_string();
+    Ok(Report { suite: suite.name.into(), date, machine, results })
 }
 
 fn results(
@@ -94,23 +86,19 @@ fn results(
 ) -> Result<Vec<Measurement>, WrongAnswer> {
     let mut workloads = (suite.workloads)();
     workloads.retain(|workload| workload.name.contains(filter));
-    // First those that pinning would change.
-    workloads.sort_by_key(|workload| !workload.unpinned);
+    if suite.pinned {
+        pin_to_last_core();
+    }
     let mut results = Vec::new();
-    let mut is_pinned = false;
     for workload in workloads {
-        if suite.pinned && !workload.unpinned && !is_pinned {
-            pin_to_last_core();
-            is_pinned = true;
-        }
         progress(&workload.name);
         results.push((workload.run)(options).map_err(|answer| format!("{}: {answer}", workload.name))?);
     }
     Ok(results)
 }
 
-/// Keeps this thread on one processor, the last of those it may use (interrupts prefer the first). Where the system
-/// refuses, as on Apple silicon, it runs unpinned: the spread says what that costs.
+/// Keeps this thread on one processor, the last of those it may use (interrupts prefer the first).
+/// Where the system refuses, as on Apple silicon, it runs unpinned.
 fn pin_to_last_core() {
     if let Some(core) = core_affinity::get_core_ids().and_then(|cores| cores.last().copied()) {
         core_affinity::set_for_current(core);

@@ -1,8 +1,7 @@
 //! The kernels' work for instruction counts: one piece, prepared beforehand.
 
-use super::decode::Decoding;
 use super::fields::{self, Scanning};
-use super::shapes::{Chunks, Packets, Rows, chunks, packets, rows};
+use super::shapes::{Chunks, Packets, chunks, packets};
 use super::walk::{self, Walking};
 use super::{Version, Work};
 use watershed_simd::{Kernels, level};
@@ -13,17 +12,14 @@ pub struct Counted {
     version: Version,
 }
 
-/// What a benchmark counts, and how many of them, by the benchmark's name: "simd/KERNEL_SHAPE", "simd/KERNEL_SHAPE_plain".
+/// What a benchmark counts, and how many of them, by the benchmark's name: "simd/KERNEL_SHAPE",
+/// "simd/KERNEL_SHAPE_plain".
 pub fn units(benchmark: &str) -> Option<(&'static str, u64)> {
     let name = benchmark.strip_prefix("simd/")?;
     let name = name.strip_suffix("_plain").unwrap_or(name);
     let plain = true;
     let (unit, counted) = if let Some(shape) = name.strip_prefix("walk_one_") {
-        ("fragment", Counted::walk(shape, false, plain))
-    } else if let Some(shape) = name.strip_prefix("walk_many_") {
-        ("fragment", Counted::walk(shape, true, plain))
-    } else if let Some(shape) = name.strip_prefix("decode_") {
-        ("varint", Counted::decode(shape, plain))
+        ("fragment", Counted::walk(shape, plain))
     } else {
         ("packet", Counted::fields(name.strip_prefix("fields_")?, plain))
     };
@@ -38,12 +34,12 @@ impl Counted {
         Counted { work: Box::new(work), version }
     }
 
-    /// 32 chunks, one by one or together: `real`, `dense`, `one_byte`, `two_byte`, `four_byte` or `mixed`; by the plain loop or the
-    /// level in use.
+    /// 32 chunks: `real`, `dense`, `one_byte`, `two_byte`, `four_byte` or `mixed`; by the plain
+    /// loop or the level in use.
     ///
     /// # Panics
     /// If there is no such shape.
-    pub fn walk(shape: &str, together: bool, plain: bool) -> Counted {
+    pub fn walk(shape: &str, plain: bool) -> Counted {
         let shape = match shape {
             "real" => Chunks::Real,
             "dense" => Chunks::Dense,
@@ -53,23 +49,7 @@ impl Counted {
             "mixed" => Chunks::Mixed,
             _ => panic!("no shape {shape}"),
         };
-        Counted::new(Walking::new(chunks(shape, walk::BATCH), together), plain)
-    }
-
-    /// A row of 4096 bytes of varints: `one_byte`, `two_byte`, `four_byte`, `small` or `mixed`.
-    ///
-    /// # Panics
-    /// If there is no such shape.
-    pub fn decode(shape: &str, plain: bool) -> Counted {
-        let shape = match shape {
-            "one_byte" => Rows::OneByte,
-            "two_byte" => Rows::TwoByte,
-            "four_byte" => Rows::FourByte,
-            "small" => Rows::Small,
-            "mixed" => Rows::Mixed,
-            _ => panic!("no shape {shape}"),
-        };
-        Counted::new(Decoding::new(rows(shape, 1)), plain)
+        Counted::new(Walking::new(chunks(shape, walk::BATCH)), plain)
     }
 
     /// 256 packets: `track_event`, `counter` or `cut`.
@@ -100,19 +80,16 @@ mod tests {
 
     #[test]
     fn names_have_units() {
-        assert_eq!(units("simd/decode_two_byte"), Some(("varint", 2048)));
         assert_eq!(units("simd/fields_counter_plain"), Some(("packet", fields::BATCH as u64)));
-        assert_eq!(units("simd/walk_one_real"), units("simd/walk_many_real_plain"));
+        let of_walk = units("simd/walk_one_real").expect("a benchmark of that name");
+        assert!(of_walk.0 == "fragment" && of_walk.1 > 0, "{of_walk:?}");
+        assert_eq!(units("simd/walk_one_real_plain"), Some(of_walk));
         assert_eq!((units("engine/clone_8mb"), units("simd/elsewhere")), (None, None));
     }
 
     #[test]
     fn what_is_counted_gives_the_right_answer() {
-        for counted in [
-            Counted::walk("real", true, false),
-            Counted::decode("mixed", false),
-            Counted::fields("cut", false),
-        ] {
+        for counted in [Counted::walk("real", false), Counted::fields("cut", false)] {
             assert!(counted.run().work.check().is_ok());
         }
     }

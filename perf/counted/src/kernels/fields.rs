@@ -9,7 +9,7 @@ use watershed_simd::fields::{Rules, Scan, Violation, naive};
 /// Packets of one piece of work.
 pub const BATCH: usize = 256;
 
-/// What producers must not write, of which the trusted fields of a packet are some.
+/// Fields that producers must not write; the trusted fields of a packet are some of them.
 pub const RESERVED: [u32; 12] = [3, 10, 33, 35, 36, 50, 69, 79, 98, 124, 125, 133];
 
 /// Packets one behind the other, as a ring has them.

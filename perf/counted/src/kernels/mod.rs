@@ -1,7 +1,6 @@
 //! The kernels of `watershed-simd`: work for each, that any version of it can do.
 
 pub mod counted;
-pub mod decode;
 pub mod fields;
 pub mod shapes;
 pub mod walk;
@@ -12,12 +11,10 @@ use watershed_simd::Kernels;
 /// Who does the work of a contest.
 #[derive(Clone, Copy)]
 pub enum Version {
-    /// The straightforward loop.
+    /// The plain loop.
     Plain,
-    /// The level in use, through the safe functions.
+    /// The level in use.
     Chosen(Kernels),
-    /// The level in use, through the unsafe function, where there is one.
-    Unsafe(Kernels),
     /// A given level.
     Level(Kernels),
 }
@@ -27,12 +24,12 @@ impl Version {
     pub fn kernels(self) -> Option<Kernels> {
         match self {
             Version::Plain => None,
-            Version::Chosen(kernels) | Version::Unsafe(kernels) | Version::Level(kernels) => Some(kernels),
+            Version::Chosen(kernels) | Version::Level(kernels) => Some(kernels),
         }
     }
 }
 
-/// Several pieces of fresh work, by turns, that any version can do.
+/// Several pieces of work that any version can do.
 pub trait Work {
     /// Puts piece `index` in place. Not timed.
     fn prepare(&mut self, index: usize);

@@ -1,4 +1,4 @@
-//! The bytes: chunks of fragments, rows of varints, packets of fields.
+//! The bytes: chunks of fragments, packets of fields.
 
 use crate::workload::minstd::Minstd;
 
@@ -11,7 +11,8 @@ const FRAGMENTS_MAX: usize = 1023;
 /// How sizes and headers of a chunk's fragments are drawn.
 #[derive(Clone, Copy, Debug)]
 pub enum Chunks {
-    /// Packets of 50 to 500 bytes, 5 to 15 of them; below 128 bytes a one-byte header, else two bytes or redundant four.
+    /// Packets of 50 to 500 bytes, 5 to 15 of them; below 128 bytes a one-byte header, else two
+    /// bytes or redundant four.
     Real,
     /// The same, as the official client library writes them: one byte or redundant four.
     RealSdk,
@@ -27,7 +28,8 @@ pub enum Chunks {
     FourByte,
     /// Headers of 1 to 5 bytes at random.
     Mixed,
-    /// Headers of 1 to 10 bytes at random; a third of the chunks end in a header, a size or a limit that is not there.
+    /// Headers of 1 to 10 bytes at random; a third of the chunks end in a header, a size or a limit
+    /// that is not there.
     Hostile,
 }
 
@@ -36,7 +38,7 @@ pub enum Chunks {
 pub struct Chunk {
     /// Headers and bodies of its fragments.
     pub bytes: Vec<u8>,
-    /// How many there are, or so its header says.
+    /// How many its header declares.
     pub declared: usize,
 }
 
@@ -116,56 +118,11 @@ fn push_varint(bytes: &mut Vec<u8>, mut value: u64, length: usize) {
     }
 }
 
-/// How the lengths of a row's varints are drawn.
-#[derive(Clone, Copy, Debug)]
-pub enum Rows {
-    /// One byte.
-    OneByte,
-    /// Two bytes.
-    TwoByte,
-    /// Redundant.
-    FourByte,
-    /// Mostly one byte, a fifth two.
-    Small,
-    /// 64-bit numbers of every magnitude: 1 to 10 bytes.
-    Mixed,
-    /// The same, with a varint that never ends somewhere.
-    Hostile,
-}
-
-/// Bytes of one row.
-const ROW_BYTES: usize = 4096;
-
-/// `count` rows of varints, always the same.
-pub fn rows(shape: Rows, count: usize) -> Vec<Vec<u8>> {
-    let mut random = Minstd::new(42);
-    (0..count).map(|_| row(shape, &mut random)).collect()
-}
-
-fn row(shape: Rows, random: &mut Minstd) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(ROW_BYTES + 10);
-    while bytes.len() < ROW_BYTES {
-        let length = match shape {
-            Rows::OneByte => 1,
-            Rows::TwoByte => 2,
-            Rows::FourByte => 4,
-            Rows::Small => 1 + usize::from(random.below(5) == 0),
-            Rows::Mixed | Rows::Hostile => range(random, 1, 10),
-        };
-        let value = (random.draw() as u64) << 33 | (random.draw() as u64) << 10 | random.draw() as u64 >> 5;
-        push_varint(&mut bytes, value >> (64 - 7 * length.min(9)), length);
-    }
-    if matches!(shape, Rows::Hostile) {
-        let at = random.below(ROW_BYTES - 20);
-        bytes[at..at + 20].fill(0x80);
-    }
-    bytes
-}
-
 /// What a packet is like at its top level.
 #[derive(Clone, Copy, Debug)]
 pub enum Packets {
-    /// A time stamp, a track event of 20 to 120 bytes, sequence flags, some clock ids, some interned data.
+    /// A time stamp, a track event of 20 to 120 bytes, sequence flags, some clock ids, some
+    /// interned data.
     TrackEvent,
     /// A time stamp and a track event of 14 to 20 bytes.
     Counter,

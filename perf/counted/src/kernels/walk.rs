@@ -1,21 +1,19 @@
-//! The fragment walk: chunk by chunk, and as batches of as many chunks as a shard's owner takes at once.
+//! The fragment walk, chunk by chunk.
 
 use super::shapes::Chunk;
 use super::{Version, Work};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-use watershed_simd::bench;
-use watershed_simd::walk::{Job, Span, Stop, Walk, naive};
+use watershed_simd::walk::{Span, Stop, Walk, naive};
 
 /// Chunks of a batch.
 pub const BATCH: usize = 32;
 
 const NOTHING: Walk = Walk { fragments: 0, visible_bytes: 0, stop: Stop::Limit };
 
-/// The chunks of one batch, where the engine has them: in a staging area that stays in the cache.
+/// The chunks of one batch in a staging area that stays in the cache, as the engine has them.
 pub struct Walking {
     pool: Vec<Chunk>,
-    together: bool,
     index: usize,
     staging: Vec<Vec<u8>>,
     spans: Vec<Vec<Span>>,
@@ -23,12 +21,11 @@ pub struct Walking {
 }
 
 impl Walking {
-    /// Batches of the pool's chunks, to be walked one by one or together.
-    pub fn new(pool: Vec<Chunk>, together: bool) -> Walking {
+    /// Batches of the pool's chunks.
+    pub fn new(pool: Vec<Chunk>) -> Walking {
         let most = pool.iter().map(|chunk| chunk.declared).max().unwrap_or(0);
         Walking {
             pool,
-            together,
             index: 0,
             staging: vec![Vec::new(); BATCH],
             spans: vec![vec![Span::default(); most]; BATCH],
@@ -55,24 +52,9 @@ impl Work for Walking {
         let chunks = self.staging.iter().zip(&self.pool[self.index * BATCH..]).zip(&mut self.spans);
         let start = Instant::now();
         match version.kernels() {
-            Some(kernels) if self.together => {
-                let mut chunks = chunks.map(|((bytes, chunk), spans)| Job::new(bytes, chunk.declared, spans));
-                let mut jobs: [Job<'_>; BATCH] =
-                    std::array::from_fn(|_| chunks.next().expect("a whole batch"));
-                let start = Instant::now();
-                kernels.walk_many(black_box(&mut jobs));
-                let elapsed = start.elapsed();
-                for (place, job) in self.found.iter_mut().zip(&jobs) {
-                    *place = job.found();
-                }
-                return elapsed;
-            }
             Some(kernels) => {
                 for (((bytes, chunk), spans), place) in chunks.zip(&mut self.found) {
-                    *place = match version {
-                        Version::Unsafe(_) => bench::walk_raw(kernels, bytes, chunk.declared, spans),
-                        _ => kernels.walk(bytes, chunk.declared, spans),
-                    };
+                    *place = kernels.walk(bytes, chunk.declared, spans);
                 }
             }
             None => {

@@ -1,4 +1,5 @@
-//! Packets on their way from a buffer to a file: validated, stamped, framed into blocks, by the routines of the service.
+//! Packets on their way from a buffer to a file: validated, stamped, framed into blocks, by the
+//! routines of the service.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
@@ -9,7 +10,7 @@ use watershed_simd::fields::{self, Rules};
 /// Blocks of framed packets, as they go to a file.
 #[derive(Default)]
 pub struct Blocks {
-    /// Full ones, then the one that is being filled. Kept between laps: a service reuses its blocks too.
+    /// Full ones, then the one being filled. Kept between laps, as a service reuses its blocks.
     blocks: Vec<Vec<u8>>,
     used: usize,
 }
@@ -17,7 +18,8 @@ pub struct Blocks {
 /// Framed packets are handed on in pieces of at most this size.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// Fields that only the service may set (uid, sequence id, pid and others): a producer's packet that has one is invalid.
+/// Fields that only the service may set (uid, sequence id, pid and others): a producer's packet
+/// that has one is invalid.
 const RESERVED_FIELDS: [u32; 12] = [3, 10, 33, 35, 36, 50, 69, 79, 98, 124, 125, 133];
 
 impl Blocks {
@@ -27,13 +29,13 @@ impl Blocks {
         self.used = 0;
     }
 
-    /// Makes room for so many bytes, so that nothing has to be allocated later.
+    /// Allocates so many bytes in advance.
     pub fn reserve(&mut self, bytes: usize) {
         self.blocks.resize_with(bytes.div_ceil(BLOCK_BYTES), new_block);
     }
 
-    /// Reads every packet, validates it, stamps it with what the service knows of its sequence, and frames it. Returns
-    /// how many there were, and how many were invalid and left out.
+    /// Reads every packet, validates it, stamps it with the trusted fields of its sequence, and
+    /// frames it. Returns how many there were, and how many were invalid and left out.
     pub fn fill_from(&mut self, buffer: &mut TraceBuffer) -> (u64, u64) {
         let (rules, stamps) = (Rules::new().reserve(RESERVED_FIELDS), Stamps::default());
         let (mut packets, mut invalid, mut scratch) = (0, 0, Stamp::EMPTY);
@@ -89,7 +91,8 @@ pub fn count_frames(mut rest: &[u8]) -> Result<u64, String> {
     Ok(frames)
 }
 
-/// What a service does with each packet on its way to a file, as `Blocks` does: validate, stamp, frame. False if it is invalid.
+/// What a service does with each packet on its way to a file, as `Blocks` does: validate, stamp,
+/// frame. False if it is invalid.
 pub fn packet_writer() -> impl Fn(&Packet<'_>, &mut Vec<u8>) -> bool + Sync {
     let (rules, stamps) = (Rules::new().reserve(RESERVED_FIELDS), Stamps::default());
     move |packet, out| {
@@ -106,7 +109,7 @@ fn new_block() -> Vec<u8> {
     Vec::with_capacity(BLOCK_BYTES)
 }
 
-/// The trusted fields of sequences, encoded once for each, as a service keeps them for each number that it has given out.
+/// The trusted fields of sequences, encoded once for each, as a service keeps them.
 struct Stamps([OnceLock<(u32, Stamp)>; 64]);
 
 impl Default for Stamps {
@@ -116,7 +119,7 @@ impl Default for Stamps {
 }
 
 impl Stamps {
-    /// Of a packet before which something was lost in `scratch`.
+    /// In `scratch` for a packet with a loss before it.
     #[inline]
     fn of<'a>(&'a self, packet: &Packet<'_>, scratch: &'a mut Stamp) -> &'a Stamp {
         let key = u32::from(packet.producer_id.0) << 16 | u32::from(packet.writer_id.0);

@@ -1,4 +1,5 @@
-//! Feeds: endless streams of commits, made of the same chunks. A rival that copies bytes takes the same feed.
+//! Feeds: endless streams of commits, made of the same chunks. A rival that copies bytes takes the
+//! same feed.
 
 use super::SourceChunk;
 use super::minstd::Minstd;
@@ -28,7 +29,7 @@ pub fn thousand_writers(chunks: &[SourceChunk]) -> impl Iterator<Item = Commit<'
 /// One writer whose commits arrive in shuffled batches of 8.
 pub fn out_of_order(chunks: &[SourceChunk]) -> impl Iterator<Item = Commit<'_>> {
     let mut random = Minstd::new(42);
-    // A few orders over and over: drawing them would cost more than what is measured.
+    // A few orders, repeated: drawing them would take longer than what is measured.
     let orders: Vec<[u32; 8]> = (0..64)
         .map(|_| {
             let mut order = std::array::from_fn(|index| index as u32);

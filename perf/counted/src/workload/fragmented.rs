@@ -8,7 +8,8 @@ const RESERVED_HEADER_BYTES: usize = 4;
 /// A writer starts no packet with less room than this: a reserved header and eight bytes.
 const MIN_ROOM_BYTES: usize = 12;
 
-/// At least `min_chunks` chunks that begin and end between packets, so that they can be fed again and again.
+/// At least `min_chunks` chunks that begin and end between packets, so that they can be fed again
+/// and again.
 pub fn stream(min_chunks: usize) -> Vec<SourceChunk> {
     let mut writer = Writer { random: Minstd::new(42), chunks: vec![Writer::empty(0)] };
     let mut packets = 0;

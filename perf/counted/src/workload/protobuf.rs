@@ -1,10 +1,11 @@
-//! Chunks of packets that are valid protobuf, for workloads that look inside: the templates' sizes, other bodies.
+//! Chunks of packets that are valid protobuf, for workloads that look inside: the templates' sizes,
+//! other bodies.
 
 use super::minstd::Minstd;
 use super::{CHUNK_PAYLOAD_BYTES, SourceChunk};
 
-/// `count` chunks of track-event-like packets: a timestamp (field 8, varint) and an event (field 11, bytes) that
-/// takes the rest, 50 to 500 bytes in all, with size headers of 2 bytes.
+/// `count` chunks of track-event-like packets: a timestamp (field 8, varint) and an event (field
+/// 11, bytes) that takes the rest, 50 to 500 bytes in all, with size headers of 2 bytes.
 pub fn track_events(count: usize) -> Vec<SourceChunk> {
     let mut random = Minstd::new(42);
     let mut timestamp_ns = 1_700_000_000_000_000_000_u64;
@@ -31,7 +32,8 @@ pub fn track_events(count: usize) -> Vec<SourceChunk> {
 pub fn track_event(size_bytes: usize, timestamp_ns: u64) -> Vec<u8> {
     let mut packet = vec![8 << 3];
     append_varint(&mut packet, timestamp_ns);
-    // Of the two lengths of the length's own varint, the longer one where both would do: two bytes hold any.
+    // Of the two lengths of the length's own varint, the longer one where both would do: two bytes
+    // hold any.
     let event_bytes = size_bytes - packet.len() - 3;
     packet.extend([11 << 3 | 2, (event_bytes & 0x7f) as u8 | 0x80, (event_bytes >> 7) as u8]);
     packet.resize(size_bytes, b'-');

@@ -1,4 +1,5 @@
-//! The two rings that are compared: the engine's, and plain memory that takes the same bytes at the same places.
+//! The two rings that are compared: the engine's, and plain memory that takes the same bytes at the
+//! same places.
 
 use super::feed::Commit;
 use super::{SourceChunk, record_bytes};
@@ -40,7 +41,8 @@ pub fn info(commit: &Commit<'_>) -> ChunkInfo {
     }
 }
 
-/// Bytes as they lie in shared memory: the engine must take it that they change while it looks. Here they do not.
+/// Bytes as in shared memory: the engine must assume that they change while it reads. Here they do
+/// not.
 #[derive(Clone, Copy)]
 pub struct SharedBytes<'a>(pub &'a [u8]);
 
@@ -81,14 +83,14 @@ pub fn commit_slices<'a>(
     }
 }
 
-/// Commits one chunk whose bytes lie elsewhere. What came of it is in the statistics, which every lap checks.
+/// Commits one chunk with other bytes. Every lap checks the statistics afterwards.
 #[inline]
 pub fn commit_bytes(buffer: &mut TraceBuffer, commit: &Commit<'_>, bytes: &impl ByteSource) {
     let _ = black_box(buffer.copy_chunk_untrusted(&info(commit), bytes));
 }
 
-/// Two regions of touched huge pages, to time a copy between them as the rival of a clone. As much again was touched and given back, so
-/// that the host has backed what the first clone will get.
+/// Two regions of touched huge pages, for a copy between them as the rival of a clone. As much
+/// again was touched and unmapped, so that the host has memory for the first clone.
 ///
 /// # Errors
 /// When there is no memory.
@@ -135,7 +137,7 @@ impl CopyRing {
         for commit in feed.take(count) {
             self.copy(&commit.chunk.bytes);
         }
-        // Nobody reads the copies: the compiler must think that somebody does.
+        // Nothing reads the copies, so the compiler might remove them.
         black_box(self.region.as_slice());
     }
 }
@@ -150,8 +152,8 @@ pub fn read_out(buffer: &mut TraceBuffer) -> u64 {
     packets
 }
 
-/// What the engine must say of itself after it took `commits` chunks, one after the other, that filled it again and
-/// again: everything is accounted for, nothing was refused.
+/// Checks the engine's statistics after `commits` chunks that filled it repeatedly: everything is
+/// accounted for, nothing was refused.
 ///
 /// # Errors
 /// The first fact that is not so.

@@ -1,9 +1,11 @@
-//! "Mixed chunks": the chunk templates on which trace buffers are compared (spec, benchmarks, chunk templates).
+//! "Mixed chunks": the chunk templates on which trace buffers are compared (spec, benchmarks, chunk
+//! templates).
 
 use super::minstd::Minstd;
 use super::{CHUNK_PAYLOAD_BYTES, SourceChunk};
 
-/// The first `count` templates, each of whole packets without flags; the comparison uses 100, its patch workload 10.
+/// The first `count` templates, each of whole packets without flags; the comparison uses 100, its
+/// patch workload 10.
 pub fn mixed(count: usize) -> Vec<SourceChunk> {
     let mut random = Minstd::new(42);
     (0..count).map(|index| mixed_chunk(&mut random, index)).collect()
@@ -35,7 +37,8 @@ fn append_packet(chunk: &mut Vec<u8>, size_bytes: usize, index: usize) {
             chunk.push((size_bytes - 1) as u8);
             size_bytes - 1
         }
-        // 127 fits one byte, 128 would make 130: the gap is filled by a header that is longer than it needs to be.
+        // 127 fits one byte, 128 would make 130: the gap is filled by a header that is longer than
+        // it needs to be.
         129 => {
             chunk.extend([0xff, 0x00]);
             127

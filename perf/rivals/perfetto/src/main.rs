@@ -1,9 +1,12 @@
-//! The suite `session`'s rival: Perfetto's own client library, service and trace buffer in one process.
+//! The suite `session`'s rival: Perfetto's own client library, service and trace buffer in one
+//! process.
 //!
-//! `watershed-rival-perfetto PACKETS EACH THREADS`: PACKETS is a file of packets, each behind its length in four bytes, little
-//! endian. For every line on standard input a session of a buffer that nothing is overwritten in is started, each thread writes EACH
-//! packets, and the trace is read out. The line in answer has the nanoseconds until the threads have written, the nanoseconds from then
-//! until the whole trace was read, and the number of packets in it that have a track event. Writers wait for memory rather than drop.
+//! `watershed-rival-perfetto PACKETS EACH THREADS`: PACKETS is a file of packets, each behind its
+//! length in four bytes, little endian. For every line on standard input a session of a buffer that
+//! nothing is overwritten in is started, each thread writes EACH packets, and the trace is read
+//! out. The line in answer has the nanoseconds until the threads have written, the nanoseconds from
+//! then until the whole trace was read, and the number of packets in it that have a track event.
+//! Writers wait for memory rather than drop.
 
 #![forbid(unsafe_code)]
 

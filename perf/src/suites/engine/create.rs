@@ -1,4 +1,4 @@
-//! Having a buffer: making one, its first commit, copying it.
+//! Creating a buffer, its first commit, and cloning it.
 
 use crate::measure::{Lap, LapResult, Options, WrongAnswer, interleave, timed};
 use crate::report::Measurement;
@@ -25,7 +25,7 @@ pub(super) fn create(name: &str, size_bytes: usize, options: &Options) -> Result
     Ok(Measurement::microseconds(name, &series))
 }
 
-/// The first commit into a new 64 MiB buffer: where laziness is paid for.
+/// The first commit into a new 64 MiB buffer, which touches its first pages.
 pub(super) fn first_commit(options: &Options) -> Result<Measurement, WrongAnswer> {
     let chunks = templates::mixed(100);
     let lap = || -> LapResult {
@@ -40,9 +40,9 @@ pub(super) fn first_commit(options: &Options) -> Result<Measurement, WrongAnswer
     Ok(Measurement::microseconds("first_commit_64mb", &series))
 }
 
-/// A clone of a full 64 MiB buffer, its own mapping included, against a copy between two regions that are there. Where the process may
-/// use several processors, several threads copy.
-pub(super) fn clone(name: &str, options: &Options) -> Result<Measurement, WrongAnswer> {
+/// A clone of a full 64 MiB buffer by one thread, its own mapping included, against a copy between
+/// two regions whose pages were touched before.
+pub(super) fn clone(options: &Options) -> Result<Measurement, WrongAnswer> {
     let ring_bytes = options.size(64 << 20, 1 << 20);
     let chunks = templates::mixed(100);
     let mut full = buffer(ring_bytes)?;
@@ -67,7 +67,7 @@ pub(super) fn clone(name: &str, options: &Options) -> Result<Measurement, WrongA
         Ok(lap)
     };
     let [ours, plain] = interleave(options, [Box::new(clone_lap), Box::new(plain_lap)])?;
-    Ok(Measurement::microseconds(name, &ours)
+    Ok(Measurement::microseconds("clone_64mb", &ours)
         .with("ratio_to_memcpy", ours.speedup_over(&plain))
         .with("memcpy_us", plain.median() / 1e3))
 }

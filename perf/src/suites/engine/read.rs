@@ -58,7 +58,7 @@ fn slices_only(
     Ok(Measurement::ns_per("packet", name, &series))
 }
 
-/// What a ring is filled with, and so what must come out.
+/// What a ring is filled with, and what must come out.
 struct Filling {
     commits: usize,
     packets: u64,
@@ -123,7 +123,7 @@ impl<'a> Ring<'a> {
         Ok(Self { buffer: buffer(sizes(options).0)?, chunks, next_chunk_id: 0 })
     }
 
-    /// Commits the filling, from its first chunk on; only the ids go on from lap to lap.
+    /// Commits the chunks from the first on; ids continue from lap to lap.
     fn fill(&mut self, filling: &Filling) -> Result<(), WrongAnswer> {
         let before = self.buffer.stats().chunks_overwritten;
         let first = self.next_chunk_id;
@@ -138,7 +138,7 @@ impl<'a> Ring<'a> {
     }
 }
 
-/// What a service does with a packet on its way to a file: validate, stamp, frame.
+/// What a service does with each packet: validate, stamp, frame.
 pub(super) fn to_blocks(options: &Options) -> Result<Measurement, WrongAnswer> {
     let chunks = protobuf::track_events(100);
     let filling = Filling::new(options, &chunks);

@@ -55,7 +55,8 @@ fn against_memcpy<'a, F: Iterator<Item = Commit<'a>>>(
     against(name, options, chunks, feed, commit)
 }
 
-/// Laps of commits into a ring that was filled before, against copies of the same chunks into plain memory.
+/// Laps of commits into a ring that was filled before, against copies of the same chunks into plain
+/// memory.
 fn against<'a, F: Iterator<Item = Commit<'a>>>(
     name: &str,
     options: &Options,
@@ -68,7 +69,8 @@ fn against<'a, F: Iterator<Item = Commit<'a>>>(
     let mut plain = CopyRing::new(ring_bytes, HugePages::Advise)?;
     let (mut our_feed, mut plain_feed) = (feed(), feed());
 
-    // Two laps of the ring before the first timed commit: every commit evicts, every page is there.
+    // Two laps of the ring before the first timed commit, so that every commit evicts and no page
+    // is new.
     let warm_up = 2 * ring_bytes / 1024;
     commit(&mut ours, &mut our_feed, warm_up);
     plain.copy_feed(&mut plain_feed, warm_up);
@@ -88,8 +90,8 @@ fn against<'a, F: Iterator<Item = Commit<'a>>>(
     Ok(figure(name, &our_series, &plain_series, mean_bytes(chunks)))
 }
 
-/// What is read out is what the newest records hold: at least the packets of the newest chunks that fit the ring with
-/// one chunk to spare, at most those of one chunk more.
+/// Checks that the newest records are read out: at least the packets of the newest chunks that fit
+/// the ring with one chunk to spare, at most those of one chunk more.
 fn check_newest_are_kept<'a>(
     buffer: &mut TraceBuffer,
     feed: impl Iterator<Item = Commit<'a>>,
@@ -97,7 +99,8 @@ fn check_newest_are_kept<'a>(
     ring_bytes: usize,
 ) -> Result<(), WrongAnswer> {
     let listed = usize::try_from(buffer.ledger().listed.chunks).unwrap_or(0);
-    // Wrapping leaves less than one chunk unused at the end, an eviction less than one at the front.
+    // Wrapping leaves less than one chunk unused at the end, an eviction less than one at the
+    // front.
     let newest: Vec<Commit<'_>> = feed.take(written).skip(written - listed).collect();
     let kept_bytes: usize = newest.iter().map(|commit| record_bytes(commit.chunk.bytes.len())).sum();
     if kept_bytes + 3 * 4096 < ring_bytes {
@@ -105,8 +108,8 @@ fn check_newest_are_kept<'a>(
     }
     let begun: u64 = newest.iter().map(|commit| u64::from(commit.chunk.packets)).sum();
     let packets = read_out(buffer);
-    // With packets over several chunks one may have lost its beginning, and one its end; shuffled batches may have
-    // lost the oldest chunk of a batch in the middle of being overwritten.
+    // Of packets over several chunks one may lack its beginning, and one its end; of a shuffled
+    // batch the oldest chunk may be overwritten already.
     let slack = newest.iter().take(8).map(|commit| u64::from(commit.chunk.packets)).sum::<u64>() + 1;
     if packets + slack < begun || packets > begun {
         return Err(format!("{packets} packets are read, {begun} begin in the {listed} chunks kept"));
@@ -123,8 +126,8 @@ fn figure(name: &str, ours: &Series, plain: &Series, mean_chunk_bytes: f64) -> M
         .with("real_gib_per_s", gib_per_s(mean_chunk_bytes))
 }
 
-/// One writer whose every commit comes from another place in memory: 40,000 chunks, about 108 MB, as shared memory that
-/// another core has written is cold.
+/// One writer, each commit from another address: 40,000 chunks, about 108 MB. Shared memory that
+/// another core has written is as cold.
 pub(super) fn cold_source(options: &Options) -> Result<Measurement, WrongAnswer> {
     let (commits, ring_bytes) = sizes(options);
     let chunks = templates::mixed(100);
@@ -195,8 +198,8 @@ pub(super) fn first_lap(options: &Options) -> Result<Measurement, WrongAnswer> {
     let commits = ring_bytes / 4096;
     let expected_bytes = fed_bytes(feed::one_writer(&chunks), commits);
 
-    // The host may have to find memory for a huge page when it is touched for the first time: as much is mapped,
-    // touched and unmapped before anything is timed.
+    // A virtual machine's host may have to find memory for a huge page at its first touch, so as
+    // much is mapped, touched and unmapped before.
     let mut warm = CopyRing::new(ring_bytes, HugePages::Advise)?;
     warm.copy_feed(&mut feed::one_writer(&chunks), commits);
     drop(warm);

@@ -1,9 +1,11 @@
-//! The whole path of `record`: threads write packets through shared memory to a service, and the trace leaves its ring.
+//! The whole path of `record`: threads write packets through shared memory to a service, and the
+//! trace leaves its ring.
 //!
-//! A lap is timed from the first packet to the end of the session: writing, commits, the ring, and what stopping does (flush, read out,
-//! validate, stamp, frame, hand over). One rival copies the packets' bytes once, on one thread; the other, where it was built
-//! (`ci/rivals`), is Perfetto's own client, service and buffer with the same packets. Writers wait for memory rather
-//! than drop, so that every packet must come out; what it takes to have a session is not timed.
+//! A lap is timed from the first packet to the end of the session: writing, commits, the ring, and
+//! what stopping does (flush, read out, validate, stamp, frame, hand over). One rival copies the
+//! packets' bytes once, on one thread; the other, where it was built (`ci/rivals`), is Perfetto's
+//! own client, service and buffer with the same packets. Writers wait for memory rather than drop,
+//! so every packet must come out. Starting a session is not timed.
 
 mod recording;
 mod rival;
@@ -47,12 +49,12 @@ fn workloads() -> Vec<Workload> {
 enum Packets {
     /// 50 to 500 bytes, as the comparison of trace buffers has them.
     TrackEvents,
-    /// What an instant event with an interned name takes.
+    /// The size of an instant event with an interned name.
     Instants,
 }
 
 impl Packets {
-    /// Different packets, to be written again and again, and how many are written in a lap.
+    /// The different packets, which are written repeatedly, and how many a lap writes.
     fn texts(self, options: &Options) -> (Vec<Vec<u8>>, usize) {
         let mut random = crate::workload::minstd::Minstd::new(42);
         match self {
@@ -80,11 +82,11 @@ fn run(
     options: &Options,
 ) -> Result<Measurement, WrongAnswer> {
     let (texts, count) = packets.texts(options);
-    // Whole shares, so that every thread writes as many.
+    // Divisible, so that every thread writes as many.
     let each = count / threads;
     let count = each * threads;
     let bytes: usize = texts.iter().cycle().take(each).map(Vec::len).sum::<usize>() * threads;
-    // By part, of the laps in which both are known.
+    // By part, of the laps of which both are known.
     let (writing, ending) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
     let trace = Collected::with_capacity(bytes * 2 + (1 << 20));
 

@@ -1,4 +1,4 @@
-//! One recording: a session in this process whose threads write given packets, and the trace that comes of it.
+//! One recording: a session in this process whose threads write given packets, and its trace.
 
 use super::Parts;
 use crate::measure::WrongAnswer;
@@ -23,7 +23,7 @@ const WAIT_FOR_MEMORY: i32 = 3;
 const TRACK_EVENT: u32 = 11;
 const NAME: &str = "perf.session";
 
-/// Where traces go: memory that is kept from lap to lap, as a file's pages are.
+/// The target of traces: memory that is kept from lap to lap, as a file's pages are.
 #[derive(Clone)]
 pub(super) struct Collected(Arc<Mutex<Trace>>);
 
@@ -33,7 +33,7 @@ struct Trace {
 }
 
 impl Collected {
-    /// A place whose memory has been touched already.
+    /// A target whose memory has been touched.
     pub(super) fn with_capacity(bytes: usize) -> Self {
         let mut memory = vec![1; bytes];
         memory.clear();
@@ -84,7 +84,7 @@ impl Write for Collected {
     }
 }
 
-/// Hands its writers to whoever asked for them.
+/// A data source that passes its writers on.
 struct Source {
     writers: Sender<TraceWriter>,
     threads: usize,
@@ -107,7 +107,7 @@ impl DataSourceFactory for Source {
     }
 }
 
-/// All of the work is done by the writers' threads.
+/// The writers' threads do all of the work.
 struct Idle;
 
 impl DataSource for Idle {
@@ -124,7 +124,8 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    /// Starts one whose trace goes to `trace`, by way of a file (that is not waited for to reach the disk) or not.
+    /// Starts one whose trace goes to `trace`, by way of a file (that is not waited for to reach
+    /// the disk) or not.
     pub(super) fn start(threads: usize, to_file: bool, trace: &Collected) -> Result<Self, WrongAnswer> {
         let text = |error: &dyn std::error::Error| error.to_string();
         let (sender, writers) = mpsc::channel();

@@ -1,5 +1,5 @@
-//! A rival that is a program of its own, because it is made of C++: `ci/rivals` builds it. It waits for a line, does a lap, and answers
-//! with what the lap took; so its laps alternate with ours though it is another process.
+//! A rival in C++, which is a program of its own: `ci/rivals` builds it. It waits for a line, does
+//! a lap, and answers with the lap's time, so its laps alternate with ours.
 
 use crate::measure::{Lap, LapResult, WrongAnswer};
 use std::io::{BufRead, BufReader, Write};
@@ -11,7 +11,7 @@ use tempfile::NamedTempFile;
 /// Perfetto's own client, service and buffer, where `ci/rivals` leaves it.
 const PROGRAM: &str = "target/rivals/release/watershed-rival-perfetto";
 
-/// The program, running, and what it writes.
+/// The running program, and its output.
 pub(super) struct Rival {
     child: Child,
     /// Closed first, which ends the program.
@@ -22,7 +22,8 @@ pub(super) struct Rival {
 }
 
 impl Rival {
-    /// Starts it with packets that each of its threads writes `each` of; none where it was not built.
+    /// Starts it with packets, of which each of its threads writes `each`; `None` where it was not
+    /// built.
     pub(super) fn start(
         texts: &[Vec<u8>],
         each: usize,
@@ -48,7 +49,7 @@ impl Rival {
         start().map(Some).map_err(|error| format!("{PROGRAM}: {error}"))
     }
 
-    /// One session of it.
+    /// One of its sessions.
     pub(super) fn lap(&mut self) -> LapResult {
         let mut line = String::new();
         let asked = self.laps.as_mut().expect("open until the drop").write_all(b"lap\n");
@@ -66,7 +67,8 @@ impl Drop for Rival {
     }
 }
 
-/// The lap that an answer tells of: nanoseconds of writing, nanoseconds of ending, packets that came out, which must be all.
+/// The lap in an answer: nanoseconds of writing, nanoseconds of ending, and the packets that came
+/// out, which must be all.
 fn lap_of(answer: &str, packets: u64) -> LapResult {
     let numbers: Result<Vec<u64>, _> = answer.split_whitespace().map(str::parse).collect();
     match numbers.as_deref() {

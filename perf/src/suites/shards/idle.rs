@@ -17,7 +17,8 @@ use watershed_shards::{Committer, ShardedBuffer, ShardedConfig};
 /// The least that gives each of 1024 shards its eight extents.
 const MANY: (usize, usize) = (1 << 30, 1024);
 
-/// Creation of a buffer of 1024 shards; and of buffers as `record` makes them, for which the size must not matter.
+/// Creation of a buffer of 1024 shards; and of buffers as `record` makes them, for which the size
+/// must not matter.
 pub(super) fn create(options: &Options) -> Result<Measurement, WrongAnswer> {
     let laps = [MANY, (1 << 20, 1), (4 << 30, 2)]
         .map(|(size_bytes, num_shards)| move || create_lap(options.size(16, 1), size_bytes, num_shards));
@@ -35,11 +36,11 @@ fn create_lap(count: u64, size_bytes: usize, num_shards: usize) -> LapResult {
         let (lap, made) = timed(1, || ShardedBuffer::create(config));
         elapsed += lap.elapsed;
         let made = made.map_err(|error| error.to_string())?;
-        let cutting = made.report().cutting;
-        if cutting.num_shards != num_shards || made.ledger().written.chunks != 0 {
-            return Err(format!("a new buffer is {cutting:?} and has {:?}", made.ledger()));
+        let layout = made.report().layout;
+        if layout.num_shards != num_shards || made.ledger().written.chunks != 0 {
+            return Err(format!("a new buffer is {layout:?} and has {:?}", made.ledger()));
         }
-        if num_shards > 1 && made.num_free_extents() != cutting.num_extents {
+        if num_shards > 1 && made.num_free_extents() != layout.num_extents {
             return Err("a new buffer has not all of its extents".into());
         }
     }
@@ -74,8 +75,9 @@ fn resident_bytes() -> Result<usize, WrongAnswer> {
     Ok(pages.ok_or("/proc/self/statm has no resident pages")? * page_size_bytes())
 }
 
-/// A clone of a full buffer of eight shards, its own mapping included, against a copy between two regions that are there; and a new mapping of
-/// which each page is touched by one thread: the system's part of a clone.
+/// A clone of a full buffer of eight shards, its own mapping included, against a copy between two
+/// regions that are there; and a new mapping of which each page is touched by one thread: the
+/// system's part of a clone.
 pub(super) fn clone(options: &Options) -> Result<Measurement, WrongAnswer> {
     let ring_bytes = options.size(64 << 20, 8 << 20);
     let chunks = templates::mixed(100);
@@ -112,8 +114,9 @@ pub(super) fn clone(options: &Options) -> Result<Measurement, WrongAnswer> {
         let (lap, region) = timed(1, touch);
         region.map(|_| lap).map_err(|error| error.to_string())
     };
-    // Of memory that a virtual machine has not used of late its host takes the pages back, and wants milliseconds for each huge page that is
-    // touched then. A few laps' worth of pages are made to be there.
+    // Of memory that a virtual machine has not used of late its host takes the pages back, and
+    // wants milliseconds for each huge page that is touched then. A few laps' worth of pages are
+    // made to be there.
     let warm: Result<Vec<Region>, std::io::Error> = (0..8).map(|_| touch()).collect();
     drop(warm.map_err(|error| error.to_string())?);
     let [ours, plain, touched] =

@@ -24,11 +24,13 @@ pub(super) fn lap(options: &Options) -> impl FnMut() -> LapResult + use<> {
     move || Ok(round_trips(trips))
 }
 
-/// Of a contest whose last series is that of [`lap`], the rounds in which the cores were as far apart as in most of them, as in the rounds before and behind:
-/// the host of a virtual machine may move it meanwhile, to cores without a cache in common, or to one core for both, and a round in which it did
-/// so compares nothing. All rounds if that is nowhere so.
+/// Of a contest whose last series is that of [`lap`], the rounds in which the cores were as far
+/// apart as in most of them, as in the rounds before and behind: the host of a virtual machine may
+/// move it meanwhile, to cores without a cache in common, or to one core for both, and a round in
+/// which it did so compares nothing. All rounds if that is nowhere so.
 pub(super) fn steady_rounds<const N: usize>(contest: [Series; N]) -> [Series; N] {
-    /// No core is so much farther away than another that has the same caches in common with the first.
+    /// No core is so much farther away than another that has the same caches in common with the
+    /// first.
     const SAME: f64 = 1.5;
     let trips = &contest[N - 1];
     let usual = trips.median();

@@ -1,7 +1,7 @@
 //! The sharded buffer: does it scale, what does it cost, how much does it keep.
 //!
-//! Every ratio is between contestants of one contest, whose laps alternate. Threads are pinned, each to a core of its own. Commits are
-//! of borrowed chunks, unless a result says otherwise.
+//! Every ratio is between contestants of one contest, whose laps alternate. Threads are pinned,
+//! each to a core of its own. Commits are of borrowed chunks, unless a result says otherwise.
 
 mod idle;
 mod line;

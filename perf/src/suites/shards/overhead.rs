@@ -110,8 +110,11 @@ const TURNS: usize = 16;
 /// Overwritten by the lap that warms up, and in the cache.
 const SMALL_RING: usize = 128 << 10;
 
-/// The time of a small chunk from shared memory that goes through a shard's queue, `batch` to an item, less the time of the bare engine for
-/// it, which frees as many chunks together as are in a batch: announcement, ticket, home, queue, ownership, and the reference to the memory that a queued batch carries along. Put and taken on one core, where the memory of queue and chunk is at hand.
+/// The time of a small chunk from shared memory that goes through a shard's queue, `batch` to an
+/// item, less the time of the bare engine for it, which frees as many chunks together as are in a
+/// batch: announcement, ticket, home, queue, ownership, and the reference to the memory that a
+/// queued batch carries along. Put and taken on one core, where the memory of queue and chunk is at
+/// hand.
 pub(super) fn hand_off(name: &str, batch: usize, options: &Options) -> Result<Measurement, WrongAnswer> {
     let pages = Pages::new(HANDED.div_ceil(14))?;
     let config =

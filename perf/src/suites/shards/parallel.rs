@@ -1,4 +1,5 @@
-//! Reading by several threads: what a second core brings, beside what it brings to a bare copy, or what the writing alone takes.
+//! Reading with a pool: what a second core brings, beside what it brings to a bare copy, or what
+//! the writing alone takes.
 
 use super::line;
 use super::overhead::on_core;
@@ -8,6 +9,7 @@ use crate::measure::{Lap, LapResult, Options, Series, WrongAnswer, interleave, t
 use crate::report::Measurement;
 use crate::workload::protobuf;
 use crate::workload::rings::touched_pair;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::cell::RefCell;
 use std::fs::File;
 use std::hint::black_box;
@@ -15,16 +17,23 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Two threads against one, into blocks in memory; and two against one that copy as many bytes into blocks of their own.
+/// The thread that comes beside the calling one, as `record` has it on two cores.
+fn pool() -> Result<ThreadPool, WrongAnswer> {
+    ThreadPoolBuilder::new().num_threads(1).build().map_err(|error| error.to_string())
+}
+
+/// Two threads against one, into blocks in memory; and two against one that copy as many bytes into
+/// blocks of their own.
 pub(super) fn into_memory(options: &Options) -> Result<Measurement, WrongAnswer> {
     let options = &more_rounds(options);
     let chunks = protobuf::track_events(100);
     let mut filled = Filled::new(options, 2, &chunks)?;
-    let bytes = verify(options, &mut filled)?;
+    let pool = pool()?;
+    let bytes = verify(options, &mut filled, Some(&pool))?;
     let filled = RefCell::new(filled);
-    let all_lap = || into_blocks(options, &mut filled.borrow_mut(), true, bytes);
+    let all_lap = || into_blocks(options, &mut filled.borrow_mut(), Some(&pool), bytes);
     let one_lap =
-        || mean_of_cores(&mut *filled.borrow_mut(), |filled| into_blocks(options, filled, false, bytes));
+        || mean_of_cores(&mut *filled.borrow_mut(), |filled| into_blocks(options, filled, None, bytes));
     let (source, _) = touched_pair(bytes as usize)?;
     let copies_lap = || Ok(copy(source.as_slice(), 0, 2));
     let copy_lap = || {
@@ -55,26 +64,28 @@ pub(super) fn into_memory(options: &Options) -> Result<Measurement, WrongAnswer>
         .with("all_rounds", all_rounds.median()))
 }
 
-/// The same into a file that lies in memory: blocks are written while others are extracted. And as many bytes that are only written.
+/// The same into a file that lies in memory: blocks are written while others are extracted. And as
+/// many bytes that are only written.
 pub(super) fn into_file(options: &Options) -> Result<Measurement, WrongAnswer> {
     let options = &more_rounds(options);
     // A round has five laps of 50 milliseconds and more.
     let options = &Options { time_limit: 2 * options.time_limit, ..*options };
     let chunks = protobuf::track_events(100);
     let mut filled = Filled::new(options, 2, &chunks)?;
-    let bytes = verify(options, &mut filled)?;
+    let pool = pool()?;
+    let bytes = verify(options, &mut filled, Some(&pool))?;
     let in_memory = Path::new("/dev/shm");
     let folder = if in_memory.is_dir() { in_memory.to_owned() } else { std::env::temp_dir() };
     let file = tempfile::tempfile_in(folder).map_err(|error| error.to_string())?;
     let both = RefCell::new((filled, file));
-    let lap = |(filled, file): &mut (Filled<'_>, File), is_parallel| {
+    let lap = |(filled, file): &mut (Filled<'_>, File), pool: Option<&ThreadPool>| {
         let packets = filled.fill(options)?;
         into_new_file(file, packets, bytes, |file| {
-            read_all(&filled.buffer, is_parallel, |pieces| pieces.write_to(file))
+            read_all(&filled.buffer, pool, |pieces| pieces.write_to(file))
         })
     };
-    let all_lap = || lap(&mut both.borrow_mut(), true);
-    let one_lap = || mean_of_cores(&mut *both.borrow_mut(), |both| lap(both, false));
+    let all_lap = || lap(&mut both.borrow_mut(), Some(&pool));
+    let one_lap = || mean_of_cores(&mut *both.borrow_mut(), |both| lap(both, None));
     let block = vec![1; 1 << 20];
     let write_lap = || {
         mean_of_cores(&mut both.borrow_mut().1, |file| {
@@ -96,12 +107,14 @@ pub(super) fn into_file(options: &Options) -> Result<Measurement, WrongAnswer> {
         .with("all_rounds", all_rounds.median()))
 }
 
-/// A read of one round differs from that of another by a tenth and more, and so did the medians of so few rounds.
+/// A read of one round differs from that of another by a tenth and more, and so did the medians of
+/// so few rounds.
 fn more_rounds(options: &Options) -> Options {
     Options { rounds: options.rounds * 3, ..*options }
 }
 
-/// A lap that fills an empty file with so many bytes. What was in it before is thrown away untimed: a session writes into a new one.
+/// A lap that fills an empty file with so many bytes. What was in it before is thrown away untimed:
+/// a session writes into a new one.
 fn into_new_file(
     file: &mut File,
     units: u64,
@@ -126,7 +139,8 @@ fn write_bytes(file: &mut File, block: &[u8], bytes: usize) -> std::io::Result<(
     whole.chain([&block[..bytes % block.len()]]).try_for_each(|part| file.write_all(part))
 }
 
-/// What one thread takes: on the one core and on the other, whose speeds differ, and neither is what a second core is to be compared with.
+/// What one thread takes: on the one core and on the other, whose speeds differ, and neither is
+/// what a second core is to be compared with.
 fn mean_of_cores<T: Send>(subject: &mut T, lap: impl Fn(&mut T) -> LapResult + Sync) -> LapResult {
     let first = on_core(0, || lap(subject))?;
     let second = on_core(1, || lap(subject))?;
@@ -137,8 +151,8 @@ fn mean(first: Lap, second: Lap) -> Lap {
     Lap { elapsed: (first.elapsed + second.elapsed) / 2, units: first.units }
 }
 
-/// Copies `source` into blocks that stay in the cache, by so many threads from core number `first_rank` on, counted from the last: who is faster
-/// copies more.
+/// Copies `source` into blocks that stay in the cache, by so many threads from core number
+/// `first_rank` on, counted from the last: who is faster copies more.
 fn copy(source: &[u8], first_rank: usize, num_threads: usize) -> Lap {
     const PIECE_BYTES: usize = 128 << 10;
     let next = AtomicUsize::new(0);

@@ -6,15 +6,17 @@ use crate::measure::{LapResult, Options, WrongAnswer, interleave, timed};
 use crate::report::Measurement;
 use crossbeam_queue::ArrayQueue;
 use std::sync::Mutex;
-use watershed_shards::mailbox::{Mailbox, Sender};
+use watershed_shards::queue::{CommitQueue, NodePool, NodeReturns};
 
 const CAPACITY: usize = 256;
+/// The most nodes of a sender: those in the queue and as many on their way back.
+const NODES: usize = 1024;
 
 /// Items are put one by one, 32 of them, then taken.
 pub(super) fn one_thread(options: &Options) -> Result<Measurement, WrongAnswer> {
     let turns = options.size(20_000, 20);
-    let (mailbox, rival) = (Mailbox::new(CAPACITY), ArrayQueue::new(CAPACITY));
-    let mut sender = mailbox.sender();
+    let (queue, rival) = (CommitQueue::new(CAPACITY), ArrayQueue::new(CAPACITY));
+    let pool = NodePool::leaked(NODES);
     let items = turns * 32;
     let expected = (0..items).sum::<u64>();
     let check =
@@ -24,9 +26,9 @@ pub(super) fn one_thread(options: &Options) -> Result<Measurement, WrongAnswer> 
             let mut sum = 0;
             for turn in 0..turns {
                 for n in 0..32 {
-                    sender.put(turn * 32 + n);
+                    put(&queue, pool, turn * 32 + n);
                 }
-                mailbox.take_all(|value| sum += value);
+                take_all(&queue, |value| sum += value);
             }
             sum
         });
@@ -60,25 +62,30 @@ enum Side<P, T> {
     Takes(T),
 }
 
-/// One thread puts as fast as it can, another takes as fast as it can, each on its core; a full queue is tried again.
+/// One thread puts as fast as it can, another takes as fast as it can, each on its core; a full
+/// queue is tried again.
 pub(super) fn two_threads(options: &Options) -> Result<Measurement, WrongAnswer> {
     let items: u64 = options.size(400_000, 1000);
     let expected = (0..items).sum::<u64>();
-    let (mailbox, rival) = (Mailbox::new(CAPACITY), ArrayQueue::new(CAPACITY));
+    let (queue, rival) = (CommitQueue::new(CAPACITY), ArrayQueue::new(CAPACITY));
     let sum = Mutex::new(0);
     let check = |lap| match std::mem::take(&mut *sum.lock().expect("nobody panics")) {
         sum if sum == expected => Ok(lap),
         sum => Err(format!("the sum is {sum}, not {expected}")),
     };
-    let mut sender = mailbox.sender();
+    let pool = NodePool::leaked(NODES);
     let our_lap = || -> LapResult {
-        let mut sides = [Side::Puts(&mut sender), Side::Takes(&mailbox)];
+        let mut sides = [Side::Puts(&mut *pool), Side::Takes(&queue)];
         check(race(items, &mut sides, |side| match side {
-            Side::Puts(sender) => (0..items).for_each(|value| put(sender, value)),
-            Side::Takes(mailbox) => {
+            Side::Puts(pool) => (0..items).for_each(|value| {
+                while !put(&queue, pool, value) {
+                    std::hint::spin_loop();
+                }
+            }),
+            Side::Takes(queue) => {
                 let (mut taken, mut total) = (0, 0);
                 while taken < items {
-                    mailbox.take_all(|value| {
+                    take_all(queue, |value| {
                         total += value;
                         taken += 1;
                     });
@@ -113,8 +120,21 @@ pub(super) fn two_threads(options: &Options) -> Result<Measurement, WrongAnswer>
         .with("array_queue_ns", theirs.median()))
 }
 
-fn put(sender: &mut Sender, value: u64) {
-    while !sender.put(value) {
-        std::hint::spin_loop();
+/// Puts an item. False if the queue is full.
+fn put(queue: &CommitQueue<u64>, pool: &mut NodePool<u64>, value: u64) -> bool {
+    if !queue.has_room() {
+        return false;
+    }
+    let Some(mut node) = pool.take() else { return false };
+    node.with_item(|item| *item = value);
+    queue.push(node);
+    true
+}
+
+fn take_all(queue: &CommitQueue<u64>, mut each: impl FnMut(u64)) {
+    let mut returns = NodeReturns::none();
+    for mut node in queue.take_all() {
+        each(node.with_item(|item| *item));
+        returns.add(node);
     }
 }

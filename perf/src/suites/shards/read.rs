@@ -6,6 +6,7 @@ use crate::measure::{LapResult, Options, WrongAnswer, timed};
 use crate::report::Measurement;
 use crate::workload::blocks::{count_frames, packet_writer};
 use crate::workload::{SourceChunk, protobuf};
+use rayon::ThreadPool;
 use std::convert::Infallible;
 use watershed_shards::{Pieces, ShardedBuffer};
 
@@ -63,13 +64,18 @@ impl<'a> Filled<'a> {
     }
 }
 
-/// Reads everything untimed, by both ways of reading, and looks at each frame. How many bytes there are.
-pub(super) fn verify(options: &Options, filled: &mut Filled<'_>) -> Result<u64, WrongAnswer> {
+/// Reads everything untimed, without a pool and with this one, and looks at each frame. How many
+/// bytes there are.
+pub(super) fn verify(
+    options: &Options,
+    filled: &mut Filled<'_>,
+    pool: Option<&ThreadPool>,
+) -> Result<u64, WrongAnswer> {
     let mut sizes = [0; 2];
-    for (size, is_parallel) in sizes.iter_mut().zip([false, true]) {
+    for (size, pool) in sizes.iter_mut().zip([None, pool]) {
         let expected = filled.fill(options)?;
         let mut bytes = Vec::new();
-        read_all(&filled.buffer, is_parallel, |pieces| pieces.write_to(&mut bytes))
+        read_all(&filled.buffer, pool, |pieces| pieces.write_to(&mut bytes))
             .map_err(|error| error.to_string())?;
         match count_frames(&bytes)? {
             frames if frames == expected => *size = bytes.len() as u64,
@@ -81,27 +87,24 @@ pub(super) fn verify(options: &Options, filled: &mut Filled<'_>) -> Result<u64, 
 
 pub(super) fn read_all<E>(
     buffer: &ShardedBuffer,
-    is_parallel: bool,
+    pool: Option<&ThreadPool>,
     out: impl FnMut(Pieces<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut pass = buffer.read_pass(packet_writer());
-    if !is_parallel {
-        pass = pass.on_one_thread();
-    }
-    pass.write_all(out)
+    buffer.read_pass(packet_writer()).with_pool(pool).write_all(out)
 }
 
-/// A lap of reading into blocks, framed and stamped as for a file. The blocks are what comes out; nobody copies them.
+/// A lap of reading into blocks, framed and stamped as for a file. The blocks are what comes out;
+/// nobody copies them.
 pub(super) fn into_blocks(
     options: &Options,
     filled: &mut Filled<'_>,
-    is_parallel: bool,
+    pool: Option<&ThreadPool>,
     expected_bytes: u64,
 ) -> LapResult {
     let packets = filled.fill(options)?;
     let (lap, bytes) = timed(packets, || {
         let mut bytes = 0;
-        let Ok(()) = read_all(&filled.buffer, is_parallel, |pieces| -> Result<(), Infallible> {
+        let Ok(()) = read_all(&filled.buffer, pool, |pieces| -> Result<(), Infallible> {
             bytes += pieces.size_bytes() as u64;
             Ok(())
         });
@@ -118,14 +121,14 @@ pub(super) fn into_blocks(
 pub(super) fn merge_overhead(options: &Options) -> Result<Measurement, WrongAnswer> {
     let chunks = protobuf::track_events(100);
     let (mut eight, mut one) = (Filled::new(options, 8, &chunks)?, Filled::new(options, 1, &chunks)?);
-    let bytes = verify(options, &mut eight)?;
-    match verify(options, &mut one)? {
+    let bytes = verify(options, &mut eight, None)?;
+    match verify(options, &mut one, None)? {
         of_one if of_one == bytes => {}
         of_one => return Err(format!("{bytes} bytes of eight shards, {of_one} of one")),
     }
     let contest = Both(
-        || into_blocks(options, &mut eight, false, bytes),
-        || into_blocks(options, &mut one, false, bytes),
+        || into_blocks(options, &mut eight, None, bytes),
+        || into_blocks(options, &mut one, None, bytes),
     );
     let [merged, single] = on_a_core(move || contest.run(options))?;
     Ok(Measurement::percent("merge_overhead_8", &percent_more(&merged, &single))

@@ -1,4 +1,5 @@
-//! How much of its size a buffer of many shards keeps, against what one ring of the size keeps. No time is measured.
+//! How much of its size a buffer of many shards keeps, against what one ring of the size keeps. No
+//! time is measured.
 
 use super::team::ring;
 use crate::measure::{Options, Series, WrongAnswer};
@@ -37,7 +38,8 @@ pub(super) fn skewed(
     })
 }
 
-/// Each chunk is one packet that starts with the number of its commit, and takes between a quarter of a page and a whole one.
+/// Each chunk is one packet that starts with the number of its commit, and takes between a quarter
+/// of a page and a whole one.
 struct Trace {
     random: Minstd,
     bytes: Vec<u8>,
@@ -80,7 +82,8 @@ impl Trace {
         bare.copy_chunk_untrusted(&info, self.bytes.as_slice()).map_err(|error| error.to_string())
     }
 
-    /// Bytes of the commits from the newest back to the first that is not there, by what a clone holds.
+    /// Bytes of the commits from the newest back to the first that is not there, by what a clone
+    /// holds.
     fn newest_whole(&self, sharded: &ShardedBuffer) -> Result<u64, WrongAnswer> {
         let copy = sharded.clone_read_only().map_err(|error| error.to_string())?;
         let number = |packet: &Packet<'_>, out: &mut Vec<u8>| {
@@ -135,5 +138,5 @@ fn retention(
     let kept = Series::new(kept);
     Ok(Measurement::ratio(name, &kept)
         .with("newest_whole", Series::new(whole).median())
-        .with("shards", sharded.report().cutting.num_shards as f64))
+        .with("shards", sharded.report().layout.num_shards as f64))
 }

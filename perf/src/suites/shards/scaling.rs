@@ -34,8 +34,9 @@ pub(super) fn two_single(options: &Options) -> Result<Measurement, WrongAnswer> 
     against_memcpy(options, &Course { name: "scaling_two_single", shard_bytes, commits: 8192, batch: 1 })
 }
 
-/// Commits of a lap where all memory is in the cores' caches. At the end of a lap one thread is alone and takes over memory of the other's shard, which
-/// gets it back in the next: in a small buffer, and a short lap, that is as much as what the two cost each other.
+/// Commits of a lap where all memory is in the cores' caches. At the end of a lap one thread is
+/// alone and takes over memory of the other's shard, which gets it back in the next: in a small
+/// buffer, and a short lap, that is as much as what the two cost each other.
 const CACHED_COMMITS: usize = 32_768;
 
 /// Two threads, each with 1 MiB, which stays in its core's cache.
@@ -68,7 +69,8 @@ fn against_memcpy(options: &Options, course: &Course) -> Result<Measurement, Wro
     race(1, &mut pair, commit(fill));
     race(1, &mut copies, |copier| copier.copy(fill));
 
-    // Short laps, so that those which are compared follow each other closely: each first brings its memory back into the cache.
+    // Short laps, so that those which are compared follow each other closely: each first brings its
+    // memory back into the cache.
     let (commits, warm_up) = options.size((course.commits, 512), (512, 8));
     let units = commits as u64;
     // One after the other, and both at once.
@@ -123,7 +125,8 @@ fn against_memcpy(options: &Options, course: &Course) -> Result<Measurement, Wro
     }
     let (ours, copied) = (scaling(&one, &two), scaling(&one_copy, &two_copies));
     let of_memcpy = ratios(&ours, &copied);
-    // What the two lose by having one buffer: the same threads on the same cores do the same work beside each other.
+    // What the two lose by having one buffer: the same threads on the same cores do the same work
+    // beside each other.
     let of_apart = ratios(&separate, &two);
     Ok(Measurement::ratio(course.name, &ours)
         .with("of_memcpy", of_memcpy.median())
@@ -160,8 +163,8 @@ fn ratios(a: &Series, b: &Series) -> Series {
     Series::new(a.values().iter().zip(b.values()).map(|(a, b)| a / b).collect())
 }
 
-/// A member alone on the first core and another on the second: the mean, since two cores are hardly equal in their way to the memory. Each
-/// runs where it runs in the race of both.
+/// A member alone on the first core and another on the second: the mean, since two cores are hardly
+/// equal in their way to the memory. Each runs where it runs in the race of both.
 fn mean_of_cores(mut lap: impl FnMut(usize) -> Lap) -> Lap {
     let (first, second) = (lap(0), lap(1));
     Lap { elapsed: (first.elapsed + second.elapsed) / 2, units: first.units }
@@ -211,7 +214,8 @@ pub(super) fn many_shards(options: &Options) -> Result<Measurement, WrongAnswer>
     let commit = |count: usize| move |writers: &mut Writers<'_>| writers.commit(count, 8);
     race(1, &mut in_many, commit(fill));
     race(1, &mut in_few, commit(fill));
-    // Short laps, and the mean of the threads' own times, as in the contests above: what takes a core away for a moment hits one of them.
+    // Short laps, and the mean of the threads' own times, as in the contests above: what takes a
+    // core away for a moment hits one of them.
     let (commits, warm_up) = options.size((8192, 512), (512, 8));
     let lap = |buffer: &ShardedBuffer, written: &mut usize, members: &mut [Writers<'_>; 2]| -> LapResult {
         let lap = warm_race(0, commits as u64, members, commit(warm_up), commit(commits));

@@ -2,8 +2,9 @@
 
 use crate::measure::Options;
 
-/// How many subjects of a kind there are. What the system gives one for its memory makes it some percent faster or slower than the next, for
-/// as long as it is there, so that a contest of one against one is about memory as much as about work.
+/// How many subjects of a kind there are. What the system gives one for its memory makes it some
+/// percent faster or slower than the next, for as long as it is there, so that a contest of one
+/// against one is about memory as much as about work.
 const SETS: usize = 3;
 
 // Laps go A B and B A in turns: each subject is met in both orders only if their number is odd.

@@ -26,14 +26,14 @@ pub(super) fn ring(
 /// The same, whose number of shards is what was asked for.
 pub(super) fn exact_ring(size_bytes: usize, num_shards: usize) -> Result<ShardedBuffer, WrongAnswer> {
     let buffer = ring(size_bytes, num_shards, 4096)?;
-    match buffer.report().cutting.num_shards {
+    match buffer.report().layout.num_shards {
         got if got == num_shards => Ok(buffer),
         got => Err(format!("{got} shards, not {num_shards}")),
     }
 }
 
-/// Runs `work` for each member on a thread of its own, pinned to its core. The lap lasts from the moment when all have started until the
-/// last is done; its units are those of one member.
+/// Runs `work` for each member on a thread of its own, pinned to its core. The lap lasts from the
+/// moment when all have started until the last is done; its units are those of one member.
 pub(super) fn race<T: Send>(units: u64, members: &mut [T], work: impl Fn(&mut T) + Sync) -> Lap {
     race_on(0, units, members, work)
 }
@@ -51,8 +51,9 @@ pub(super) fn race_on<T: Send>(
     Lap { elapsed: last - first, units }
 }
 
-/// The same, after each member has done `warm_up` in its thread; the time is the mean of the members' own, so that a member which the system
-/// stops for a moment does not count for all. The first member runs on core number `first_rank`, counted from the last.
+/// The same, after each member has done `warm_up` in its thread; the time is the mean of the
+/// members' own, so that a member which the system stops for a moment does not count for all. The
+/// first member runs on core number `first_rank`, counted from the last.
 pub(super) fn warm_race<T: Send>(
     first_rank: usize,
     units: u64,
@@ -65,8 +66,9 @@ pub(super) fn warm_race<T: Send>(
     Lap { elapsed: sum / times.len() as u32, units }
 }
 
-/// When each member began its work, and when it was done. All have warmed up before the first begins, and they do that together, too: a thread that is
-/// alone for a moment takes over memory of the other's shard, as it should, and then the other has to get it back from that core's cache.
+/// When each member began its work, and when it was done. All have warmed up before the first
+/// begins, and they do that together, too: a thread that is alone for a moment takes over memory of
+/// the other's shard, as it should, and then the other has to get it back from that core's cache.
 fn times_of<T: Send>(
     first_rank: usize,
     members: &mut [T],
@@ -187,11 +189,12 @@ impl<'a> Writers<'a> {
     }
 }
 
-/// What a caller does who was handed a batch back: another thread evicts from this shard, or was stopped by the system while it did.
+/// What a caller does who was handed a batch back: another thread evicts from this shard, or was
+/// stopped by the system while it did.
 #[cold]
 fn wait_for_room(error: CommitError) {
     match error {
-        CommitError::HandedBack(_) => std::thread::yield_now(),
+        CommitError::QueueFull(_) => std::thread::yield_now(),
         CommitError::Refused(_) | CommitError::NoMemory => panic!("{error}"),
     }
 }

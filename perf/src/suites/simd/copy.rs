@@ -1,4 +1,5 @@
-//! Copies of chunks and of what is shorter, each level against the C library's `memcpy`: the plain loop is a call of it.
+//! Copies of chunks and of shorter lengths: each level against the C library's `memcpy`, which is
+//! the plain loop here.
 
 use super::{Workload, contest, each_shape, pieces};
 use crate::measure::Options;
@@ -11,11 +12,11 @@ use watershed_simd::bench;
 /// What is copied, and where to.
 #[derive(Clone, Copy)]
 enum Shape {
-    /// The mixed chunks, to the places where a ring has their payload.
+    /// The mixed chunks, to the offsets where a ring has their payload.
     Ring,
-    /// The mixed chunks, each to the same place: the staging area.
+    /// The mixed chunks, each to the same address: the staging area.
     Staged,
-    /// As many bytes each, one behind the other.
+    /// Copies of so many bytes, one behind the other.
     Bytes(usize),
 }
 
@@ -33,7 +34,7 @@ const BATCH: usize = 200;
 
 pub(super) fn workloads() -> Vec<Workload> {
     each_shape("copy", &SHAPES, |name, shape, options| {
-        contest(name, "copy", options, pieces(options), false, || Copying::new(shape, options))
+        contest(name, "copy", options, pieces(options), || Copying::new(shape, options))
     })
 }
 

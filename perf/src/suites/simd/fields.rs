@@ -20,5 +20,5 @@ pub(super) fn workloads() -> Vec<Workload> {
 fn run(name: &str, shape: Packets, options: &Options) -> Result<Measurement, WrongAnswer> {
     let pieces = pieces(options);
     let pool = packets(shape, pieces * BATCH);
-    contest(name, "packet", options, pieces, false, || Scanning::new(pool.clone()))
+    contest(name, "packet", options, pieces, || Scanning::new(pool.clone()))
 }

@@ -1,14 +1,13 @@
-//! The kernels of `watershed-simd`, each version against the straightforward loop in the same run.
+//! The kernels of `watershed-simd`, each version against the plain loop in the same run.
 //!
-//! Names are `walk_one_<shape>`, `walk_many_<shape>`, `decode_<shape>`, `fields_<shape>`, `copy_<shape>`. The value is that of the level in
-//! use; `ratio_to_plain` is the plain loop's time over it, `ratio_to_plain_<level>` the same for each level that can run here, and
-//! `ratio_to_unsafe` the time of the unsafe function over that of the safe one.
+//! Names are `walk_one_<shape>`, `fields_<shape>`, `copy_<shape>`. The value is that of
+//! the level in use; `ratio_to_plain` is the plain loop's time over it, and
+//! `ratio_to_plain_<level>` the same for each level that can run here.
 //!
-//! What is measured is fresh: a lap walks chunks that were copied into place just before, as the engine's are, and whose headers no
-//! branch predictor has seen in that order often enough to know them by heart. The list of jobs of `walk_many` is made beforehand.
+//! A lap works on chunks that were copied into place just before, as the engine's are. There are so
+//! many that no branch predictor learns the order of their headers.
 
 mod copy;
-mod decode;
 mod fields;
 mod walk;
 
@@ -23,10 +22,10 @@ use watershed_simd::{Kernels, Level};
 pub fn suite() -> Suite {
     Suite {
         name: "simd",
-        about: "fragment walk, varint decode, field scan, copy: each level against the plain loop",
+        about: "fragment walk, field scan, copy: each level against the plain loop",
         pinned: true,
         workloads: || {
-            let kernels = [walk::workloads(), decode::workloads(), fields::workloads(), copy::workloads()];
+            let kernels = [walk::workloads(), fields::workloads(), copy::workloads()];
             kernels.into_iter().flatten().collect()
         },
     }
@@ -41,25 +40,21 @@ fn contest<W: Work>(
     what: &str,
     options: &Options,
     pieces: usize,
-    has_unsafe: bool,
     work: impl Fn() -> W,
 ) -> Result<Measurement, WrongAnswer> {
     let chosen = Kernels::chosen();
     let levels: Vec<Kernels> = Level::available().filter_map(Kernels::at).collect();
     let level = |i: usize| Version::Level(*levels.get(i).unwrap_or(&chosen));
-    let versions: [Version; 3 + LEVELS] =
-        [Version::Plain, Version::Chosen(chosen), Version::Unsafe(chosen), level(0), level(1), level(2)];
+    let versions: [Version; 2 + LEVELS] =
+        [Version::Plain, Version::Chosen(chosen), level(0), level(1), level(2)];
     let contestants = versions.map(|version| {
         let mut work = work();
         Box::new(move || lap(&mut work, version, pieces)) as Box<dyn FnMut() -> LapResult>
     });
-    let [plain, safe, raw, by_level @ ..] = interleave(options, contestants)?;
-    let mut measurement = Measurement::ns_per(what, name, &safe)
-        .with("ratio_to_plain", safe.speedup_over(&plain))
+    let [plain, in_use, by_level @ ..] = interleave(options, contestants)?;
+    let mut measurement = Measurement::ns_per(what, name, &in_use)
+        .with("ratio_to_plain", in_use.speedup_over(&plain))
         .with("plain", plain.median());
-    if has_unsafe {
-        measurement = measurement.with("ratio_to_unsafe", safe.speedup_over(&raw));
-    }
     let by_level: &[Series; LEVELS] = &by_level;
     for (kernels, series) in levels.iter().zip(by_level) {
         let name = format!("ratio_to_plain_{}", kernels.level());
@@ -79,7 +74,7 @@ fn lap(work: &mut impl Work, version: Version, pieces: usize) -> LapResult {
     Ok(Lap { elapsed, units })
 }
 
-/// How many pieces there are, and of how many chunks each: at full size enough that nothing is known by heart.
+/// The number of pieces: at full size too many for a branch predictor to learn.
 fn pieces(options: &Options) -> usize {
     options.size(40, 2)
 }

@@ -1,4 +1,4 @@
-//! The fragment walk: chunk by chunk, and as batches of as many chunks as a shard's owner takes at once.
+//! The fragment walk, chunk by chunk.
 
 use super::{Workload, contest, each_shape, pieces};
 use crate::measure::{Options, WrongAnswer};
@@ -19,13 +19,11 @@ const SHAPES: [(&str, Chunks); 9] = [
 ];
 
 pub(super) fn workloads() -> Vec<Workload> {
-    let one = each_shape("walk_one", &SHAPES, |name, shape, options| run(name, shape, options, false));
-    let many = each_shape("walk_many", &SHAPES, |name, shape, options| run(name, shape, options, true));
-    one.into_iter().chain(many).collect()
+    each_shape("walk_one", &SHAPES, run)
 }
 
-fn run(name: &str, shape: Chunks, options: &Options, together: bool) -> Result<Measurement, WrongAnswer> {
+fn run(name: &str, shape: Chunks, options: &Options) -> Result<Measurement, WrongAnswer> {
     let pieces = pieces(options);
     let pool = chunks(shape, pieces * BATCH);
-    contest(name, "fragment", options, pieces, !together, || Walking::new(pool.clone(), together))
+    contest(name, "fragment", options, pieces, || Walking::new(pool.clone()))
 }
