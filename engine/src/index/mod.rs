@@ -82,12 +82,7 @@ impl Index {
         visible_bytes: usize,
     ) -> bool {
         let listed = self.sequences.get_mut(sequence);
-        let is_late = if behind == 0 {
-            listed.push_back(slot, id);
-            false
-        } else {
-            listed.insert(slot, id, behind)
-        };
+        let is_late = listed.insert(slot, id, behind);
         self.histograms.count(listed, visible_bytes);
         is_late
     }

@@ -131,9 +131,23 @@ impl SlotQueue {
     /// Removes the oldest slot if it is `slot`.
     #[inline(always)]
     pub(crate) fn pop_front_if(&mut self, slot: u32) -> bool {
+        if self.older.is_some() {
+            return self.pop_older_if(slot);
+        }
+        match self.slots.pop_front() {
+            Some(front) if front == slot => return true,
+            Some(front) => self.slots.push_front(front),
+            None => {}
+        }
+        false
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn pop_older_if(&mut self, slot: u32) -> bool {
         let is_front = self.front_part().front() == Some(&slot);
         if is_front {
-            self.pop_front();
+            self.pop_older(1);
         }
         is_front
     }
@@ -148,27 +162,30 @@ impl SlotQueue {
         }
     }
 
-    /// Inserts `slot` at `index <= len`.
+    /// Inserts `slot` before the newest `behind` ones, or before all if there are not so many.
     #[inline]
-    pub(crate) fn insert(&mut self, index: usize, slot: u32) {
-        if self.older.is_some() || index.min(self.slots.len() - index) > MAX_MOVED {
-            return self.insert_at_gap(index, slot);
+    pub(crate) fn insert(&mut self, slot: u32, behind: usize) {
+        let len = self.slots.len();
+        if behind > len.min(MAX_MOVED) || len == self.slots.capacity() {
+            return self.insert_far(slot, behind);
         }
+        self.slots.insert(len - behind, slot);
+    }
+
+    /// As [`insert`](Self::insert), also where there is no room. Moves the gap to where `slot`
+    /// belongs, unless few slots move without one.
+    #[cold]
+    #[inline(never)]
+    fn insert_far(&mut self, slot: u32, behind: usize) {
         if self.slots.len() == self.slots.capacity() {
             self.grow();
         }
-        self.slots.insert(index, slot);
-    }
-
-    /// Moves the gap to `index`, and inserts there.
-    #[cold]
-    #[inline(never)]
-    fn insert_at_gap(&mut self, index: usize, slot: u32) {
-        let mut older = self.older.take().unwrap_or_default();
-        if index == older.len() + self.slots.len() {
-            self.older = Some(older);
-            return self.push_back(slot);
+        let index = self.len().saturating_sub(behind);
+        if self.older.is_none() && index.min(behind) <= MAX_MOVED {
+            self.slots.insert(index, slot);
+            return;
         }
+        let mut older = self.older.take().unwrap_or_default();
         if index < older.len() {
             let moved = older.len() - index;
             self.slots.reserve(moved);
@@ -229,7 +246,7 @@ mod tests {
                 }
                 3 => {
                     let index = theirs.len().saturating_sub(random as usize % 4);
-                    ours.insert(index, step);
+                    ours.insert(step, theirs.len() - index);
                     theirs.insert(index, step);
                 }
                 _ => {
@@ -281,7 +298,7 @@ mod tests {
                 }
                 _ => {
                     let index = (center + random as usize % 16).min(len - 1);
-                    ours.insert(index, step);
+                    ours.insert(step, theirs.len() - index);
                     theirs.insert(index, step);
                 }
             }

@@ -124,7 +124,7 @@ impl Ring {
         Headers { base: self.region.base(), size_bytes: self.size_bytes(), ring: PhantomData }
     }
 
-    /// Writes a record of `outer` bytes at the cursor, which stays there: a header with its
+    /// Writes a record of `outer` bytes at the cursor, which moves behind it: a header with its
     /// checksum, and the payload. Prefetches the lines of the next record, which will be about as
     /// long: they arrive while its chunk is parsed.
     ///
@@ -133,11 +133,12 @@ impl Ring {
     #[inline(always)]
     pub(crate) fn write_record(&mut self, outer: usize, header: TbChunk, payload: &impl Payload) {
         let (size, offset) = (self.size_bytes(), self.space.cursor());
-        assert!(HEADER_BYTES + payload.len() <= outer && self.space.fits(outer));
+        assert!(HEADER_BYTES + payload.len() <= outer);
+        self.space.advance(outer);
         let words = TbChunk { checksum: checksum(offset, header.reserved_bytes), ..header }.to_words();
         let start = self.region.base().wrapping_add(offset);
-        // SAFETY: the assertion keeps header and payload inside the room at the cursor, which is
-        // this ring's part of the region. `&mut self` makes the access exclusive but for slices
+        // SAFETY: the assertion and `advance`, which takes only what there is, keep header and
+        // payload inside the room that was at the cursor, which is this ring's part of the region. `&mut self` makes the access exclusive but for slices
         // that a read pass handed out, which no new record overlaps; nor does `payload`, which is
         // borrowed.
         unsafe {

@@ -32,10 +32,9 @@ impl Store {
         self.index.outer_bytes(&self.ring.space, slot)
     }
 
-    /// Accounts for a record that has just been written at the cursor.
+    /// Accounts for a record that has just been written at `offset`.
     #[inline(always)]
     pub(crate) fn note_written(&mut self, slot: Slot, offset: usize, outer: usize) {
-        self.ring.space.advance(outer);
         // No extents without tickets.
         if self.index.has_tickets() {
             if let Some(extents) = self.ring.space.extents_mut() {

@@ -8,11 +8,13 @@ impl Sequence {
     /// The index in the queue of a chunk of the newest life (`Ok`), or where it belongs (`Err`).
     #[inline]
     pub(crate) fn find(&self, records: &Records, id: ChunkId) -> Result<usize, usize> {
-        match self.newest_listed() {
-            None => Err(self.queue.len()),
-            Some(back) if id.is_newer_than(back) => Err(self.queue.len()),
-            Some(back) if id == back => Ok(self.queue.len() - 1),
-            Some(_) => self.find_between(records, id, self.newest_start as usize, self.queue.len()),
+        let (start, end) = (self.newest_start as usize, self.queue.len());
+        if start == end || id.is_newer_than(self.back_id) {
+            Err(end)
+        } else if id == self.back_id {
+            Ok(end - 1)
+        } else {
+            self.find_between(records, id, start, end)
         }
     }
 
@@ -55,9 +57,15 @@ impl Sequence {
     /// The index of a chunk, from the newest life back. Only the last 64 lives are searched: a
     /// patch that comes so late fails.
     pub(crate) fn find_in_any_life(&self, records: &Records, id: ChunkId) -> Option<usize> {
-        if let Ok(index) = self.find(records, id) {
-            return Some(index);
+        match self.find(records, id) {
+            Ok(index) => Some(index),
+            Err(_) if self.newest_start == 0 => None,
+            Err(_) => self.find_in_old_lives(records, id),
         }
+    }
+
+    #[cold]
+    fn find_in_old_lives(&self, records: &Records, id: ChunkId) -> Option<usize> {
         let mut end = self.newest_start as usize;
         for life in self.old_lives.iter().flat_map(|lives| lives.iter().rev().take(64)) {
             let start = end - life.records as usize;

@@ -233,10 +233,9 @@ impl Sequence {
     /// The position counts from the end: evictions since it was found take from the front only.
     #[inline(always)]
     pub(crate) fn insert(&mut self, slot: u32, id: ChunkId, behind: usize) -> bool {
-        let index = self.queue.len().saturating_sub(behind);
-        let is_late = index != self.queue.len();
+        let is_late = behind != 0 && !self.queue.is_empty();
         if is_late {
-            self.queue.insert(index, slot);
+            self.queue.insert(slot, behind);
             let distance = self.back_id.0.wrapping_sub(id.0);
             self.recent |= 1u32.checked_shl(distance).unwrap_or(0);
         } else {
