@@ -1,10 +1,21 @@
-//! Invariants of a buffer's structure.
+//! Invariants of a buffer's structure, for tests: the feature `check`.
 
 use super::TraceBuffer;
+use super::shard::Shard;
 use crate::accounts::Amount;
 use crate::index::fragment_sizes as sizes;
 use crate::index::records::{Record, Slot, bit};
 use crate::ring::tbchunk::{INCOMPLETE, checksum, outer_bytes};
+
+impl Shard {
+    /// Checks every invariant of the shard's structure.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn check(&mut self) -> Result<(), String> {
+        if self.0.store.ring.space.extents().is_some() { self.0.check_shard() } else { self.0.check() }
+    }
+}
 
 impl TraceBuffer {
     /// Checks every invariant: records tile the used part; headers, records and sequences agree;
@@ -65,7 +76,7 @@ impl TraceBuffer {
             self.check_header(slot, outer)?;
             listed.add(outer);
         }
-        let in_lists: usize = self.store.index.sequences.live().map(|sequence| sequence.queue.len()).sum();
+        let in_lists = self.store.index.sequences.listed().len();
         let ledger = self.ledger();
         if in_lists as u64 != listed.chunks || listed != ledger.listed || !ledger.is_balanced() {
             return Err(format!("{in_lists} records in lists, {listed:?} in the extents, {ledger:?}"));

@@ -7,6 +7,7 @@
 //!                store    ring (bytes, cursor, extents), index (records, sequences), accounts
 //! ```
 
+#[cfg(any(test, feature = "check"))]
 mod check;
 pub(crate) mod shard;
 mod snapshot;

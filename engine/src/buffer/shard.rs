@@ -234,12 +234,4 @@ impl Shard {
     pub unsafe fn copy_structure(&self, region: Arc<Region>) -> Shard {
         Shard(self.0.copy_read_only(region))
     }
-
-    /// Checks every invariant of the shard's structure.
-    ///
-    /// # Errors
-    /// What is wrong, in words.
-    pub fn check(&mut self) -> Result<(), String> {
-        if self.extents().is_some() { self.0.check_shard() } else { self.0.check() }
-    }
 }

@@ -9,8 +9,6 @@
 //! at its next chunk. Records hold the slab index, so that only commits and patches look keys up;
 //! these find recent keys without a hash.
 
-use std::collections::HashSet;
-
 use crate::index::histograms::Histograms;
 use crate::index::key_table::{Entry, KeyTable, VACANT};
 use crate::index::records::NONE;
@@ -302,15 +300,11 @@ impl SequenceTable {
     }
 
     /// Every listed record with its sequence.
-    pub(crate) fn listed(&self) -> HashSet<(u32, u32)> {
+    #[cfg(any(test, feature = "check"))]
+    pub(crate) fn listed(&self) -> std::collections::HashSet<(u32, u32)> {
         let all = self.slab.iter().zip(0..);
         all.flat_map(|(sequence, n)| (0..sequence.queue.len()).map(move |i| (n, sequence.queue.get(i))))
             .collect()
-    }
-
-    /// The sequences that have records.
-    pub(crate) fn live(&self) -> impl Iterator<Item = &Sequence> {
-        self.slab.iter().filter(|sequence| !sequence.queue.is_empty())
     }
 }
 

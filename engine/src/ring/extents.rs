@@ -127,6 +127,7 @@ impl Extents {
     }
 
     /// Whether each extent counts as many listed records as are there.
+    #[cfg(any(test, feature = "check"))]
     pub(crate) fn agrees_with(&self, offsets: impl Iterator<Item = usize>) -> bool {
         let mut counted = vec![0; self.listed.len()];
         offsets.for_each(|offset| counted[self.index_of(offset)] += 1);

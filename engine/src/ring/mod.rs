@@ -138,9 +138,9 @@ impl Ring {
         let words = TbChunk { checksum: checksum(offset, header.reserved_bytes), ..header }.to_words();
         let start = self.region.base().wrapping_add(offset);
         // SAFETY: the assertion and `advance`, which takes only what there is, keep header and
-        // payload inside the room that was at the cursor, which is this ring's part of the region. `&mut self` makes the access exclusive but for slices
-        // that a read pass handed out, which no new record overlaps; nor does `payload`, which is
-        // borrowed.
+        // payload inside the room that was at the cursor, which is this ring's part of the region.
+        // `&mut self` makes the access exclusive but for slices that a read pass handed out, which
+        // no new record overlaps; nor does `payload`, which is borrowed.
         unsafe {
             start.cast::<[u64; 2]>().write_unaligned(words);
             payload.put(self.kernels, start.add(HEADER_BYTES));

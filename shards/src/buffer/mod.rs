@@ -177,6 +177,7 @@ impl ShardedBuffer {
     ///
     /// # Errors
     /// Which one is broken.
+    #[cfg(any(test, feature = "check"))]
     pub fn check(&self) -> Result<(), String> {
         let mut result = Ok(());
         self.for_each_shard(|guard| {
