@@ -5,6 +5,7 @@
 //! does not reorder.
 
 mod direct;
+mod extents;
 mod reclaim;
 
 use crate::{

@@ -1,90 +1,19 @@
-//! Loom models of evictions in another's shard: extent requests and pending drains.
+//! Loom models of pending drains.
 
 use crate::{
     models::model,
     sync::lock::{OwnerId, OwnerLock},
     sync::node_pool::NodePool,
     sync::queue::{CommitQueue, NodeList},
-    sync::reclaim::{DrainResult, ExtentRequest, PendingDrain, PendingDrains, help},
+    sync::reclaim::{DrainResult, PendingDrain, PendingDrains, help},
     sync::{AtomicU32, Ordering::Relaxed, UnsafeCell},
 };
 use loom::{sync::Arc, thread};
 
-/// A shard with extents, of which only the owner of the lock knows.
-struct Extents {
-    lock: OwnerLock,
-    request: ExtentRequest,
-    /// Extents that it has, and that it has handed over.
-    counts: UnsafeCell<(u32, u32)>,
-}
-
-// SAFETY: `counts` is touched by the owner of `lock` alone; loom reports any other access.
-unsafe impl Sync for Extents {}
-// SAFETY: as above.
-unsafe impl Send for Extents {}
-
-impl Extents {
-    fn counts<R>(&self, work: impl FnOnce(&mut (u32, u32)) -> R) -> R {
-        // SAFETY: the caller holds the lock.
-        self.counts.with_mut(|counts| work(unsafe { &mut *counts }))
-    }
-
-    /// What an owner does before, at and after the unlock.
-    fn unlock(&self, owner: u32) {
-        if self.request.take() {
-            self.counts(|(has, handed_over)| {
-                *has -= 1;
-                *handed_over += 1;
-            });
-        }
-        if self.lock.unlock() && self.request.is_pending() && self.lock.try_lock(OwnerId(owner)) {
-            self.unlock(owner);
-        }
-    }
-}
-
-#[test]
-fn an_extent_request_left_with_an_owner_is_served() {
-    model(|| {
-        let shard = Arc::new(Extents {
-            lock: OwnerLock::new(),
-            request: ExtentRequest::new(),
-            counts: UnsafeCell::new((2, 0)),
-        });
-        let owners: Vec<_> = (0..2)
-            .map(|owner| {
-                let shard = Arc::clone(&shard);
-                thread::spawn(move || {
-                    if shard.lock.try_lock(OwnerId(owner)) {
-                        shard.unlock(owner);
-                    }
-                })
-            })
-            .collect();
-
-        let (mut taken, mut was_left) = (0, false);
-        if shard.lock.try_lock(OwnerId(2)) {
-            shard.request.withdraw();
-            shard.counts(|(has, _)| *has -= 1);
-            taken = 1;
-            shard.unlock(2);
-        } else {
-            was_left = shard.request.post_to_owner(&shard.lock);
-        }
-        owners.into_iter().for_each(|owner| owner.join().unwrap());
-
-        assert!(!shard.request.is_pending(), "a request is still pending");
-        assert!(shard.lock.try_lock(OwnerId(3)), "the shard is still locked");
-        let (has, handed_over) = shard.counts(|counts| *counts);
-        assert_eq!(has + handed_over + taken, 2);
-        assert!(!was_left || handed_over == 1, "a request that was posted to an owner was served");
-    });
-}
-
-struct Queue {
-    lock: OwnerLock,
-    queue: CommitQueue<u64>,
-    pending: PendingDrain,
+pub(super) struct Queue {
+    pub(super) lock: OwnerLock,
+    pub(super) queue: CommitQueue<u64>,
+    pub(super) pending: PendingDrain,
     /// Only the owner of `lock` touches it.
     state: UnsafeCell<State>,
 }
@@ -100,7 +29,7 @@ unsafe impl Sync for Queue {}
 // SAFETY: as above.
 unsafe impl Send for Queue {}
 
-struct Guard<'a>(&'a Queue);
+pub(super) struct Guard<'a>(pub(super) &'a Queue);
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
@@ -109,7 +38,7 @@ impl Drop for Guard<'_> {
 }
 
 impl Guard<'_> {
-    fn drain(&mut self, budget: &mut usize) -> DrainResult {
+    pub(super) fn drain(&mut self, budget: &mut usize) -> DrainResult {
         // SAFETY: the guard's lock is held.
         self.0.state.with_mut(|state| {
             let State { backlog, ring } = unsafe { &mut *state };
@@ -131,17 +60,17 @@ impl Guard<'_> {
 impl Queue {
     /// Queue and lock have been used: loom lets a SeqCst load see an initial value, which is not a
     /// SeqCst store, after any that is.
-    fn used(pool: &mut NodePool<u64>) -> Arc<(Queue, PendingDrains)> {
+    pub(super) fn used(pool: &mut NodePool<u64>) -> (Queue, PendingDrains) {
         let state = UnsafeCell::new(State { backlog: NodeList::none(), ring: Vec::new() });
         let (lock, queue, pending) = (OwnerLock::new(), CommitQueue::new(4), PendingDrain::new());
-        let shared = Arc::new((Queue { lock, queue, pending, state }, PendingDrains::new()));
-        let (queue, pending_drains) = &*shared;
+        let shared = (Queue { lock, queue, pending, state }, PendingDrains::new());
+        let (queue, pending_drains) = &shared;
         queue.push(pool, 0);
         assert!(queue.help(pending_drains, 3, &mut 1));
         shared
     }
 
-    fn push(&self, pool: &mut NodePool<u64>, value: u64) {
+    pub(super) fn push(&self, pool: &mut NodePool<u64>, value: u64) {
         let mut node = pool.take().expect("a free node");
         node.with_item(|item| *item = value);
         self.queue.push(node);
@@ -154,7 +83,7 @@ impl Queue {
             pending_drains.take(&self.pending);
             guard.drain(budget)
         };
-        help(try_lock, drain, || pending_drains.defer(&self.pending), || self.queue.is_empty())
+        help(try_lock, drain, || pending_drains.defer(&self.pending), || self.queue.is_empty(), || false)
     }
 
     /// As `Shared::run_pending_drains`.
@@ -174,7 +103,7 @@ impl Queue {
     }
 
     /// What was done, when all other threads have ended.
-    fn ring(&self) -> Vec<u64> {
+    pub(super) fn ring(&self) -> Vec<u64> {
         // SAFETY: nobody else has the queue.
         self.state.with(|state| unsafe { (*state).ring.clone() })
     }
@@ -185,7 +114,7 @@ fn a_deferred_drain_is_run() {
     model(|| {
         // SAFETY: the pool is dropped after all nodes, below.
         let mut pool = unsafe { NodePool::new(1) };
-        let shared = Queue::used(&mut pool);
+        let shared = Arc::new(Queue::used(&mut pool));
         let evictors: Vec<_> = (0..2)
             .map(|owner| {
                 let shared = Arc::clone(&shared);
@@ -218,7 +147,7 @@ fn what_a_budget_leaves_is_noted() {
     model(|| {
         // SAFETY: the pool is dropped after all nodes, below.
         let mut pool = unsafe { NodePool::new(1) };
-        let shared = Queue::used(&mut pool);
+        let shared = Arc::new(Queue::used(&mut pool));
         shared.0.push(&mut pool, 1);
         let committers: Vec<_> = (0..2)
             .map(|owner| {

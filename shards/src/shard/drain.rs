@@ -315,7 +315,8 @@ impl Shared {
         // A failed try_lock would fetch the lock's cache line from the owner.
         let try_lock = || if slot.lock.is_locked() { None } else { ShardGuard::try_lock(self, shard, owner) };
         let leave = || self.defer_drain(shard);
-        help(try_lock, |guard| guard.drain(budget), leave, || slot.queue.is_empty())
+        let has_extent = || self.extent_pool.has_returned();
+        help(try_lock, |guard| guard.drain(budget), leave, || slot.queue.is_empty(), has_extent)
     }
 
     /// For the shard's worker: drains until the queue is empty, another thread has locked the

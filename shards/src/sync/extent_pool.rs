@@ -15,9 +15,11 @@
 //! changed meanwhile, even if the same extent is on top again (ABA). For a wrong success 2^32
 //! operations would have to fall between a load and its exchange.
 //!
-//! - `ExtentPool::top`, `next`: publish `next` of the top, and what was done in the extent. Release
-//!   RMW in `put`; Acquire load and AcqRel RMW in `pop`; `next` itself is Relaxed. Model:
-//!   `an_extent_has_one_holder`.
+//! - `ExtentPool::top`, `next`: publish `next` of the top, and what was done in the extent. The RMW
+//!   of `put` pairs with load and RMW of `pop`; `next` itself is Relaxed. SeqCst in RMWs and in
+//!   `has_returned`, against `OwnerLock`: "put, then look who needs one; unlock, then look for
+//!   one". Models: `an_extent_has_one_holder`,
+//!   `what_found_no_extent_is_done_by_who_hands_one_over`.
 //! - `ExtentPool::fresh`, `num_free`: publish nothing: an extent before its first use has no past,
 //!   the number is a hint. Relaxed. Model: the same, which takes its extents from `fresh`.
 
@@ -102,11 +104,17 @@ impl ExtentPool {
         loop {
             self.next[index as usize].store(top as u32, Ordering::Relaxed);
             let new = bump(top) | u64::from(index + 1);
-            match self.top.compare_exchange_weak(top, new, Ordering::Release, Ordering::Relaxed) {
+            match self.top.compare_exchange_weak(top, new, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(newer) => top = newer,
             }
         }
+    }
+
+    /// Whether an extent that was put back is there. For a thread that found none and has unlocked
+    /// its shard since.
+    pub(crate) fn has_returned(&self) -> bool {
+        self.top.load(Ordering::SeqCst) as u32 != 0
     }
 
     /// Extents that no shard has: a hint.
@@ -126,7 +134,7 @@ impl ExtentPool {
             let index = (top as u32).checked_sub(1)?;
             let below = self.next[index as usize].load(Ordering::Relaxed);
             let new = bump(top) | u64::from(below);
-            match self.top.compare_exchange_weak(top, new, Ordering::AcqRel, Ordering::Acquire) {
+            match self.top.compare_exchange_weak(top, new, Ordering::SeqCst, Ordering::Acquire) {
                 Ok(_) => return Some(index),
                 Err(newer) => top = newer,
             }

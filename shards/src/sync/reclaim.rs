@@ -31,7 +31,8 @@
 //! - `PendingDrain`: publishes that its shard was counted, and that there is work. SeqCst RMW in
 //!   `defer`, AcqRel in `take`; SeqCst load in `is_pending`, against `Parker::is_parked`.
 //!   `PendingDrains`: the number publishes nothing; Relaxed. Models: `a_deferred_drain_is_run`,
-//!   `every_pending_drain_is_found`, `what_a_budget_leaves_is_noted`.
+//!   `every_pending_drain_is_found`, `what_a_budget_leaves_is_noted`,
+//!   `what_found_no_extent_is_done_by_who_hands_one_over`.
 
 use crate::sync::lock::OwnerLock;
 use crate::sync::{AtomicBool, AtomicU32, Ordering};
@@ -163,15 +164,17 @@ pub(crate) enum DrainResult {
 }
 
 /// Helps the owners of a shard: drains it until its queue is empty, another thread has locked it,
-/// or the helper's budget ends. `drain` drains what it was given locked, and `leave` notes what is
-/// left before the unlock. Whether nothing was left.
+/// there is no extent, or the helper's budget ends. `drain` drains what it was given locked, and
+/// `leave` notes what is left before the unlock. Whether nothing was left.
 ///
-/// "Push, then try to lock; unlock, then look at the queue again."
+/// "Push, then try to lock; unlock, then look at the queue again." And, since a thread that hands
+/// an extent over leaves a shard alone that is locked: "unlock, then look for an extent again."
 pub(crate) fn help<G>(
     mut try_lock: impl FnMut() -> Option<G>,
     mut drain: impl FnMut(&mut G) -> DrainResult,
     leave: impl Fn(),
     is_queue_empty: impl Fn() -> bool,
+    has_extent: impl Fn() -> bool,
 ) -> bool {
     while let Some(mut guard) = try_lock() {
         let result = drain(&mut guard);
@@ -179,7 +182,12 @@ pub(crate) fn help<G>(
             leave();
         }
         drop(guard);
-        if result != DrainResult::Empty || is_queue_empty() {
+        let is_over = match result {
+            DrainResult::Empty => is_queue_empty(),
+            DrainResult::BudgetSpent => true,
+            DrainResult::NoExtent => !has_extent(),
+        };
+        if is_over {
             return result == DrainResult::Empty;
         }
     }
