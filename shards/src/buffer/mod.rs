@@ -101,7 +101,7 @@ impl ShardedBuffer {
             num_workers: if config.has_workers { layout.num_shards } else { 0 },
             num_workers_pinned: workers.as_ref().map_or(0, |workers| workers.num_pinned),
         };
-        let (reading, owner) = (Mutex::default(), OwnerId((1 << 30) + 1));
+        let (reading, owner) = (Mutex::default(), OwnerId((1 << 29) + 1));
         let prefaulted_bytes = AtomicUsize::new(0);
         Ok(ShardedBuffer { workers, shared, reading, owner, report, limit: None, prefaulted_bytes })
     }
@@ -217,7 +217,7 @@ pub struct StoppedWorker<'a> {
 }
 
 /// The owner of a shard that is locked by [`ShardedBuffer::stop_shard`].
-pub const STOPPED_OWNER: u32 = 1 << 30;
+pub const STOPPED_OWNER: u32 = 1 << 29;
 
 /// A shard that is locked without any work: see [`ShardedBuffer::stop_shard`].
 pub struct Stopped<'a> {

@@ -89,7 +89,7 @@ impl Committer {
         let pool = recycled.unwrap_or_else(|| unsafe { NodePool::new(MAX_NODES) });
         // SAFETY: the cell is dropped before `shared` is, which keeps the tickets alive.
         let cell = unsafe { shared.tickets.register() };
-        let owner = OwnerId(shared.next_owner.fetch_add(1, Ordering::Relaxed) % (1 << 30));
+        let owner = OwnerId(shared.next_owner.fetch_add(1, Ordering::Relaxed) % (1 << 29));
         Committer {
             direct: DirectPath { owner, cell, home_cache: HomeCache::none() },
             pool,

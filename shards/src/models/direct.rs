@@ -30,7 +30,7 @@ impl<T> Locked<T> {
         self.lock.try_lock(OwnerId(owner)).then(|| {
             // SAFETY: this thread holds the lock.
             let result = self.state.with_mut(|state| work(unsafe { &mut *state }));
-            self.lock.unlock();
+            self.lock.unlock(OwnerId(owner));
             result
         })
     }

@@ -28,7 +28,7 @@ impl Extents {
     /// A shard that has all extents. Lock and pool have been used: see `Queue::used`.
     fn of(num_extents: usize) -> Extents {
         let (lock, pool) = (OwnerLock::new(), ExtentPool::new(num_extents));
-        assert!(lock.try_lock(OwnerId(0)) && !lock.unlock());
+        assert!(lock.try_lock(OwnerId(0)) && !lock.unlock(OwnerId(0)));
         pool.take().into_iter().for_each(|index| pool.put(index));
         let has = std::iter::from_fn(|| pool.take()).collect();
         Extents { lock, request: ExtentRequest::new(), has: UnsafeCell::new(has), pool }
@@ -44,7 +44,8 @@ impl Extents {
         if self.request.take() {
             self.evict().into_iter().for_each(|index| self.pool.put(index));
         }
-        if self.lock.unlock() && self.request.is_pending() && self.lock.try_lock(OwnerId(owner)) {
+        if self.lock.unlock(OwnerId(owner)) && self.request.is_pending() && self.lock.try_lock(OwnerId(owner))
+        {
             self.unlock(owner);
         }
     }
@@ -118,7 +119,8 @@ impl TwoShards {
     /// As `Shared::help`.
     fn help(&self, owner: u32) -> bool {
         let lock = &self.poor.lock;
-        let try_lock = || (!lock.is_locked() && lock.try_lock(OwnerId(owner))).then(|| Guard(&self.poor));
+        let try_lock =
+            || (!lock.is_locked() && lock.try_lock(OwnerId(owner))).then(|| Guard(&self.poor, owner));
         let drain = |guard: &mut Guard<'_>| {
             self.pending_drains.take(&self.poor.pending);
             if self.granted.load(Relaxed) == 0 {

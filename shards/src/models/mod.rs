@@ -118,23 +118,52 @@ unsafe impl Send for Shard {}
 /// As `Shared::try_drain`: unlock, then look again.
 fn drain(shard: &Shard, owner: u32) {
     while !shard.queue.is_empty() && shard.lock.try_lock(OwnerId(owner)) {
-        for mut node in shard.queue.take_all() {
-            let value = node.with_item(|item| *item);
-            // SAFETY: this thread holds the lock.
-            shard.ring.with_mut(|ring| unsafe { (*ring).push(value) });
-        }
-        shard.lock.unlock();
+        drain_locked(shard);
+        shard.lock.unlock(OwnerId(owner));
+    }
+}
+
+fn drain_locked(shard: &Shard) {
+    for mut node in shard.queue.take_all() {
+        let value = node.with_item(|item| *item);
+        // SAFETY: this thread holds the lock.
+        shard.ring.with_mut(|ring| unsafe { (*ring).push(value) });
     }
 }
 
 #[test]
 fn nothing_stays_queued_when_an_owner_unlocks() {
-    model(|| {
+    beside_committers(|_| {});
+}
+
+/// Whoever waits for a shard keeps committers from it, has it in the end, and then does what they
+/// left.
+#[test]
+fn a_waiter_gets_the_lock_and_leaves_it_free() {
+    beside_committers(|shard| {
+        while !shard.lock.poll_lock(OwnerId(2)) {
+            thread::yield_now();
+        }
+        drain_locked(shard);
+        shard.lock.unlock(OwnerId(2));
+        drain(shard, 2);
+    });
+}
+
+fn beside_committers(work: impl Fn(&Shard) + Copy + Send + Sync + 'static) {
+    model(move || {
         let shard = Arc::new(Shard {
             lock: OwnerLock::new(),
             queue: CommitQueue::new(4),
             ring: UnsafeCell::new(Vec::new()),
         });
+        // Lock and queue have been used: see `reclaim::Queue::used`.
+        // SAFETY: the pool is dropped after all nodes, below.
+        let mut pool = unsafe { NodePool::new(1) };
+        shard.queue.push(pool.take().expect("a free node"));
+        assert!(shard.lock.poll_lock(OwnerId(2)));
+        drop(shard.queue.take_all());
+        shard.lock.unlock(OwnerId(2));
         let committers: Vec<_> = (0..2u32)
             .map(|id| {
                 let shard = Arc::clone(&shard);
@@ -152,7 +181,9 @@ fn nothing_stays_queued_when_an_owner_unlocks() {
                 })
             })
             .collect();
+        work(&shard);
         let pools: Vec<_> = committers.into_iter().map(|thread| thread.join().unwrap()).collect();
+        assert!(!shard.lock.is_locked(), "the shard is still locked");
         assert!(shard.queue.is_empty(), "an item is still queued");
         let mut ring = shard.ring.with(|ring| {
             // SAFETY: all other threads have ended.
@@ -160,7 +191,7 @@ fn nothing_stays_queued_when_an_owner_unlocks() {
         });
         ring.sort_unstable();
         assert_eq!(ring, [0, 1]);
-        drop(pools);
+        drop((pool, pools));
     });
 }
 

@@ -29,11 +29,11 @@ unsafe impl Sync for Queue {}
 // SAFETY: as above.
 unsafe impl Send for Queue {}
 
-pub(super) struct Guard<'a>(pub(super) &'a Queue);
+pub(super) struct Guard<'a>(pub(super) &'a Queue, pub(super) u32);
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        self.0.lock.unlock();
+        self.0.lock.unlock(OwnerId(self.1));
     }
 }
 
@@ -78,7 +78,8 @@ impl Queue {
 
     /// As `Shared::help`, with a budget of items.
     fn help(&self, pending_drains: &PendingDrains, owner: u32, budget: &mut usize) -> bool {
-        let try_lock = || (!self.lock.is_locked() && self.lock.try_lock(OwnerId(owner))).then(|| Guard(self));
+        let try_lock =
+            || (!self.lock.is_locked() && self.lock.try_lock(OwnerId(owner))).then(|| Guard(self, owner));
         let drain = |guard: &mut Guard<'_>| {
             pending_drains.take(&self.pending);
             guard.drain(budget)
@@ -95,7 +96,7 @@ impl Queue {
     /// Locks the shard for a moment, without looking at the queue.
     fn evict(&self, pending_drains: &PendingDrains, owner: u32) {
         if self.lock.try_lock(OwnerId(owner)) {
-            self.lock.unlock();
+            self.lock.unlock(OwnerId(owner));
             if !self.queue.is_empty() {
                 pending_drains.defer(&self.pending);
             }

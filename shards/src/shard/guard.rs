@@ -7,6 +7,8 @@
 //!      +------------------------------------- to serve a REQUEST that came in meanwhile ----+
 //! ```
 
+use std::time::Duration;
+
 use watershed_engine::Shard;
 
 use crate::batch::queued::QueuedBatch;
@@ -16,6 +18,11 @@ use crate::sync::directory::Key;
 use crate::sync::lock::OwnerId;
 use crate::sync::node_pool::OwnedNode;
 use crate::sync::queue::NodeList;
+
+/// Who waits for a shard yields so often, then polls its lock at intervals: its owner may have lost
+/// its core, which takes milliseconds.
+const MAX_YIELDS: u32 = 100;
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 /// A locked shard. Dropping it unlocks the shard; the caller then looks at its queue again.
 pub(crate) struct ShardGuard<'a> {
@@ -36,10 +43,19 @@ impl<'a> ShardGuard<'a> {
         if !slot.lock.try_lock(owner) {
             return None;
         }
+        // SAFETY: the shard was just locked.
+        Some(unsafe { ShardGuard::of_locked(shared, shard, owner) })
+    }
+
+    /// # Safety
+    /// The caller has just locked the shard.
+    #[inline(always)]
+    unsafe fn of_locked(shared: &'a Shared, shard: usize, owner: OwnerId) -> ShardGuard<'a> {
+        let slot = shared.slots.get(shard);
         // SAFETY: the lock is held until the drop, and this is the only reference made of the
         // state.
         let state = unsafe { slot.state() };
-        Some(ShardGuard { shared, shard, slot, state, owner, oldest_may_change: true })
+        ShardGuard { shared, shard, slot, state, owner, oldest_may_change: true }
     }
 
     /// Locks a shard in order to add chunks: if it is free and nothing is queued there.
@@ -78,7 +94,7 @@ impl<'a> ShardGuard<'a> {
     fn unlock_cold(self) {}
 
     /// Locks a shard, waiting for its owner. For reads, clones and statistics; committers never
-    /// wait. `on_wait` is told, again and again, who is waited for.
+    /// wait, and get no lock meanwhile. `on_wait` is told, again and again, who is waited for.
     pub(crate) fn lock(
         shared: &'a Shared,
         shard: usize,
@@ -86,14 +102,23 @@ impl<'a> ShardGuard<'a> {
         mut on_wait: impl FnMut(usize, OwnerId),
     ) -> ShardGuard<'a> {
         let backoff = crossbeam_utils::Backoff::new();
+        let mut polls = 0;
         loop {
-            if let Some(guard) = ShardGuard::try_lock(shared, shard, owner) {
-                return guard;
+            let lock = &shared.slots.get(shard).lock;
+            if lock.poll_lock(owner) {
+                // SAFETY: the shard was just locked.
+                return unsafe { ShardGuard::of_locked(shared, shard, owner) };
             }
-            if let Some(holder) = shared.slots.get(shard).lock.owner() {
+            if let Some(holder) = lock.owner() {
                 on_wait(shard, holder);
             }
-            backoff.snooze();
+            // Where no other thread wants this core, a yield returns at once.
+            if polls < MAX_YIELDS {
+                polls += 1;
+                backoff.snooze();
+            } else {
+                std::thread::sleep(POLL_INTERVAL);
+            }
         }
     }
 
@@ -208,7 +233,7 @@ impl<'a> ShardGuard<'a> {
         if self.needs_publish() {
             self.publish();
         }
-        if self.slot.lock.unlock() {
+        if self.slot.lock.unlock(self.owner) {
             self.serve_request();
         }
     }

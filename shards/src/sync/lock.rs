@@ -1,4 +1,4 @@
-//! The owner lock of a shard: a try-lock that nobody waits for.
+//! The owner lock of a shard: a try-lock, for which reads and statistics wait.
 //!
 //! ```text
 //!            try_lock                         unlock
@@ -7,8 +7,16 @@
 //!                    request  v  |   the bit stays until the owner unlocks
 //!                          OWNED(owner) + REQUEST
 //!
-//!   bit 31: REQUEST     bits 0..=30: 0 if free, else the owner's number plus one
+//!           poll_lock                           unlock            poll_lock
+//!   OWNED ------------> OWNED(owner) + WAITER ----------> WAITER -----------> OWNED(waiter)
+//!
+//!   bit 31: REQUEST   bit 30: WAITER   bits 0..=29: 0 if free, else the owner's number plus one
 //! ```
+//!
+//! Threads that commit lock a shard so often that one which waits would hardly ever find it free:
+//! so a lock that is waited for is free for waiters only. Each waiter sets the bit again until it
+//! has the lock, and whoever of them gets it takes the bit away; so the bit is set only while
+//! somebody waits, who will unlock and look at the queue as any owner does.
 //!
 //! A thread that does not get the lock leaves its work in the shard's queue. So that nothing stays
 //! there unseen when the owner stops draining while somebody pushes, the rule is: *push, then try
@@ -19,14 +27,16 @@
 //! half (`unlock`) pairs with the Acquire half of `try_lock`; the total order pairs `try_lock`,
 //! `is_locked` and `unlock` with `CommitQueue::head`. Models:
 //! `nothing_stays_queued_when_an_owner_unlocks`, `an_extent_request_left_with_an_owner_is_served`,
-//! `a_deferred_drain_is_run`.
+//! `a_deferred_drain_is_run`, `a_waiter_gets_the_lock_and_leaves_it_free`.
 
 use crate::sync::{AtomicU32, Ordering};
 
 const FREE: u32 = 0;
 const REQUEST: u32 = 1 << 31;
+const WAITER: u32 = 1 << 30;
+const OWNER: u32 = WAITER - 1;
 
-/// Who owns a shard: any number below 2^31 - 1. It only has to help a person to name the thread.
+/// Who owns a shard: any number below 2^30 - 1. It only has to help a person to name the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnerId(pub u32);
 
@@ -35,8 +45,8 @@ pub struct OwnerId(pub u32);
 pub(crate) struct OwnerLock(AtomicU32);
 
 fn owned_by(owner: OwnerId) -> u32 {
-    debug_assert!(owner.0 < REQUEST - 1, "owner number {} does not fit the lock", owner.0);
-    (owner.0 + 1) & !REQUEST
+    debug_assert!(owner.0 < OWNER, "owner number {} does not fit the lock", owner.0);
+    (owner.0 + 1) & OWNER
 }
 
 impl OwnerLock {
@@ -44,11 +54,26 @@ impl OwnerLock {
         Self(AtomicU32::new(FREE))
     }
 
-    /// Locks the shard if it is free. The new owner sees all that the last one wrote.
+    /// Locks the shard if it is free and nobody waits for it. The new owner sees all that the last
+    /// one wrote.
     #[inline]
     pub(crate) fn try_lock(&self, owner: OwnerId) -> bool {
         // SeqCst on failure too: it is the second half of "push, then try to lock".
         self.0.compare_exchange(FREE, owned_by(owner), Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Locks the shard if it is free, or else notes that the caller waits for it, who must call
+    /// this again until it has the lock.
+    pub(crate) fn poll_lock(&self, owner: OwnerId) -> bool {
+        let mut now = self.0.load(Ordering::Relaxed);
+        loop {
+            let is_free = now & OWNER == 0;
+            let new = if is_free { owned_by(owner) | now & REQUEST } else { now | WAITER };
+            match self.0.compare_exchange_weak(now, new, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => return is_free,
+                Err(newer) => now = newer,
+            }
+        }
     }
 
     /// Whether a `try_lock` would fail now, without writing to the cache line.
@@ -59,12 +84,21 @@ impl OwnerLock {
 
     /// Unlocks the shard; tells whether a request came in meanwhile. Only for the owner.
     #[inline]
-    pub(crate) fn unlock(&self) -> bool {
-        // A swap and not a load and a store: a request cannot fall between the two.
-        self.0.swap(FREE, Ordering::SeqCst) & REQUEST != 0
+    pub(crate) fn unlock(&self, owner: OwnerId) -> bool {
+        // An exchange and not a load and a store: a request cannot fall between the two.
+        let exchanged = self.0.compare_exchange(owned_by(owner), FREE, Ordering::SeqCst, Ordering::Relaxed);
+        exchanged.is_err() && self.unlock_with_bits()
     }
 
-    /// Asks the owner to look at the shard's requests when it unlocks. False if the shard is free.
+    /// The same, of a lock that has a request or is waited for.
+    #[cold]
+    #[inline(never)]
+    fn unlock_with_bits(&self) -> bool {
+        self.0.fetch_and(WAITER, Ordering::SeqCst) & REQUEST != 0
+    }
+
+    /// Asks the owner, or who waits to be it, to look at the shard's requests at the unlock. False
+    /// if the shard is free.
     ///
     /// The bit carries no data: what is wanted was stored before, with Release or stronger.
     pub(crate) fn request(&self) -> bool {
@@ -80,7 +114,7 @@ impl OwnerLock {
 
     /// The owner: a hint, for reports.
     pub(crate) fn owner(&self) -> Option<OwnerId> {
-        (self.0.load(Ordering::Relaxed) & !REQUEST).checked_sub(1).map(OwnerId)
+        (self.0.load(Ordering::Relaxed) & OWNER).checked_sub(1).map(OwnerId)
     }
 }
 
@@ -97,9 +131,25 @@ mod tests {
         assert_eq!(lock.owner(), Some(OwnerId(7)));
         assert!(lock.request());
         assert_eq!(lock.owner(), Some(OwnerId(7)), "the request does not hide the owner");
-        assert!(lock.unlock(), "the owner is told of the request");
+        assert!(lock.unlock(OwnerId(7)), "the owner is told of the request");
         assert_eq!(lock.owner(), None);
         assert!(lock.try_lock(OwnerId(8)));
-        assert!(!lock.unlock(), "a request is told once");
+        assert!(!lock.unlock(OwnerId(8)), "a request is told once");
+    }
+
+    #[test]
+    fn a_lock_that_is_waited_for_is_free_for_waiters_only() {
+        let lock = OwnerLock::new();
+        assert!(lock.poll_lock(OwnerId(1)), "nobody has it");
+        assert!(!lock.poll_lock(OwnerId(2)) && !lock.poll_lock(OwnerId(2)) && !lock.poll_lock(OwnerId(3)));
+        assert_eq!(lock.owner(), Some(OwnerId(1)), "waiting does not hide the owner");
+        assert!(!lock.unlock(OwnerId(1)));
+        assert!(!lock.try_lock(OwnerId(4)) && lock.is_locked() && lock.owner().is_none());
+        assert!(lock.request(), "who waits will be the owner");
+        assert!(lock.poll_lock(OwnerId(2)));
+        assert!(lock.unlock(OwnerId(2)), "and is told of the request");
+        assert!(lock.try_lock(OwnerId(4)), "the other one did not note again that it waits");
+        assert!(!lock.poll_lock(OwnerId(3)) && !lock.unlock(OwnerId(4)));
+        assert!(lock.poll_lock(OwnerId(3)) && !lock.unlock(OwnerId(3)) && !lock.is_locked());
     }
 }

@@ -3,6 +3,7 @@
 //! Every ratio is between contestants of one contest, whose laps alternate. Threads are pinned,
 //! each to a core of its own. Commits are of borrowed chunks, unless a result says otherwise.
 
+mod beside;
 mod idle;
 mod line;
 mod overhead;
@@ -57,6 +58,10 @@ fn workloads() -> Vec<Workload> {
         Workload::new("retention_skewed_32k_pages", |options| {
             retention::skewed("retention_skewed_32k_pages", 64, 32768, options)
         }),
+        Workload::new("beside_has_data", beside::has_data),
+        Workload::new("beside_stats", beside::stats),
+        Workload::new("beside_read_start", beside::read_start),
+        Workload::new("beside_clone", beside::clone),
         Workload::new("clone_64mb", idle::clone),
         Workload::new("create_1024_shards", idle::create),
         Workload::new("idle_1024_shards", idle::memory),
