@@ -3,15 +3,17 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use support::{Dir, packets, wait_until};
-use watershed_wire::protos::trace_packet::Data;
+use std::time::Duration;
 
-/// A hundred readings a second, and a file with room for four or five.
+use support::{Dir, packets, wait_until};
+
+/// A hundred readings a second, and a file with room for one: even on a machine that is too busy
+/// for more there are two, at the start and at the end.
 const SMALL_FILE: &str = r#"
     buffers { size_kb: 4096 }
     data_sources { config { name: "linux.sys_stats"
         sys_stats_config { vmstat_period_ms: 10 meminfo_period_ms: 10 } } }
-    write_into_file: true max_file_size_bytes: 6000
+    write_into_file: true max_file_size_bytes: 2500
 "#;
 
 /// The first line of `inspect` without the file's name.
@@ -33,17 +35,16 @@ fn a_file_that_is_full_says_what_it_had_no_room_for() {
         for part in [
             "\n  lost: the last ",
             "\n  lost: the trace's own end and its statistics, ",
-            "because t.pftrace was full: max_file_size_bytes is 6000",
+            "because t.pftrace was full: max_file_size_bytes is 2500",
         ] {
             assert!(run.stderr.contains(part), "{part}: {}", run.stderr);
         }
-        assert!(dir.size("t.pftrace") < 6000);
-        let packets = packets(&dir.read("t.pftrace"));
-        assert!(packets.iter().any(|packet| matches!(packet.data, Some(Data::SysStats(_)))));
+        assert!(dir.size("t.pftrace") < 2500);
+        assert!(!packets(&dir.read("t.pftrace")).is_empty());
         let verdict = verdict(&dir, "t.pftrace");
         assert!(verdict.starts_with("INCOMPLETE, ") && !verdict.contains("no data lost"), "{verdict}");
         let inspected = dir.shell("exec \"$0\" inspect t.pftrace").stdout;
-        assert!(inspected.contains("of the 6000 that max_file_size_bytes allows"), "{inspected}");
+        assert!(inspected.contains("of the 2500 that max_file_size_bytes allows"), "{inspected}");
     }
 }
 
@@ -55,8 +56,9 @@ fn a_file_that_is_full_before_the_command_ends() {
     let script = "for i in $(seq 1200); do [ -e full ] && break; sleep 0.05; done; touch ended";
     let args = ["-c", "-", "-o", "t.pftrace", "--", "sh", "-c", script];
     let mut run = dir.spawn_with_input(&args, config.as_bytes());
-    // There is no room for one more reading.
-    wait_until("the file is full", || dir.size("t.pftrace") > 4500);
+    wait_until("the file is written", || dir.size("t.pftrace") > 0);
+    // Full it is some readings later, and if the machine is busy, when the command has ended.
+    std::thread::sleep(Duration::from_millis(500));
     assert!(run.is_running(), "it waits for the command");
     dir.write("full", "");
     let run = run.wait();
@@ -67,12 +69,16 @@ fn a_file_that_is_full_before_the_command_ends() {
 #[test]
 fn a_buffer_that_refuses_says_so() {
     let dir = Dir::new();
-    let config = r#"buffers { size_kb: 16 fill_policy: DISCARD } duration_ms: 1000
+    let config = r#"buffers { size_kb: 16 fill_policy: DISCARD }
         data_sources { config { name: "linux.sys_stats" sys_stats_config {
             vmstat_period_ms: 10 meminfo_period_ms: 10 } } }"#;
-    let run = dir.record_with_input(&["-c", "-", "-o", "t.pftrace"], config.as_bytes());
-    assert_eq!(run.code, Some(0), "as its config says: {}", run.stderr);
-    assert!(run.stderr.contains("refused, the buffer was full (buffer 0)"), "{}", run.stderr);
+    // As long as it takes for a dozen readings, by how busy the machine is.
+    let refuses = |time: &&str| {
+        let run = dir.record_with_input(&["-c", "-", "-t", time, "-o", "t.pftrace"], config.as_bytes());
+        assert_eq!(run.code, Some(0), "as its config says: {}", run.stderr);
+        run.stderr.contains("refused, the buffer was full (buffer 0)") && !run.stderr.contains("no data lost")
+    };
+    assert!(["1s", "10s", "100s"].iter().any(refuses));
     assert_eq!(verdict(&dir, "t.pftrace"), "complete, DATA WAS LOST");
 }
 

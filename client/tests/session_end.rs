@@ -184,7 +184,7 @@ fn a_last_flush_that_nobody_answers_is_told() {
         if duration_ms.is_none() {
             session.stop();
         }
-        let end = session.wait_timeout(Duration::from_secs(60));
+        let end = session.wait_timeout(Duration::from_secs(300));
         // First, or a failure would wait for the producer's thread for ever.
         flushes.set(false);
         let end = end.expect("nobody is waited for");

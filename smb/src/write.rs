@@ -58,7 +58,8 @@ impl Smb {
         self.try_acquire_within(first_page, self.num_pages(), layout)
     }
 
-    /// As [`Smb::try_acquire`], but tries only the first `num_pages_max` pages from `first_page` on.
+    /// As [`Smb::try_acquire`], but tries only the first `num_pages_max` pages from `first_page`
+    /// on.
     ///
     /// # Errors
     ///
