@@ -23,8 +23,6 @@ pub(crate) const HELP: &str = "Exit codes: 0 done, 1 failed or damaged input, 2 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     Done,
-    /// Failed or damaged, and the output already says so.
-    Failed,
     /// The code of a command that was run on the user's behalf.
     Command(u8),
     /// Signal number; 128 + n on the outside.
@@ -35,7 +33,6 @@ impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         match exit {
             Exit::Done => ExitCode::SUCCESS,
-            Exit::Failed => ExitCode::from(1),
             Exit::Command(code) => ExitCode::from(code),
             Exit::Signal(number) => ExitCode::from(128_u8.saturating_add(number)),
         }

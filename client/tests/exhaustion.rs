@@ -103,14 +103,15 @@ fn sizes_owed_to_a_dropped_packet_are_still_paid() {
     assert!(service.packets(1)[0].cut_before);
 }
 
-/// A thread that resumes the stalled service after a while and goes on committing until told.
-fn resume_later(service: &Arc<FakeService>, arbiter: &Arbiter, after: Duration) -> impl FnOnce() + use<> {
+/// A thread that resumes the stalled service after so many waits of writers, and goes on committing
+/// until told.
+fn resume_after(service: &Arc<FakeService>, arbiter: &Arbiter, stalls: u64) -> impl FnOnce() + use<> {
     let (service, arbiter) = (service.clone(), arbiter.clone());
     let end = Arc::new(AtomicBool::new(false));
     let thread = std::thread::spawn({
         let end = end.clone();
         move || {
-            std::thread::sleep(after);
+            wait_until(|| arbiter.stats().stalls >= stalls || end.load(Ordering::SeqCst));
             service.resume();
             while !end.load(Ordering::SeqCst) {
                 arbiter.flush_commits();
@@ -131,7 +132,7 @@ fn stalling_writers_wait_for_a_stalled_service_and_lose_nothing() {
         let service = FakeService::new(2, 4096);
         let (arbiter, mut writer) = with_writer(&service, ArbiterOptions::default(), policy);
         service.stall();
-        let finish = resume_later(&service, &arbiter, Duration::from_millis(150));
+        let finish = resume_after(&service, &arbiter, 5);
         let packets: Vec<_> = (0..30).map(|i| body(i, 1000 + 300 * i as usize)).collect();
         packets.iter().for_each(|packet| writer.write_packet(packet));
         writer.flush();
@@ -210,7 +211,7 @@ fn waiting_writers_do_not_wait_for_each_other() {
     let service = FakeService::new(1, 4096);
     let arbiter = service.arbiter(ArbiterOptions::default());
     service.stall();
-    let finish = resume_later(&service, &arbiter, Duration::from_millis(1));
+    let finish = resume_after(&service, &arbiter, 1);
     let threads = (0..4).map(|_| {
         let mut writer = arbiter.create_writer(1, ExhaustedPolicy::StallThenDrop);
         std::thread::spawn(move || {
@@ -308,7 +309,7 @@ fn a_shut_down_lets_stalled_writers_go() {
         writer.write_packet(&body(1, 50_000));
         writer.packets_dropped()
     });
-    std::thread::sleep(Duration::from_millis(50));
+    wait_until(|| arbiter.stats().stalls > 0);
     arbiter.shut_down();
     assert_eq!(thread.join().unwrap(), 1);
 }
@@ -389,7 +390,7 @@ proptest! {
         let arbiter = service.arbiter(ArbiterOptions { layout, ..Default::default() });
         let policy = if drop_policy { ExhaustedPolicy::Drop } else { ExhaustedPolicy::StallThenDrop };
         service.stall();
-        let finish = resume_later(&service, &arbiter, Duration::from_millis(1));
+        let finish = resume_after(&service, &arbiter, u64::from(!drop_policy));
         let threads: Vec<_> = (0..writers).map(|seed| {
             let mut writer = arbiter.create_writer(1, policy);
             std::thread::spawn(move || {

@@ -19,6 +19,9 @@ use watershed_wire::protos::{
 
 const NAME: &str = "test.source";
 
+/// What does not happen within this time never will, however busy the machine is.
+const WATCHDOG: Duration = Duration::from_secs(300);
+
 /// What the test does inside an instance, and what an instance tells the test.
 #[derive(Clone)]
 struct Log(Arc<Mutex<Vec<&'static str>>>);
@@ -214,14 +217,13 @@ fn a_session_from_config_to_file() {
     let Setup { backend, log, .. } = backend();
     assert_eq!(backend.data_source_names(), [NAME]);
     let session = start(&backend, &config(NAME, ""), Sink::File(file.try_clone().unwrap())).unwrap();
-    assert!(session.wait_all_started(Duration::from_secs(5)));
+    assert!(session.wait_all_started(WATCHDOG));
     std::thread::sleep(Duration::from_millis(400));
     assert!(session.wait_timeout(Duration::from_millis(1)).is_none(), "it goes on until it is told");
-    let stopping = Instant::now();
     session.stop();
     let end = session.wait();
-    assert!(stopping.elapsed() < Duration::from_secs(4), "no time-out was needed: {:?}", stopping.elapsed());
     ended_well(&end);
+    assert!(!end.flush_failed);
     let trace = read_file(&mut file);
     assert_eq!(trace.len() as u64, end.bytes_written);
     let packets = decode(&trace);
@@ -231,7 +233,7 @@ fn a_session_from_config_to_file() {
     };
     let (last, polled) = events.split_last().unwrap();
     assert_eq!(*last, ("last".to_owned(), 1000));
-    assert!(polled.len() >= 3, "{polled:?}");
+    assert!(!polled.is_empty());
     assert!(polled.iter().zip(0..).all(|(event, i)| *event == ("poll".to_owned(), i)), "{polled:?}");
     assert!(packets.iter().any(|packet| matches!(packet.data, Some(trace_packet::Data::ClockSnapshot(_)))));
     assert!(packets.iter().any(|packet| matches!(packet.data, Some(trace_packet::Data::TraceConfig(_)))));
@@ -256,7 +258,7 @@ fn threads_write_into(num_shards: usize) {
     config.data_sources[0].config.as_mut().unwrap().buffer_exhausted_policy = Some(3);
     config.buffers[0].size_kb = Some(64 * 1024);
     let session = start(&backend, &config, Sink::File(file.try_clone().unwrap())).unwrap();
-    assert!(session.wait_all_started(Duration::from_secs(5)));
+    assert!(session.wait_all_started(WATCHDOG));
     let text = |thread: u64, i: u64| {
         "x".repeat((i * 37 + thread * 101) as usize % 900 + 9000 * usize::from(i % 500 == 7))
     };
@@ -300,10 +302,10 @@ fn threads_write_into(num_shards: usize) {
 fn a_flush_brings_out_what_idle_threads_have_written() {
     let Setup { backend, writers, .. } = backend();
     let session = start(&backend, &config(NAME, "quiet"), Sink::Buffers).unwrap();
-    assert!(session.wait_all_started(Duration::from_secs(5)));
+    assert!(session.wait_all_started(WATCHDOG));
     let mut writer = writers.recv().unwrap();
     writer.write_message(&packet(0, "not flushed by its owner"));
-    assert!(session.flush_and_wait(Duration::from_secs(5)));
+    assert!(session.flush_and_wait(WATCHDOG));
     let mut trace = Vec::new();
     while session.read(&mut trace) {}
     let sequences = events(&decode(&trace));
@@ -344,7 +346,7 @@ fn a_session_ends_by_itself_and_writes_at_intervals() {
     config.write_into_file = Some(true);
     config.file_write_period_ms = Some(100);
     let session = start(&backend, &config, Sink::writer(Blocks(blocks.clone()))).unwrap();
-    let end = session.wait_timeout(Duration::from_secs(10)).expect("the duration is over");
+    let end = session.wait_timeout(WATCHDOG).expect("the duration is over");
     ended_well(&end);
     let blocks = blocks.lock().unwrap();
     assert!(blocks.iter().filter(|block| !block.is_empty()).count() >= 2, "{}", blocks.len());
@@ -376,25 +378,24 @@ fn configs_that_cannot_be_honoured_are_refused() {
 fn an_instance_that_cannot_be_made_holds_nothing_up() {
     let Setup { backend, events, .. } = backend();
     let session = start(&backend, &config(NAME, "fail"), Sink::Buffers).unwrap();
-    assert!(session.wait_all_started(Duration::from_secs(5)));
+    assert!(session.wait_all_started(WATCHDOG));
     let failed = ProducerEvent::SetupFailed { name: NAME.to_owned(), reason: "cannot".to_owned() };
     assert!(matches!(&events.lock().unwrap()[..], [Event::Producer(event)] if *event == failed));
-    let stopping = Instant::now();
     session.stop();
-    ended_well(&session.wait());
-    assert!(stopping.elapsed() < Duration::from_secs(4));
+    let end = session.wait();
+    ended_well(&end);
+    assert!(!end.flush_failed);
 }
 
 #[test]
 fn a_source_may_stop_later() {
     let Setup { backend, log, .. } = backend_that_stops(Stop::Later(Wake::After(Duration::from_millis(50))));
     let session = start(&backend, &config(NAME, "quiet"), Sink::Buffers).unwrap();
-    assert!(session.wait_all_started(Duration::from_secs(5)));
+    assert!(session.wait_all_started(WATCHDOG));
     let stopping = Instant::now();
     session.stop();
     ended_well(&session.wait());
-    let took = stopping.elapsed();
-    assert!((Duration::from_millis(50)..Duration::from_secs(4)).contains(&took), "{took:?}");
+    assert!(stopping.elapsed() >= Duration::from_millis(50), "it is waited for");
     assert_eq!(log.calls().last(), Some(&"stopped"));
 }
 
@@ -405,7 +406,7 @@ fn incremental_state_is_cleared_at_intervals() {
     config.incremental_state_config =
         Some(watershed_wire::protos::trace_config::IncrementalStateConfig { clear_period_ms: Some(20) });
     let session = start(&backend, &config, Sink::Buffers).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + WATCHDOG;
     while log.calls().iter().filter(|call| **call == "clear").count() < 3 {
         assert!(Instant::now() < deadline, "{:?}", log.calls());
         std::thread::sleep(Duration::from_millis(5));
@@ -431,11 +432,11 @@ fn a_sink_that_fails_ends_the_session_with_its_error() {
         config.write_into_file = Some(into_file);
         config.file_write_period_ms = into_file.then_some(100);
         let session = start(&backend, &config, Sink::writer(Full)).unwrap();
-        assert!(session.wait_all_started(Duration::from_secs(5)));
+        assert!(session.wait_all_started(WATCHDOG));
         if !into_file {
             session.stop();
         }
-        let end = session.wait_timeout(Duration::from_secs(10)).expect("it ends by itself");
+        let end = session.wait_timeout(WATCHDOG).expect("it ends by itself");
         assert_eq!(end.write_error.as_ref().unwrap().kind(), io::ErrorKind::StorageFull);
         assert_eq!((end.bytes_written, end.error.is_some()), (0, into_file));
     }
@@ -497,7 +498,7 @@ fn the_end_of_the_backend_ends_its_sessions() {
 fn a_session_that_is_dropped_is_over() {
     let Setup { backend, log, .. } = backend();
     drop(start(&backend, &config(NAME, "quiet"), Sink::Buffers).unwrap());
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + WATCHDOG;
     while log.calls().last() != Some(&"stop") {
         assert!(Instant::now() < deadline, "{:?}", log.calls());
         std::thread::sleep(Duration::from_millis(1));

@@ -131,7 +131,7 @@ pub use producer::{
     ConnectedProducer, PeerIdentity, ProducerHello, ProducerMemory, ProducerWelcome, RegisteredDataSource,
     ScrapingMode,
 };
-pub use read::{PacketBatch, RESERVED_FIELDS, WriteTrace};
+pub use read::{PacketBatch, RESERVED_FIELDS, Unread, WriteTrace};
 pub use service::Service;
 pub use session::SessionState;
 pub use timer::Deadlines;

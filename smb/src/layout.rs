@@ -141,6 +141,14 @@ impl PageSnapshot {
         (0..self.num_chunks()).map(move |i| (i, self.state(i).unwrap_or(ChunkState::Free)))
     }
 
+    /// The first free chunk, if the page has one.
+    pub(crate) const fn first_free(self) -> Option<usize> {
+        const LOW_BITS: u32 = ALL_STATES_MASK / STATE_MASK;
+        let chunks = LOW_BITS & ((1 << (STATE_BITS * self.num_chunks() as u32)) - 1);
+        let free = chunks & !(self.0 | self.0 >> 1);
+        if free == 0 { None } else { Some((free.trailing_zeros() / STATE_BITS) as usize) }
+    }
+
     /// True when the page is not partitioned: the word is zero.
     #[must_use]
     pub const fn is_free(self) -> bool {

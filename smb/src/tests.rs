@@ -500,3 +500,39 @@ fn many_writers_and_one_reader_lose_nothing() {
     });
     assert!(smb.snapshot(0).unwrap().is_free() && smb.snapshot(1).unwrap().is_free());
 }
+
+/// Words of all layouts, the reserved ones too, with states that a multiplication has mixed.
+#[test]
+fn the_first_free_chunk_is_the_first_that_is_free() {
+    for n in 0..100_000_u32 {
+        let word = match n {
+            // Full but for one chunk, or full.
+            0..120 => (n % 8) << 28 | 0x0FFF_FFFF & !(3 << (2 * (n / 8))),
+            _ => n.wrapping_mul(0x9E37_79B9),
+        };
+        let page = PageSnapshot::from_word(word);
+        let found = page.states().find(|(_, state)| *state == ChunkState::Free).map(|(index, _)| index);
+        assert_eq!(page.first_free(), found, "{word:#x}");
+    }
+}
+
+#[test]
+fn no_more_pages_are_tried_than_allowed() {
+    let smb = smb(4, 4096);
+    let _held = [0, 1, 2].map(|page| smb.try_acquire(page, PageLayout::Div1).unwrap());
+    for (first, allowed, found) in [
+        (0, 3, None),
+        (0, 4, Some(3)),
+        (3, 1, Some(3)),
+        (2, 1, None),
+        (2, 2, Some(3)),
+        (7, 9, Some(3)),
+        (0, 0, None),
+    ] {
+        let chunk = smb.try_acquire_within(first, allowed, PageLayout::Div1).ok();
+        assert_eq!(chunk.as_ref().map(WriteChunk::page), found, "{allowed} from {first}");
+        if let Some(chunk) = chunk {
+            smb.abandon(chunk).unwrap();
+        }
+    }
+}

@@ -10,7 +10,7 @@ use crate::sync::Ordering;
 /// Why a chunk was not acquired.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum AcquireError {
-    /// No page is free, and no chunk in a partitioned page: the reader is behind.
+    /// None of the pages that were tried is free, nor a chunk in them: the reader is behind.
     #[error("no chunk is free")]
     Exhausted,
 }
@@ -55,10 +55,26 @@ impl Smb {
     ///
     /// [`AcquireError::Exhausted`] if no page had a free chunk when it was tried.
     pub fn try_acquire(&self, first_page: usize, layout: PageLayout) -> Result<WriteChunk, AcquireError> {
+        self.try_acquire_within(first_page, self.num_pages(), layout)
+    }
+
+    /// As [`Smb::try_acquire`], but tries only the first `num_pages_max` pages from `first_page`
+    /// on.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::Exhausted`] if none of them had a free chunk when it was tried.
+    pub fn try_acquire_within(
+        &self,
+        first_page: usize,
+        num_pages_max: usize,
+        layout: PageLayout,
+    ) -> Result<WriteChunk, AcquireError> {
         let num_pages = self.num_pages();
         let first_page = first_page % num_pages;
         (first_page..num_pages)
             .chain(0..first_page)
+            .take(num_pages_max)
             .find_map(|page| self.try_acquire_in(page, layout))
             .ok_or(AcquireError::Exhausted)
     }
@@ -69,8 +85,7 @@ impl Smb {
         let taken = std::cell::Cell::new(0);
         let choose = |now: PageSnapshot| {
             let now = if now.is_free() { PageSnapshot::partitioned(layout) } else { now };
-            let free = now.states().find(|(_, state)| *state == ChunkState::Free);
-            let (index, _) = free.ok_or(TransitionError::NoSuchChunk)?;
+            let index = now.first_free().ok_or(TransitionError::NoSuchChunk)?;
             taken.set(index);
             Ok(now.with_state(index, ChunkState::BeingWritten))
         };

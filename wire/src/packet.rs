@@ -123,6 +123,12 @@ pub fn payload_name(number: u32) -> Option<&'static str> {
     FIELDS.payload_name(number)
 }
 
+/// Whether the schema says that the field of `TracePacket`'s oneof `data` holds a message: then its
+/// bytes are fields.
+pub fn payload_is_message(number: u32) -> bool {
+    matches!(FIELDS.kind(number), FieldKind::Payload { is_message: true, .. })
+}
+
 /// What the schema says of the fields of `TracePacket`, by number.
 struct PacketFields(Vec<FieldKind>);
 
@@ -130,7 +136,7 @@ struct PacketFields(Vec<FieldKind>);
 enum FieldKind {
     Unknown,
     Envelope,
-    Payload(&'static str),
+    Payload { name: &'static str, is_message: bool },
 }
 
 static FIELDS: LazyLock<PacketFields> = LazyLock::new(PacketFields::of_schema);
@@ -144,7 +150,10 @@ impl PacketFields {
             let in_data = field.containing_oneof().is_some_and(|oneof| oneof.name() == "data");
             kinds[field.number() as usize] = match in_data {
                 // As many as the schema has fields, once a process.
-                true => FieldKind::Payload(String::leak(field.name().to_owned())),
+                true => FieldKind::Payload {
+                    name: String::leak(field.name().to_owned()),
+                    is_message: field.kind().as_message().is_some(),
+                },
                 false => FieldKind::Envelope,
             };
         }
@@ -162,7 +171,7 @@ impl PacketFields {
 
     fn payload_name(&self, number: u32) -> Option<&'static str> {
         match self.kind(number) {
-            FieldKind::Payload(name) => Some(name),
+            FieldKind::Payload { name, .. } => Some(name),
             FieldKind::Unknown | FieldKind::Envelope => None,
         }
     }

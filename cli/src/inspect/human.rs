@@ -7,28 +7,55 @@ use indicatif::{HumanBytes, HumanCount};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::report::{Buffer, Report, Sequence};
+use super::part::Part;
+use super::report::Report;
+use super::rows::{Buffer, Sequence};
 use super::verdict::Verdict;
 
 /// Rows of the tables; JSON has them all, and so has `--verbose`.
 const ROWS_MAX: usize = 40;
 
 pub(super) fn write(out: &mut impl Write, report: &Report, verbose: bool) -> io::Result<()> {
-    let rows_max = if verbose { usize::MAX } else { ROWS_MAX };
-    writeln!(out, "{}: {}", printable(&report.file.name), headline(report))?;
-    for reason in &report.completeness.reasons {
+    let several = match report.sessions.len() {
+        0 => String::new(),
+        number => format!("{number} sessions, "),
+    };
+    writeln!(out, "{}: {several}{}", printable(&report.file.name), headline(&report.whole))?;
+    write_reasons(out, &report.whole)?;
+    if report.sessions.is_empty() {
+        return write_part(out, &report.whole, report.file.read_bytes, verbose);
+    }
+    for (index, session) in report.sessions.iter().enumerate() {
+        let (number, of) = (index + 1, report.sessions.len());
+        let headline = headline(&session.part);
+        writeln!(out, "\nsession {number} of {of}, from byte {}: {headline}", session.offset_bytes)?;
+        write_part(out, &session.part, session.size_bytes, verbose)?;
+    }
+    Ok(())
+}
+
+/// What is missing and what was lost.
+fn write_reasons(out: &mut impl Write, part: &Part) -> io::Result<()> {
+    for reason in &part.completeness.reasons {
         writeln!(out, "  {}", printable(reason))?;
     }
-    for loss in &report.losses {
+    for loss in &part.losses {
+        let session = loss.session.map_or_else(String::new, |number| format!("session {number}: "));
         let buffer = loss.buffer.map_or_else(String::new, |index| format!("buffer {index}: "));
-        writeln!(out, "  lost: {buffer}{} {} ({})", HumanCount(loss.count), loss.meaning, loss.cause)?;
+        let count = HumanCount(loss.count);
+        writeln!(out, "  lost: {session}{buffer}{count} {} ({})", loss.meaning, loss.cause)?;
     }
+    Ok(())
+}
+
+fn write_part(out: &mut impl Write, part: &Part, size_bytes: u64, verbose: bool) -> io::Result<()> {
+    let rows_max = if verbose { usize::MAX } else { ROWS_MAX };
     writeln!(out)?;
-    write_facts(out, report)?;
-    write_kinds(out, report, rows_max)?;
-    write_sequences(out, &report.sequences, rows_max)?;
-    write_buffers(out, &report.buffers)?;
-    if verbose && let Some(config) = &report.session.config {
+    write_facts(out, part, size_bytes)?;
+    write_kinds(out, part, rows_max)?;
+    write_sequences(out, &part.sequences, rows_max)?;
+    write_buffers(out, &part.buffers)?;
+    if verbose && let Some(config) = &part.session.config {
         writeln!(out, "\nConfig")?;
         for line in config.lines() {
             writeln!(out, "  {}", printable(line))?;
@@ -37,36 +64,35 @@ pub(super) fn write(out: &mut impl Write, report: &Report, verbose: bool) -> io:
     Ok(())
 }
 
-fn headline(report: &Report) -> String {
-    let verdict = match report.completeness.verdict {
+fn headline(part: &Part) -> String {
+    let completeness = &part.completeness;
+    let verdict = match completeness.verdict {
         Verdict::Complete => "complete",
         Verdict::Incomplete => "INCOMPLETE",
         Verdict::Unknown => "completeness unknown",
     };
-    let losses = match (report.losses.is_empty(), report.completeness.has_statistics) {
-        (false, _) => "DATA WAS LOST",
-        (true, true) => "no data lost",
-        (true, false) => "no statistics of losses",
+    let losses = match (completeness.has_statistics, completeness.verdict) {
+        _ if !part.losses.is_empty() => "DATA WAS LOST",
+        (false, _) => "no statistics of losses",
+        (true, Verdict::Complete) if completeness.statistics_are_final => "no data lost",
+        // What was lost behind the last statistics nobody has counted.
+        (true, _) => "no loss known",
     };
     format!("{verdict}, {losses}")
 }
 
-fn write_facts(out: &mut impl Write, report: &Report) -> io::Result<()> {
+fn write_facts(out: &mut impl Write, part: &Part, size_bytes: u64) -> io::Result<()> {
     let mut facts: Vec<(&str, String)> = Vec::new();
-    let compressed = match report.packets.compressed_packets {
+    let compressed = match part.packets.compressed_packets {
         0 => String::new(),
         count => format!(", compressed in {}", HumanCount(count)),
     };
     facts.push((
         "size",
-        format!(
-            "{}, {} packets{compressed}",
-            HumanBytes(report.file.read_bytes),
-            HumanCount(report.packets.count)
-        ),
+        format!("{}, {} packets{compressed}", HumanBytes(size_bytes), HumanCount(part.packets.count)),
     ));
-    facts.push(("time", time(report)));
-    let session = &report.session;
+    facts.push(("time", time(part)));
+    let session = &part.session;
     let about = [
         session.service_version.clone(),
         session.system.clone(),
@@ -83,8 +109,8 @@ fn write_facts(out: &mut impl Write, report: &Report) -> io::Result<()> {
     if !session.data_sources.is_empty() {
         facts.push(("sources", session.data_sources.join(", ")));
     }
-    if report.completeness.verdict != Verdict::Unknown {
-        facts.push(("service", service(report)));
+    if part.completeness.verdict != Verdict::Unknown {
+        facts.push(("service", service(part)));
     }
     for (name, fact) in facts {
         writeln!(out, "  {name:<9} {}", printable(&fact))?;
@@ -92,8 +118,8 @@ fn write_facts(out: &mut impl Write, report: &Report) -> io::Result<()> {
     Ok(())
 }
 
-fn time(report: &Report) -> String {
-    let time = &report.time;
+fn time(part: &Part) -> String {
+    let time = &part.time;
     let Some((first_ns, duration_ns)) = time.first_ns.zip(time.duration_ns) else {
         return "no packet has a time".to_owned();
     };
@@ -114,8 +140,8 @@ fn time(report: &Report) -> String {
     )
 }
 
-fn service(report: &Report) -> String {
-    let completeness = &report.completeness;
+fn service(part: &Part) -> String {
+    let completeness = &part.completeness;
     let mut parts = vec![
         counted(completeness.sync_markers, "sync marker"),
         format!("{} of {} done", completeness.flushes_done, counted(completeness.flushes_started, "flush")),
@@ -131,13 +157,22 @@ fn service(report: &Report) -> String {
             parts.push(format!("{what}: {}", sources.join(" ")));
         }
     }
+    if let Some(counts) = &part.since_service_began
+        && counts.chunks_discarded + counts.patches_discarded > 0
+    {
+        parts.push(format!(
+            "in all sessions since it began {} and {} discarded",
+            counted(counts.chunks_discarded, "chunk"),
+            counted(counts.patches_discarded, "patch"),
+        ));
+    }
     parts.join(", ")
 }
 
-fn write_kinds(out: &mut impl Write, report: &Report, rows_max: usize) -> io::Result<()> {
+fn write_kinds(out: &mut impl Write, part: &Part, rows_max: usize) -> io::Result<()> {
     let mut table = table(&["packets of", "count", "bytes", "share"], 1);
-    let all = report.packets.bytes.max(1) as f64;
-    for kind in report.packets.by_kind.iter().take(rows_max) {
+    let all = part.packets.bytes.max(1) as f64;
+    for kind in part.packets.by_kind.iter().take(rows_max) {
         table.add_row([
             kind.kind.clone(),
             HumanCount(kind.packets).to_string(),
@@ -145,7 +180,7 @@ fn write_kinds(out: &mut impl Write, report: &Report, rows_max: usize) -> io::Re
             format!("{:.1}%", kind.bytes as f64 * 100.0 / all),
         ]);
     }
-    write_table(out, &table, report.packets.by_kind.len().saturating_sub(rows_max))
+    write_table(out, &table, part.packets.by_kind.len().saturating_sub(rows_max))
 }
 
 fn write_sequences(out: &mut impl Write, sequences: &[Sequence], rows_max: usize) -> io::Result<()> {
@@ -247,7 +282,7 @@ fn write_table(out: &mut impl Write, table: &Table, rows_left_out: usize) -> io:
 
 /// `1 read`, `2 reads`, `2 flushes`.
 fn counted(count: u64, what: &str) -> String {
-    let ending = match (count, what.ends_with("sh")) {
+    let ending = match (count, what.ends_with('h')) {
         (1, _) => "",
         (_, true) => "es",
         (_, false) => "s",

@@ -1,20 +1,25 @@
 //! `watershed inspect`: what is in a trace file, and whether it is complete.
 //!
 //! ```text
-//!   file ──> TraceReader ──packets──> Survey ──at the end──> Report ──> text or JSON
+//!   file ──> TraceReader ──packets──> Sessions ──> Survey ──at its end──> Part ──> Report ──> text
+//!                                         └──────> the next session's                        or JSON
 //! ```
 //!
 //! Memory is bounded whatever the trace is: one packet, and counts whose number has a limit (kinds,
-//! sequences, processes).
+//! sequences, processes, sessions).
 
 mod clocks;
 mod human;
+mod part;
 mod processes;
 mod report;
+mod rows;
 mod sequences;
 mod session;
+mod sessions;
 mod survey;
 mod tally;
+mod together;
 mod verdict;
 
 use std::fs::File;
@@ -24,7 +29,7 @@ use std::path::{Path, PathBuf};
 use watershed_wire::reader::{Damage, DamageKind, Limits, TraceReader};
 
 use self::report::{Report, Source};
-use self::survey::Survey;
+use self::sessions::Sessions;
 use crate::exit::{Exit, Failure, printed};
 
 /// Arguments of `watershed inspect`.
@@ -48,22 +53,39 @@ pub(crate) fn run(args: &Args, verbose: bool) -> Result<Exit, Failure> {
     };
     let cannot_read = |error| Failure::failed(format_args!("cannot read {name}: {error}"));
     let mut input = open(&args.trace).map_err(cannot_read)?;
-    let mut survey = Survey::default();
+    let mut sessions = Sessions::default();
     let mut reader = TraceReader::new(Limits::default());
     let mut read_bytes = 0;
-    let damage = read(&mut *input, &mut reader, &mut survey, &mut read_bytes).map_err(cannot_read)?;
-    if survey.all.packets == 0
+    let damage = read(&mut *input, &mut reader, &mut sessions, &mut read_bytes).map_err(cannot_read)?;
+    if sessions.packets() == 0
         && let Some(reason) = no_trace(read_bytes, damage.as_ref())
     {
         return Err(Failure::failed(format_args!("{name} is no trace: {reason}")));
     }
-    let source = Source { name, read_bytes, compressed_packets: reader.packets_compressed(), damage };
-    let report = Report::new(&survey, &source);
+    let has_too_many_sessions = sessions.are_too_many;
+    let sessions = sessions.finish(read_bytes, damage.as_ref());
+    let compressed_packets = reader.packets_compressed();
+    let source = Source { name, read_bytes, compressed_packets, damage, has_too_many_sessions };
+    let report = Report::new(sessions, &source);
     printed(print(&report, args.json, verbose))?;
-    match &source.damage {
-        Some(damage) => Err(Failure::failed(format_args!("{} is damaged at {damage}", source.name))),
-        None if survey.undecodable > 0 => Ok(Exit::Failed),
+    match wrong(&report, source.damage.as_ref()) {
+        Some(wrong) => Err(Failure::failed(format_args!("{} {wrong}", source.name))),
         None => Ok(Exit::Done),
+    }
+}
+
+/// What is wrong with the file, and where.
+fn wrong(report: &Report, damage: Option<&Damage>) -> Option<String> {
+    let completeness = &report.whole.completeness;
+    let garbled = completeness.undecodable_offset_bytes.map(|offset| {
+        let count = completeness.undecodable_packets;
+        let packets = if count == 1 { "packet" } else { "packets" };
+        format!("has {count} {packets} whose contents cannot be decoded, the first at byte {offset}")
+    });
+    let damaged = damage.map(|damage| format!("is damaged at {damage}"));
+    match (damaged, garbled) {
+        (Some(damaged), Some(garbled)) => Some(format!("{damaged}; it {garbled}")),
+        (damaged, garbled) => damaged.or(garbled),
     }
 }
 
@@ -82,11 +104,11 @@ fn open(path: &Path) -> io::Result<Box<dyn Read>> {
 fn read(
     input: &mut dyn Read,
     reader: &mut TraceReader,
-    survey: &mut Survey,
+    sessions: &mut Sessions,
     read_bytes: &mut u64,
 ) -> io::Result<Option<Damage>> {
     loop {
-        match take_packets(reader, survey) {
+        match take_packets(reader, sessions) {
             Ok(()) => {}
             Err(damage) => return Ok(Some(damage)),
         }
@@ -102,9 +124,9 @@ fn read(
     }
 }
 
-fn take_packets(reader: &mut TraceReader, survey: &mut Survey) -> Result<(), Damage> {
+fn take_packets(reader: &mut TraceReader, sessions: &mut Sessions) -> Result<(), Damage> {
     while let Some(packet) = reader.poll_packet()? {
-        survey.take(packet)?;
+        sessions.take(packet)?;
     }
     Ok(())
 }

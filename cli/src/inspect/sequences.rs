@@ -74,6 +74,10 @@ impl Sequences {
         Some(sequence)
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
     /// By id, from the lowest.
     pub(super) fn sorted(&self) -> Vec<(u32, &Sequence)> {
         let mut sorted: Vec<_> = self.by_id.iter().map(|(id, sequence)| (*id, sequence)).collect();

@@ -25,6 +25,8 @@ pub(super) struct Session {
     pub(super) config: Option<TraceConfig>,
     /// The last one: counts since the session's beginning.
     pub(super) stats: Option<TraceStats>,
+    /// It was made when the session had ended, so it has everything.
+    pub(super) stats_are_final: bool,
     pub(super) system_info: Option<SystemInfo>,
     pub(super) uuid: Option<TraceUuid>,
     pub(super) homes: BTreeMap<u32, Home>,
@@ -46,6 +48,9 @@ pub(super) struct Events {
     /// Whether a read was completed after the last `tracing_disabled`: only then is everything in
     /// the file.
     pub(super) read_completed_after_disabled: bool,
+    /// Whether somebody was late for the last flush that names who is: one before the end, or for a
+    /// clone.
+    pub(super) last_flush_was_late: bool,
     /// `producer/data source` of those that were late.
     pub(super) slow_to_start: Vec<String>,
     pub(super) slow_to_flush: Vec<String>,
@@ -61,6 +66,7 @@ impl Session {
             }
         }
         self.stats = Some(stats);
+        self.stats_are_final = self.events.tracing_disabled > 0 || self.events.clones_started > 0;
     }
 
     pub(super) fn take_provenance(&mut self, provenance: &TraceProvenance) {
@@ -95,7 +101,10 @@ impl Events {
         match event {
             EventType::TracingStarted(_) => self.tracing_started += 1,
             EventType::AllDataSourcesStarted(_) => self.all_data_sources_started += 1,
-            EventType::FlushStarted(_) => self.flushes_started += 1,
+            EventType::FlushStarted(_) => {
+                self.flushes_started += 1;
+                self.last_flush_was_late = false;
+            }
             EventType::AllDataSourcesFlushed(_) => self.flushes_done += 1,
             EventType::TracingDisabled(_) => {
                 self.tracing_disabled += 1;
@@ -106,7 +115,10 @@ impl Events {
                 self.read_completed_after_disabled = self.tracing_disabled > 0;
             }
             EventType::SlowStartingDataSources(sources) => keep(&mut self.slow_to_start, sources),
-            EventType::LastFlushSlowDataSources(sources) => keep(&mut self.slow_to_flush, sources),
+            EventType::LastFlushSlowDataSources(sources) => {
+                self.last_flush_was_late = true;
+                keep(&mut self.slow_to_flush, sources);
+            }
             EventType::CloneStarted(_) => self.clones_started += 1,
             EventType::SeizedForBugreport(_) | EventType::BufferCloned(_) => {}
         }

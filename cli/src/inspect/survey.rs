@@ -3,12 +3,13 @@
 
 use prost::Message;
 use watershed_wire::config::TraceConfig;
-use watershed_wire::packet::{Envelope, Payload};
+use watershed_wire::packet::{Envelope, Payload, payload_is_message};
 use watershed_wire::protos::{
     ClockSnapshot, ProcessTree, SystemInfo, TracePacketDefaults, TraceProvenance, TraceStats, TraceUuid,
     TracingServiceEvent, TrackDescriptor,
 };
-use watershed_wire::reader::{Damage, DamageKind, RawPacket};
+use watershed_wire::raw::Fields;
+use watershed_wire::reader::RawPacket;
 
 use super::clocks::Clocks;
 use super::processes::Processes;
@@ -17,17 +18,20 @@ use super::session::Session;
 use super::tally::{Kind, Kinds, Span, Tally};
 
 /// Fields of `TracePacket`'s oneof `data` that are read.
-mod number {
-    pub(super) const PROCESS_TREE: u32 = 2;
-    pub(super) const CLOCK_SNAPSHOT: u32 = 6;
-    pub(super) const TRACE_CONFIG: u32 = 33;
-    pub(super) const TRACE_STATS: u32 = 35;
-    pub(super) const SYNCHRONIZATION_MARKER: u32 = 36;
-    pub(super) const SYSTEM_INFO: u32 = 45;
-    pub(super) const TRACK_DESCRIPTOR: u32 = 60;
-    pub(super) const SERVICE_EVENT: u32 = 69;
-    pub(super) const TRACE_UUID: u32 = 89;
-    pub(super) const TRACE_PROVENANCE: u32 = 124;
+pub(super) mod number {
+    pub(in crate::inspect) const PROCESS_TREE: u32 = 2;
+    pub(in crate::inspect) const CLOCK_SNAPSHOT: u32 = 6;
+    pub(in crate::inspect) const TRACE_CONFIG: u32 = 33;
+    pub(in crate::inspect) const TRIGGER: u32 = 46;
+    pub(in crate::inspect) const CLONE_SNAPSHOT_TRIGGER: u32 = 113;
+    pub(in crate::inspect) const EXTENSION_DESCRIPTOR: u32 = 72;
+    pub(in crate::inspect) const TRACE_STATS: u32 = 35;
+    pub(in crate::inspect) const SYNCHRONIZATION_MARKER: u32 = 36;
+    pub(in crate::inspect) const SYSTEM_INFO: u32 = 45;
+    pub(in crate::inspect) const TRACK_DESCRIPTOR: u32 = 60;
+    pub(in crate::inspect) const SERVICE_EVENT: u32 = 69;
+    pub(in crate::inspect) const TRACE_UUID: u32 = 89;
+    pub(in crate::inspect) const TRACE_PROVENANCE: u32 = 124;
 }
 
 /// What is known after some packets.
@@ -45,32 +49,41 @@ pub(crate) struct Survey {
     /// Packets that should have been readable and were not, and the place of the first.
     pub(super) undecodable: u64,
     pub(super) undecodable_offset_bytes: Option<u64>,
+    /// Packets that held others, and the place of the last.
+    pub(super) compressed: u64,
+    compressed_offset_bytes: Option<u64>,
 }
 
 impl Survey {
-    /// Takes the next packet of the trace.
-    ///
-    /// # Errors
-    /// If its fields cannot be told apart; nothing was counted then.
-    pub(crate) fn take(&mut self, packet: RawPacket<'_>) -> Result<(), Damage> {
-        let envelope = Envelope::read(packet.bytes).map_err(|malformed| Damage {
-            offset_bytes: packet.offset_bytes,
-            offset_inflated_bytes: packet.offset_inflated_bytes,
-            kind: DamageKind::PacketMalformed(malformed),
-        })?;
+    /// Takes the next packet of the session, whose envelope this is.
+    pub(super) fn take(&mut self, packet: RawPacket<'_>, envelope: &Envelope<'_>) {
         self.all.add(packet.bytes);
-        self.kinds.add(Kind::of(packet.bytes, &envelope), packet.bytes);
-        self.take_time(packet.bytes, &envelope);
-        let taken = envelope.payload.map_or(Ok(()), |payload| self.take_payload(&envelope, payload));
-        if taken.is_err() {
+        self.kinds.add(Kind::of(packet.bytes, envelope), packet.bytes);
+        if packet.offset_inflated_bytes.is_some() && self.compressed_offset_bytes != Some(packet.offset_bytes)
+        {
+            self.compressed += 1;
+            self.compressed_offset_bytes = Some(packet.offset_bytes);
+        }
+        let placed = self.take_time(packet.bytes, envelope);
+        let taken = envelope.payload.map_or(Ok(()), |payload| self.take_payload(envelope, payload));
+        if placed.and(taken).is_err() {
             self.undecodable += 1;
             self.undecodable_offset_bytes.get_or_insert(packet.offset_bytes);
         }
-        Ok(())
+    }
+
+    /// About what the report of this session will take.
+    pub(super) fn kept_size_bytes(&self) -> usize {
+        let session = &self.session;
+        // As text, and as bytes.
+        let config = session.config.as_ref().map_or(0, |config| 4 * config.bytes().len());
+        let info = session.system_info.as_ref().map_or(0, SystemInfo::encoded_len);
+        let buffers = session.stats.as_ref().map_or(0, |stats| stats.buffer_stats.len());
+        config + info + 512 * (self.sequences.len() + buffers + self.kinds.len() + 16)
     }
 
     /// Places the packet in time; a snapshot or default in the packet itself counts for it already.
-    fn take_time(&mut self, packet: &[u8], envelope: &Envelope<'_>) {
+    fn take_time(&mut self, packet: &[u8], envelope: &Envelope<'_>) -> Result<(), Undecodable> {
         let mut sequence = self.sequences.of(packet, envelope);
         if let Some(payload) = envelope.payload
             && payload.number == number::CLOCK_SNAPSHOT
@@ -79,14 +92,14 @@ impl Survey {
             let clocks = sequence.as_mut().map(|sequence| &mut sequence.clocks);
             self.clocks.take(&snapshot, clocks);
         }
+        let defaults = envelope.defaults.map(TracePacketDefaults::decode).transpose();
         if let Some(sequence) = &mut sequence
-            && let Some(defaults) = envelope.defaults
-            && let Ok(defaults) = TracePacketDefaults::decode(defaults)
+            && let Ok(Some(defaults)) = &defaults
         {
             sequence.default_clock_id = defaults.timestamp_clock_id;
         }
         let Some(timestamp) = envelope.timestamp else {
-            return;
+            return Ok(defaults.map(drop)?);
         };
         let default_clock_id = sequence.as_ref().and_then(|sequence| sequence.default_clock_id);
         let clock_id = envelope.timestamp_clock_id.or(default_clock_id).unwrap_or(self.clocks.primary());
@@ -103,6 +116,7 @@ impl Survey {
             }
             None => self.unplaced += 1,
         }
+        Ok(defaults.map(drop)?)
     }
 
     fn take_payload(&mut self, envelope: &Envelope<'_>, payload: Payload<'_>) -> Result<(), Undecodable> {
@@ -131,6 +145,10 @@ impl Survey {
             }
             // Taken with the time; here only to be counted if it cannot be decoded.
             number::CLOCK_SNAPSHOT => drop(ClockSnapshot::decode(bytes)?),
+            // Nothing in it is needed here; whether there are fields at all is soon seen.
+            _ if payload_is_message(payload.number) && !Fields::new(bytes).all(|field| field.is_ok()) => {
+                return Err(Undecodable);
+            }
             _ => {}
         }
         Ok(())

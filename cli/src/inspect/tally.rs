@@ -106,6 +106,10 @@ impl Kinds {
         self.tallies.entry(kind).or_default().add(packet);
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.tallies.len()
+    }
+
     /// The kinds with most bytes first.
     pub(super) fn sorted(&self) -> Vec<(Kind, Tally)> {
         let mut sorted: Vec<_> = self.tallies.iter().map(|(kind, tally)| (*kind, *tally)).collect();

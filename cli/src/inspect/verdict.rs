@@ -1,6 +1,7 @@
 //! Whether a trace is complete, and what its statistics say was lost.
 
 use serde::Serialize;
+use watershed_wire::protos::trace_config::buffer_config::FillPolicy;
 use watershed_wire::protos::trace_stats::FinalFlushOutcome;
 use watershed_wire::reader::Damage;
 
@@ -19,8 +20,8 @@ pub(super) enum Verdict {
     Unknown,
 }
 
-/// The verdict with its reasons, one sentence each.
-pub(super) fn judge(survey: &Survey, damage: Option<&Damage>) -> (Verdict, Vec<String>) {
+/// The verdict with its reasons, one sentence each. The session takes `size_bytes` of its file.
+pub(super) fn judge(survey: &Survey, size_bytes: u64, damage: Option<&Damage>) -> (Verdict, Vec<String>) {
     let mut missing = Vec::new();
     if let Some(damage) = damage {
         missing.push(format!("damaged at {damage}"));
@@ -31,13 +32,15 @@ pub(super) fn judge(survey: &Survey, damage: Option<&Damage>) -> (Verdict, Vec<S
             survey.undecodable
         ));
     }
-    if final_flush(survey) == Some(FinalFlushOutcome::FinalFlushFailed) {
+    // A session that its consumer stops has no outcome, but the names of those that were late.
+    let was_late = final_flush(survey).is_none() && survey.session.events.last_flush_was_late;
+    if was_late || final_flush(survey) == Some(FinalFlushOutcome::FinalFlushFailed) {
         missing.push("the final flush failed: not every producer handed in its last data".to_owned());
     }
     let unknown = match silence(survey) {
         Some(reason) => Some(reason),
         None => {
-            missing.extend(missing_events(survey));
+            missing.extend(missing_events(survey, size_bytes));
             None
         }
     };
@@ -62,7 +65,7 @@ fn silence(survey: &Survey) -> Option<String> {
     (!spoke).then(|| "no packet of a tracing service; another tool may have written this trace".to_owned())
 }
 
-fn missing_events(survey: &Survey) -> Vec<String> {
+fn missing_events(survey: &Survey, size_bytes: u64) -> Vec<String> {
     let events = &survey.session.events;
     let mut missing = Vec::new();
     // A clone begins in the middle of its session and is whole nevertheless.
@@ -75,6 +78,12 @@ fn missing_events(survey: &Survey) -> Vec<String> {
         missing.push(
             "no last read: read_tracing_buffers_completed is missing after tracing_disabled".to_owned(),
         );
+    }
+    let limit = survey.session.config.as_ref().map_or(0, |config| config.view().max_file_size_bytes());
+    if !events.read_completed_after_disabled && limit > 0 {
+        missing.push(format!(
+            "perhaps the file was full: it has {size_bytes} bytes of the {limit} that max_file_size_bytes allows"
+        ));
     }
     missing
 }
@@ -90,6 +99,9 @@ pub(super) fn final_flush(survey: &Survey) -> Option<FinalFlushOutcome> {
 pub(super) struct Loss {
     /// Name of the counter; those of the trace's statistics have the format's names.
     pub(super) cause: &'static str,
+    /// Number of its session, from 1, in a file with several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) session: Option<usize>,
     /// Index of the buffer, for losses of one buffer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) buffer: Option<usize>,
@@ -99,13 +111,20 @@ pub(super) struct Loss {
     pub(super) meaning: String,
 }
 
+/// Whether the config says that a buffer is a ring; without a config nobody knows.
+fn is_ring(survey: &Survey, index: usize) -> bool {
+    let buffers = survey.session.config.as_ref().map(|config| &config.view().buffers);
+    let buffer = buffers.and_then(|buffers| buffers.get(index));
+    buffer.is_some_and(|buffer| buffer.fill_policy() != FillPolicy::Discard)
+}
+
 /// Every loss that the trace tells of. The same lost data can show in more than one line: on its
 /// sequence and in its buffer.
 pub(super) fn losses(survey: &Survey) -> Vec<Loss> {
     let mut losses = Vec::new();
     let mut add = |cause, buffer, count, meaning: &str| {
         if count > 0 {
-            losses.push(Loss { cause, buffer, count, meaning: meaning.to_owned() });
+            losses.push(Loss { cause, session: None, buffer, count, meaning: meaning.to_owned() });
         }
     };
     if let Some(stats) = &survey.session.stats {
@@ -117,12 +136,15 @@ pub(super) fn losses(survey: &Survey) -> Vec<Loss> {
                 buffer.chunks_overwritten(),
                 "chunks were overwritten before they were read: the ring was full",
             );
-            add(
-                "chunks_discarded",
-                at,
-                buffer.chunks_discarded(),
-                "chunks were refused: the buffer was full, or they came too late",
-            );
+            // A ring refuses only what it has, or had, already: late commits of what was read.
+            if !is_ring(survey, index) {
+                add(
+                    "chunks_discarded",
+                    at,
+                    buffer.chunks_discarded(),
+                    "chunks were refused: the buffer was full",
+                );
+            }
             add(
                 "trace_writer_packet_loss",
                 at,
@@ -138,24 +160,15 @@ pub(super) fn losses(survey: &Survey) -> Vec<Loss> {
             add("abi_violations", at, buffer.abi_violations(), "chunks broke the rules of shared memory");
         }
         add(
-            "chunks_discarded",
-            None,
-            stats.chunks_discarded(),
-            "chunks were for no buffer of theirs (since the service began)",
-        );
-        add(
-            "patches_discarded",
-            None,
-            stats.patches_discarded(),
-            "patches were for no chunk of theirs (since the service began)",
-        );
-        add(
             "invalid_packets",
             None,
             stats.invalid_packets(),
             "packets of producers were malformed and left out",
         );
-        add("flushes_failed", None, stats.flushes_failed(), "flushes were not answered in time");
+        // What one flush did not bring the next one does.
+        if final_flush(survey) != Some(FinalFlushOutcome::FinalFlushSucceeded) {
+            add("flushes_failed", None, stats.flushes_failed(), "flushes were not answered in time");
+        }
         let errors = stats.filter_stats.as_ref().map_or(0, |filter| filter.errors());
         add("filter_errors", None, errors, "packets could not be filtered and were left out");
     }

@@ -114,7 +114,9 @@ pub(super) fn record(args: &Args, config: &TraceConfig, verbose: bool) -> Result
         say_notices(&backend, &session);
     }
 
-    let recording = Recording { session, command, incoming, path: output.path(), written, started };
+    let in_process = &backend.in_process;
+    let recording =
+        Recording { in_process, session, command, incoming, path: output.path(), written, started };
     recording.run(config, args)
 }
 
@@ -208,6 +210,7 @@ fn warn(message: &dyn std::fmt::Display) {
 
 /// A recording under way.
 struct Recording<'a> {
+    in_process: &'a InProcess,
     session: Session,
     command: Option<CommandHandle>,
     incoming: Receiver<Event>,
@@ -239,7 +242,7 @@ impl Recording<'_> {
         }
         let recorded = self.started.elapsed();
         progress.finish();
-        let failure = self.report(config, recorded, ended.end.as_deref());
+        let failure = ended.end.as_deref().and_then(|end| self.report(config, recorded, end));
 
         // The time may be up before the command is; its output and its code are passed on all the
         // same.
@@ -278,18 +281,20 @@ impl Recording<'_> {
     }
 
     /// Prints the summary. Returns what went wrong, if something did.
-    fn report(&self, config: &TraceConfig, time: Duration, end: Option<&SessionEnd>) -> Option<String> {
+    fn report(&self, config: &TraceConfig, time: Duration, end: &SessionEnd) -> Option<String> {
         let tally = self.written.tally();
-        let mut losses = summary::losses(config.view(), end.and_then(|end| end.stats.as_ref()), &tally);
-        if end.is_some_and(|end| end.write_error.is_some()) {
-            losses.push("everything after that, as it could not be written".to_owned());
-        }
+        let dropped = self.in_process.arbiter_stats().packets_dropped;
+        let losses = summary::losses(config.view(), end, dropped, &tally);
         eprintln!("{}", Summary { path: self.path, time, tally: &tally, losses });
-        let end = end?;
-        match (&end.write_error, &end.error) {
-            (Some(error), _) => Some(format!("writing {} failed: {error}", self.path.display())),
-            (None, Some(error)) => Some(format!("the recording failed: {error}")),
-            (None, None) => None,
+        let path = self.path.display();
+        match end {
+            SessionEnd { write_error: Some(error), .. } => Some(format!("writing {path} failed: {error}")),
+            SessionEnd { error: Some(error), .. } => Some(format!("the recording failed: {error}")),
+            SessionEnd { left_out: Some(_), .. } => Some(format!(
+                "the recording ended because {path} was full: max_file_size_bytes is {}",
+                config.view().max_file_size_bytes()
+            )),
+            _ => None,
         }
     }
 }

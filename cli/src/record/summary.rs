@@ -5,14 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use indicatif::HumanBytes;
+use watershed_client::in_process::SessionEnd;
 use watershed_wire::protos::trace_config::buffer_config::FillPolicy;
 use watershed_wire::protos::trace_packet::DataLossReason;
 use watershed_wire::protos::{TraceConfig, TraceStats};
 
 use super::tally::Tally;
-
-/// Value of `TraceStats.final_flush_outcome`.
-const FLUSH_FAILED: i32 = 2;
 
 /// A finished recording, to be printed.
 pub(super) struct Summary<'a> {
@@ -50,18 +48,40 @@ fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{plural}")
 }
 
-/// Every cause of a loss that the service counted or that a packet reports; empty if nothing was
-/// lost.
-pub(super) fn losses(config: &TraceConfig, stats: Option<&TraceStats>, tally: &Tally) -> Vec<String> {
+/// Every cause of a loss that was counted on the way into the file, or that a packet in it reports;
+/// empty if nothing was lost. `dropped` packets were given up by their writers.
+pub(super) fn losses(config: &TraceConfig, end: &SessionEnd, dropped: u64, tally: &Tally) -> Vec<String> {
     let mut losses = Vec::new();
-    match stats {
+    if dropped > 0 {
+        losses.push(format!("{} dropped by writers, shared memory was full", count(dropped, "packet")));
+    }
+    match &end.stats {
         Some(stats) => {
             buffer_losses(config, stats, &mut losses);
             service_losses(stats, &mut losses);
         }
-        None => losses.push("unknown, the trace has no statistics".to_owned()),
+        None => losses.push("unknown, the service has no statistics".to_owned()),
+    }
+    if end.flush_failed {
+        losses.push("perhaps the latest data of a source that did not answer the final flush".to_owned());
     }
     losses.extend(reported_gaps(tally));
+    losses.extend(left_out(config, end));
+    if end.write_error.is_some() {
+        losses.push("everything after that, as it could not be written".to_owned());
+    }
+    losses
+}
+
+/// What a file that is as large as the config lets it be had no room for.
+fn left_out(config: &TraceConfig, end: &SessionEnd) -> Vec<String> {
+    let Some(left) = end.left_out else { return Vec::new() };
+    let full = format!("the file had no room, max_file_size_bytes is {}", config.max_file_size_bytes());
+    let mut losses = vec![format!("the trace's own end and its statistics, {full}")];
+    if left.packets > 0 {
+        let packets = count(left.packets, "packet");
+        losses.insert(0, format!("the last {packets} of {}, {full}", HumanBytes(left.bytes)));
+    }
     losses
 }
 
@@ -102,10 +122,9 @@ fn service_losses(stats: &TraceStats, losses: &mut Vec<String>) {
         }
     };
     add(stats.invalid_packets(), "packet", "invalid");
+    // Counted since the service began, which is ours and began with this recording.
     add(stats.chunks_discarded(), "chunk", "for a buffer that there is not");
-    if stats.final_flush_outcome() as i32 == FLUSH_FAILED {
-        losses.push("perhaps the latest data of a source that did not answer the final flush".to_owned());
-    }
+    add(stats.patches_discarded(), "late patch", "for a chunk that there is not");
 }
 
 /// Gaps that readers of the trace will meet, with the reasons that its packets give.
@@ -123,8 +142,20 @@ fn reported_gaps(tally: &Tally) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use watershed_client::in_process::Unread;
     use watershed_wire::protos::trace_config::BufferConfig;
     use watershed_wire::protos::trace_stats::BufferStats;
+
+    fn end(stats: Option<TraceStats>) -> SessionEnd {
+        SessionEnd {
+            error: None,
+            write_error: None,
+            bytes_written: 0,
+            left_out: None,
+            flush_failed: false,
+            stats,
+        }
+    }
 
     fn clean() -> (TraceConfig, TraceStats) {
         let ring = BufferConfig::default();
@@ -145,7 +176,7 @@ mod tests {
         let (config, stats) = clean();
         let mut tally = Tally::default();
         (tally.packets, tally.bytes) = (1, 2048);
-        let losses = losses(&config, Some(&stats), &tally);
+        let losses = losses(&config, &end(Some(stats)), 0, &tally);
         let summary = Summary {
             path: Path::new("t.pftrace"),
             time: Duration::from_millis(1540),
@@ -175,14 +206,20 @@ mod tests {
         };
         stats.invalid_packets = Some(7);
         stats.chunks_discarded = Some(8);
-        stats.final_flush_outcome = Some(FLUSH_FAILED);
+        stats.patches_discarded = Some(9);
         let mut tally = Tally::default();
         tally.losses[0] = 2;
         tally.losses[6] = 1;
         tally.losses[8] = 1;
+        let end = SessionEnd {
+            write_error: Some(std::io::ErrorKind::StorageFull.into()),
+            flush_failed: true,
+            ..end(Some(stats))
+        };
         assert_eq!(
-            losses(&config, Some(&stats), &tally),
+            losses(&config, &end, 10, &tally),
             [
+                "10 packets dropped by writers, shared memory was full",
                 "1 chunk of 1.00 KiB overwritten, the ring was full (buffer 0)",
                 "2 times a writer dropped packets, its shared memory was full (buffer 0)",
                 "4 chunks refused, the buffer was full (buffer \"d\")",
@@ -190,10 +227,32 @@ mod tests {
                 "6 chunks broke the rules of the shared memory (buffer \"d\")",
                 "7 packets invalid",
                 "8 chunks for a buffer that there is not",
+                "9 late patches for a chunk that there is not",
                 "perhaps the latest data of a source that did not answer the final flush",
                 "2 gaps inside sequences: overwrite 1, smb full 1",
+                "everything after that, as it could not be written",
             ]
         );
-        assert_eq!(losses(&config, None, &Tally::default()).len(), 1);
+    }
+
+    #[test]
+    fn without_statistics_nobody_knows() {
+        let (config, _) = clean();
+        assert_eq!(losses(&config, &end(None), 0, &Tally::default()).len(), 1);
+    }
+
+    #[test]
+    fn a_full_file() {
+        let (mut config, stats) = clean();
+        config.max_file_size_bytes = Some(20_000);
+        let mut end = end(Some(stats));
+        for (packets, lines) in [(0, 1), (1, 2), (7, 2)] {
+            end.left_out = Some(Unread { packets, bytes: packets * 512 });
+            assert_eq!(losses(&config, &end, 0, &Tally::default()).len(), lines);
+        }
+        assert_eq!(
+            losses(&config, &end, 0, &Tally::default())[0],
+            "the last 7 packets of 3.50 KiB, the file had no room, max_file_size_bytes is 20000"
+        );
     }
 }

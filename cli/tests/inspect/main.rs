@@ -1,5 +1,6 @@
 //! `watershed inspect`, the real program in a fresh directory.
 
+mod judged;
 mod trace;
 
 use std::fs;
@@ -317,9 +318,13 @@ fn packets_whose_contents_are_garbage_are_counted_and_passed_over() {
         0x0a, 5, 0x9a, 0x02, 2, 0xff, 0xff,
     ]);
     let offset = garbage.offsets[1];
-    let (json, code, _) = json_of(&garbage.raw(&TraceBuilder::complete().bytes).bytes);
+    let (json, code, stderr) = json_of(&garbage.raw(&TraceBuilder::complete().bytes).bytes);
     assert_eq!(code, 1);
+    let named =
+        format!("t.pftrace has 1 packet whose contents cannot be decoded, the first at byte {offset}\n");
+    assert_eq!(stderr, format!("watershed: {named}"));
     assert_eq!(json["completeness"]["undecodable_packets"], 1);
+    assert_eq!(json["completeness"]["undecodable_offset_bytes"], offset);
     let reasons = json["completeness"]["reasons"].to_string();
     assert!(reasons.contains(&format!("the first at byte {offset}")), "{reasons}");
     assert_eq!(json["packets"]["count"], TraceBuilder::complete().offsets.len() + 2);
@@ -415,7 +420,7 @@ fn text_of_a_complete_trace() {
 fn text_of_a_damaged_and_lossy_trace() {
     let bench = Bench::new();
     let lossy = TraceStats {
-        buffer_stats: vec![BufferStats { chunks_discarded: Some(3), ..Default::default() }],
+        buffer_stats: vec![BufferStats { chunks_overwritten: Some(3), ..Default::default() }],
         ..stats()
     };
     let trace = TraceBuilder::default().beginning().data().end(lossy).raw(b"garbage");
@@ -424,7 +429,7 @@ fn text_of_a_damaged_and_lossy_trace() {
     let (code, stdout, stderr) = parts(&bench.run(&["inspect", "t.pftrace"]));
     assert_eq!(code, 1);
     assert!(stdout.starts_with("t.pftrace: INCOMPLETE, DATA WAS LOST\n"), "{stdout}");
-    assert!(stdout.contains("lost: buffer 0: 3 chunks were refused"), "{stdout}");
+    assert!(stdout.contains("lost: buffer 0: 3 chunks were overwritten"), "{stdout}");
     assert_eq!(
         stderr,
         format!("watershed: t.pftrace is damaged at byte {offset}: expected a packet (0x0a), found 0x67\n")

@@ -37,6 +37,13 @@ impl TraceBuilder {
         self
     }
 
+    /// Another trace behind this one, as `cat` puts them.
+    pub(crate) fn append(mut self, other: &TraceBuilder) -> Self {
+        self.offsets.extend(other.offsets.iter().map(|offset| self.bytes.len() + offset));
+        self.bytes.extend_from_slice(&other.bytes);
+        self
+    }
+
     pub(crate) fn service(self, data: Data) -> Self {
         self.packet(service(data))
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use watershed_smb::WriteChunk;
 
+use super::search::Search;
 use super::{Shared, count};
 use crate::sync::{Ordering, lock};
 
@@ -14,7 +15,11 @@ const MAX_STALL: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExhaustedPolicy {
     /// Drop packets until a chunk is free again; the next packet that gets through says so. Never
-    /// waits.
+    /// waits. Once all memory was found full, each packet looks into four pages on average, however
+    /// many there are (16 at most are all looked through). Where chunks come free in the order of
+    /// their taking the next packet finds the first one that does. Any other one is found after
+    /// half as many dropped packets as there are pages, and seven: 1031 with 8 MiB in pages of 4
+    /// KiB.
     #[default]
     Drop,
     /// Wait with growing pauses; after [`crate::ArbiterOptions::stall_limit`] of them end the
@@ -60,39 +65,52 @@ fn next_pause(last: Duration) -> Duration {
 }
 
 impl Shared {
-    /// A chunk that is free now.
-    pub(crate) fn acquire_now(&self, policy: ExhaustedPolicy) -> Option<WriteChunk> {
+    /// A chunk that is free now. `dropping` says that the writer's last attempt ended with `None`.
+    pub(crate) fn acquire_now(
+        &self,
+        policy: ExhaustedPolicy,
+        dropping: bool,
+        search: &mut Search,
+    ) -> Option<WriteChunk> {
         if policy.waits() && self.is_producer_thread() && lock(&self.state).batch.is_half_of_memory() {
             self.send_batch();
         }
-        self.try_acquire()
+        if policy.waits() && !dropping {
+            search.allow_all();
+        }
+        self.try_acquire(search)
     }
 
     /// What to do when no chunk is free now. `dropping` says that the writer's last attempt ended
     /// with `None` too.
-    pub(crate) fn acquire_later(&self, policy: ExhaustedPolicy, dropping: bool) -> Option<WriteChunk> {
+    pub(crate) fn acquire_later(
+        &self,
+        policy: ExhaustedPolicy,
+        dropping: bool,
+        search: &mut Search,
+    ) -> Option<WriteChunk> {
         if policy == ExhaustedPolicy::StallThenAbort || policy == ExhaustedPolicy::StallThenDrop && !dropping
         {
-            self.stall(policy)
+            self.stall(policy, search)
         } else {
             count(&self.counters.chunks_refused);
             None
         }
     }
 
-    fn try_acquire(&self) -> Option<WriteChunk> {
+    fn try_acquire(&self, search: &mut Search) -> Option<WriteChunk> {
         if self.is_shut_down() {
             return None;
         }
         // Relaxed: where to start looking is a hint.
         let first = self.next_page.load(Ordering::Relaxed);
-        let chunk = self.smb.try_acquire(first, self.options.layout).ok()?;
+        let chunk = search.run(&self.smb, first, self.options.layout)?;
         self.next_page.store(chunk.page(), Ordering::Relaxed);
         count(&self.counters.chunks_acquired);
         Some(chunk)
     }
 
-    fn stall(&self, policy: ExhaustedPolicy) -> Option<WriteChunk> {
+    fn stall(&self, policy: ExhaustedPolicy, search: &mut Search) -> Option<WriteChunk> {
         let on_producer_thread = self.is_producer_thread();
         let mut pause = Duration::ZERO;
         for stall in 0..self.options.stall_limit {
@@ -107,7 +125,8 @@ impl Shared {
                 std::thread::sleep(pause);
                 pause = next_pause(pause);
             }
-            if let Some(chunk) = self.try_acquire() {
+            search.allow_all();
+            if let Some(chunk) = self.try_acquire(search) {
                 return Some(chunk);
             }
         }

@@ -17,6 +17,7 @@
 
 mod acquire;
 mod batch;
+mod search;
 mod writer_ids;
 
 use std::thread::ThreadId;
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 pub use acquire::ExhaustedPolicy;
 use batch::Batch;
+pub(crate) use search::Search;
 use watershed_smb::{PageLayout, Smb, WriteChunk};
 use writer_ids::WriterIds;
 

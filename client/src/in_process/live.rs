@@ -26,6 +26,8 @@ pub(super) struct Live {
     pub(super) flushes: BTreeMap<FlushId, AfterFlush>,
     pub(super) bytes_written: u64,
     pub(super) write_error: Option<io::Error>,
+    /// The flush before the stop was not answered by everybody.
+    pub(super) flush_failed: bool,
 }
 
 impl Live {
@@ -59,6 +61,8 @@ impl Drop for Live {
             error,
             write_error: self.write_error.take(),
             bytes_written: self.bytes_written,
+            left_out: None,
+            flush_failed: self.flush_failed,
             stats: None,
         });
     }

@@ -66,7 +66,7 @@ pub use machine::system_info;
 pub use session::{Session, SessionEnd, StartError};
 use shell::{Request, Shell};
 pub use sink::{Sink, WriteSend};
-pub use watershed_service::{MAX_SHARDS, Shards};
+pub use watershed_service::{MAX_SHARDS, Shards, Unread};
 
 /// How long full chunks wait for others. Waking the producer's thread for each one costs a writer
 /// more than all else: an instant event takes two thirds of the time when chunks wait, and fewer

@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
-use watershed_service::{ConsumerId, EnableError};
+use watershed_service::{ConsumerId, EnableError, Unread};
 use watershed_wire::protos::TraceStats;
 
 use super::shell::Request;
@@ -40,7 +40,12 @@ pub struct SessionEnd {
     pub write_error: Option<io::Error>,
     /// Bytes of trace that went to the sink.
     pub bytes_written: u64,
-    /// The buffers' statistics at the end.
+    /// The sink reached the config's `max_file_size_bytes`, and this is what data sources had still
+    /// written. The service's last packets, statistics among them, are missing in the trace too.
+    pub left_out: Option<Unread>,
+    /// A data source did not answer the flush before the end in time: its last data may be missing.
+    pub flush_failed: bool,
+    /// The buffers' statistics at the end, after everything was read that went to the sink.
     pub stats: Option<TraceStats>,
 }
 

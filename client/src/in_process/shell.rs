@@ -12,6 +12,7 @@ use watershed_service::{
 };
 use watershed_smb::Smb;
 use watershed_wire::protos::TraceStats;
+use watershed_wire::protos::trace_stats::FinalFlushOutcome;
 
 use super::Event;
 use super::endpoint::Call;
@@ -204,6 +205,7 @@ impl Shell {
             flushes: BTreeMap::new(),
             bytes_written: 0,
             write_error: None,
+            flush_failed: false,
         };
         self.sessions.insert(consumer_id, live);
         Ok(consumer_id)
@@ -299,7 +301,10 @@ impl Shell {
         match event {
             ConsumerEvent::AllDataSourcesStarted { .. } => live.notices.all_started(),
             ConsumerEvent::FlushDone { flush_id, success } => match live.flushes.remove(&flush_id) {
-                Some(AfterFlush::Stop) => self.service.handle_disable_tracing(consumer_id, now),
+                Some(AfterFlush::Stop) => {
+                    live.flush_failed = !success;
+                    self.service.handle_disable_tracing(consumer_id, now);
+                }
                 Some(AfterFlush::Tell(reply)) => {
                     let _ = reply.send(success);
                 }
@@ -313,7 +318,6 @@ impl Shell {
     /// The session is over: what is in its buffers goes to the sink, and its owner is told.
     fn ended(&mut self, consumer_id: ConsumerId, error: Option<String>, now: &ClockReadings) {
         let Some(live) = self.sessions.get_mut(&consumer_id) else { return };
-        let stats = self.service.trace_stats(consumer_id);
         if live.output.is_some() && !live.writes_into_file {
             // A failure is kept in `write_error`.
             let mut out = |slices: &[IoSlice<'_>]| live.write(slices);
@@ -325,8 +329,17 @@ impl Shell {
         let reading_by_hand = live.output.is_none();
         // Closes the file.
         live.output = None;
-        let (bytes_written, write_error) = (live.bytes_written, live.write_error.take());
-        live.notices.end(SessionEnd { error, write_error, bytes_written, stats });
+        let stats = self.service.trace_stats(consumer_id);
+        let final_flush = stats.as_ref().map(TraceStats::final_flush_outcome);
+        let is_full = self.service.file_is_full(live.session_id);
+        live.notices.end(SessionEnd {
+            error,
+            write_error: live.write_error.take(),
+            bytes_written: live.bytes_written,
+            left_out: is_full.then(|| self.service.take_unread(consumer_id, now)),
+            flush_failed: live.flush_failed || final_flush == Some(FinalFlushOutcome::FinalFlushFailed),
+            stats,
+        });
         if !reading_by_hand {
             self.service.handle_free_buffers(consumer_id, now);
         }

@@ -83,6 +83,12 @@ impl TraceWriter {
         self.core.as_ref().map_or(0, |core| core.packets_dropped())
     }
 
+    /// Pages of the shared memory in which this writer looked for a free chunk and found none.
+    #[must_use]
+    pub fn full_pages(&self) -> u64 {
+        self.core.as_ref().map_or(0, |core| core.full_pages())
+    }
+
     /// Writes one packet. `packet` is a serialized `TracePacket`; fields that the writer itself
     /// adds (about the start of the sequence, about losses) come before it.
     pub fn write_packet(&mut self, packet: &[u8]) {

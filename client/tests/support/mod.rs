@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use watershed_client::{Arbiter, ArbiterOptions, Done, Endpoint, Waker};
 use watershed_smb::{ChunkFlags, SharedMemory, Smb};
@@ -157,6 +157,15 @@ struct NoWaker;
 
 impl Waker for NoWaker {
     fn wake(&self, _delay: Duration) {}
+}
+
+/// Waits for what other threads do.
+pub fn wait_until(mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < Duration::from_secs(300), "not within five minutes");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// One packet as the reader found it.

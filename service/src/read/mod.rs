@@ -29,7 +29,7 @@ use watershed_simd::fields::Rules;
 use framer::Framer;
 pub(crate) use pass::PassEnd;
 pub(crate) use sequences::SequenceTable;
-pub use sink::{PacketBatch, WriteTrace};
+pub use sink::{PacketBatch, Unread, WriteTrace};
 pub(crate) use sink::{Sink, TraceSink};
 pub(crate) use watershed_shards::framing::Stamp;
 

@@ -10,7 +10,7 @@ use crate::ids::{ConsumerId, SessionId};
 use crate::limits::{READ_FRAMED_BYTES, READ_IN_POOL_BYTES_MIN, READ_PACKETS_BYTES, WRITE_TRACE_BYTES};
 use crate::options::PoolFactory;
 use crate::output::ReadProgress;
-use crate::read::{Framer, PacketBatch, Sink, TraceSink, WriteTrace};
+use crate::read::{Framer, PacketBatch, Sink, TraceSink, Unread, WriteTrace};
 use crate::service::Service;
 use crate::session::Session;
 
@@ -76,6 +76,21 @@ impl Service {
         let mut sink = TraceSink::new(out, None);
         let progress = self.read(consumer_id, &mut sink, WRITE_TRACE_BYTES, now);
         sink.finish().map(|_| progress)
+    }
+
+    /// Takes what is left out of the session's buffers and counts it: for who wants to know what a
+    /// file had no room for.
+    pub fn take_unread(&mut self, consumer_id: ConsumerId, now: &ClockReadings) -> Unread {
+        let mut all = Unread::default();
+        loop {
+            let mut some = Unread::default();
+            let progress = self.read(consumer_id, &mut some, WRITE_TRACE_BYTES, now);
+            all.packets += some.packets;
+            all.bytes += some.bytes;
+            if progress != ReadProgress::More {
+                return all;
+            }
+        }
     }
 
     fn read(

@@ -146,6 +146,37 @@ impl Sink for TraceSink<'_, '_> {
     }
 }
 
+/// What producers wrote and nobody has read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unread {
+    /// Whole packets.
+    pub packets: u64,
+    /// Their size in a file.
+    pub bytes: u64,
+}
+
+impl Sink for Unread {
+    fn packet(&mut self, _slices: &[&[u8]], _stamp: &Stamp) -> bool {
+        true
+    }
+
+    fn framed(&mut self, pieces: Pieces<'_>) -> Result<(), usize> {
+        for piece in pieces.iter() {
+            let mut rest = piece;
+            while let Some((size_bytes, _)) = first_packet(rest) {
+                self.packets += 1;
+                self.bytes += size_bytes as u64;
+                rest = &rest[size_bytes..];
+            }
+        }
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes as usize
+    }
+}
+
 /// Packets as they go to a consumer: without anything around them. Kept from read to read, its
 /// memory is used again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -35,6 +35,8 @@ pub(crate) struct FileWriter {
     sync: bool,
     /// Nothing more will be written.
     ended: bool,
+    /// It ended because a packet had no room.
+    full: bool,
     ended_synced: bool,
     closed: bool,
     bytes_written: u64,
@@ -55,6 +57,7 @@ impl FileWriter {
             drain: false,
             sync: false,
             ended: false,
+            full: false,
             ended_synced: false,
             closed: false,
             bytes_written: 0,
@@ -124,7 +127,7 @@ impl Service {
         match end {
             _ if written.is_err() => file.ended = true,
             PassEnd::Threshold => {}
-            PassEnd::NoRoom => file.ended = true,
+            PassEnd::NoRoom => (file.ended, file.full) = (true, true),
             PassEnd::Drained if is_over => file.ended = true,
             PassEnd::Drained => {
                 file.drain = false;
@@ -133,6 +136,14 @@ impl Service {
             }
         }
         self.file_used(session_id, written.map(|_| ()), now);
+    }
+
+    /// Whether the session's file ended because `max_file_size_bytes` left no room for what came
+    /// next. That can be read once the file is closed, as from a session without a file. False of a
+    /// session that is gone.
+    pub fn file_is_full(&self, session_id: SessionId) -> bool {
+        let session = self.sessions.get(&session_id);
+        session.and_then(|session| session.file.as_ref()).is_some_and(|file| file.full)
     }
 
     /// The shell has done what [`Service::poll_file`] said of a sync or a close, or could not (the

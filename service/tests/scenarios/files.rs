@@ -185,7 +185,7 @@ fn a_size_limit_is_never_reached() {
     }
     world.advance_ms(5000);
     let file = &world.files[&session];
-    assert!(file.closed);
+    assert!(file.closed && world.service.file_is_full(session));
     assert!((17_500..20_000).contains(&file.bytes.len()), "{}", file.bytes.len());
     let trace = Trace::parse(&file.bytes);
     assert!(trace.stats().is_none(), "there was no room for the end");
@@ -231,6 +231,7 @@ fn a_full_disk_ends_the_session_with_a_reason() {
     assert!(file.closed);
     assert_eq!(Trace::parse(&file.bytes).texts(), ["fits"], "what was written is a trace");
     let error = "writing the trace file failed: no space left on device";
+    assert!(!world.service.file_is_full(session), "the limit of the config was not reached");
     assert_eq!(world.events_of(consumer), [over(session, Some(error))]);
     let reason = "no space left on device".to_owned();
     let warning = Warning::FileFailed { session_id: session, reason };

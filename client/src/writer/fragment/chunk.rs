@@ -7,8 +7,9 @@ use crate::arbiter::Returned;
 
 impl Core {
     pub(super) fn acquire(&mut self) -> Option<WriteChunk> {
-        let now = self.arbiter.acquire_now(self.policy);
-        let chunk = now.or_else(|| self.arbiter.acquire_later(self.policy, self.exhausted));
+        let Self { arbiter, policy, exhausted, search, .. } = self;
+        let now = arbiter.acquire_now(*policy, *exhausted, search);
+        let chunk = now.or_else(|| arbiter.acquire_later(*policy, *exhausted, search));
         self.exhausted = chunk.is_none();
         chunk
     }

@@ -48,7 +48,7 @@ impl Core {
         // that the packet was given up, not that it continues. One that waits must not keep a chunk
         // meanwhile: when all chunks belong to writers that wait for another one, none would ever
         // be free.
-        let next = match self.arbiter.acquire_now(self.policy) {
+        let next = match self.arbiter.acquire_now(self.policy, false, &mut self.search) {
             None if !self.policy.waits() => {
                 self.give_up();
                 return;
@@ -56,7 +56,7 @@ impl Core {
             next => next,
         };
         self.return_with_continuation();
-        match next.or_else(|| self.arbiter.acquire_later(self.policy, false)) {
+        match next.or_else(|| self.arbiter.acquire_later(self.policy, false, &mut self.search)) {
             Some(next) => {
                 self.start_chunk(next, true);
                 self.begin_fragment();

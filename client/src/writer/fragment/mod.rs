@@ -10,7 +10,7 @@ mod message;
 
 use watershed_smb::{ChunkFlags, WriteChunk};
 
-use crate::arbiter::{ExhaustedPolicy, Shared};
+use crate::arbiter::{ExhaustedPolicy, Search, Shared};
 use crate::endpoint::Done;
 use crate::sync::Arc;
 use crate::writer::patches::PatchList;
@@ -75,6 +75,7 @@ pub(in crate::writer) struct Core {
     target_buffer: u16,
     policy: ExhaustedPolicy,
 
+    search: Search,
     current: Option<Current>,
     next_chunk_id: u32,
     image: Vec<u8>,
@@ -114,6 +115,7 @@ impl Core {
             writer_id,
             target_buffer,
             policy,
+            search: Search::new(),
             current: None,
             next_chunk_id: 0,
             image: Vec::new(),
@@ -140,6 +142,10 @@ impl Core {
 
     pub(in crate::writer) fn packets_dropped(&self) -> u64 {
         self.packets_dropped
+    }
+
+    pub(in crate::writer) fn full_pages(&self) -> u64 {
+        self.search.full_pages()
     }
 
     pub(in crate::writer) fn begin_packet(&mut self) {

@@ -1,0 +1,111 @@
+//! What a writer that drops costs, and how soon it finds a chunk that came free: counted in pages
+//! that it looks into.
+
+mod support;
+
+use std::sync::Arc;
+
+use support::*;
+use watershed_client::{Arbiter, ArbiterOptions, ExhaustedPolicy, TraceWriter};
+
+/// What one packet may look into on average, once all pages were found full.
+const PAGES_PER_PACKET: u64 = 4;
+
+/// A packet that fills a page, with what the writer may have to say before it.
+static PACKET: [u8; 4072] = [7; 4072];
+
+fn fill(writer: &mut TraceWriter) {
+    writer.write_packet(&PACKET);
+}
+
+/// A memory that one writer has filled, with nobody who would free it but the test.
+fn full(pages: usize, policy: ExhaustedPolicy) -> (Arc<FakeService>, Arbiter, TraceWriter) {
+    let service = FakeService::new(pages, 4096);
+    let arbiter = service.arbiter(ArbiterOptions { stall_limit: 1, ..Default::default() });
+    let mut writer = arbiter.create_writer(1, policy);
+    (0..pages).for_each(|_| fill(&mut writer));
+    assert_eq!((writer.packets_dropped(), arbiter.stats().chunks_acquired), (0, pages as u64));
+    (service, arbiter, writer)
+}
+
+/// As the service does when it has copied the chunk, in whatever process it is.
+fn free(service: &FakeService, page: usize) {
+    service.smb.try_begin_read(page, 0).expect("complete").release().expect("nobody tampers here");
+}
+
+#[test]
+fn a_dropped_packet_costs_the_same_in_any_memory() {
+    for policy in [ExhaustedPolicy::Drop, ExhaustedPolicy::StallThenDrop] {
+        for pages in [64, 2048, 8192] {
+            let (_service, arbiter, mut writer) = full(pages, policy);
+            let filled = writer.full_pages();
+            assert!(filled <= pages as u64, "a page is full when the next one is taken: {filled}");
+            fill(&mut writer);
+            let first = writer.full_pages() - filled;
+            // One that waits looks again after each wait.
+            let searches = 1 + arbiter.stats().stalls;
+            assert_eq!(first, searches * pages as u64, "the first one is sure that all is full");
+            (0..1000).for_each(|_| fill(&mut writer));
+            let others = writer.full_pages() - filled - first;
+            assert!(others <= 1000 * PAGES_PER_PACKET, "{others} of {pages} pages");
+            assert_eq!(writer.packets_dropped(), 1001);
+        }
+    }
+}
+
+/// The service is always behind by all of the memory: what it frees is taken at once, and what does
+/// not fit costs no search of everything each time.
+#[test]
+fn what_comes_free_in_order_is_found_at_once() {
+    let pages = 1024;
+    let (service, _arbiter, mut writer) = full(pages, ExhaustedPolicy::Drop);
+    let filled = writer.full_pages();
+    let rounds = 3 * pages;
+    for round in 0..rounds {
+        free(&service, round % pages);
+        fill(&mut writer);
+        fill(&mut writer);
+        assert_eq!(writer.packets_dropped(), round as u64 + 1, "the first of the two got through");
+    }
+    let looked = writer.full_pages() - filled;
+    assert!(looked <= pages as u64 + 2 * rounds as u64 * PAGES_PER_PACKET, "{looked} pages");
+}
+
+#[test]
+fn what_comes_free_anywhere_is_found_in_time() {
+    let pages = 1024;
+    let (service, _arbiter, mut writer) = full(pages, ExhaustedPolicy::Drop);
+    fill(&mut writer);
+    let most = (0..64).map(|round| {
+        free(&service, round * 389 % pages);
+        let dropped = writer.packets_dropped();
+        for _ in 0..pages {
+            let before = writer.packets_dropped();
+            fill(&mut writer);
+            if writer.packets_dropped() == before {
+                break;
+            }
+        }
+        writer.packets_dropped() - dropped
+    });
+    let most = most.max().expect("rounds");
+    assert!(most <= pages as u64 / 2 + 7, "{most} packets were dropped while a chunk was free");
+}
+
+/// Chunks that other writers hold in a row are no reason to drop: half of the memory here.
+#[test]
+fn what_others_hold_is_passed_over() {
+    let pages = 256;
+    let service = FakeService::new(pages, 4096);
+    let arbiter = service.arbiter(ArbiterOptions::default());
+    let mut holders: Vec<_> =
+        (0..pages / 2).map(|_| arbiter.create_writer(1, ExhaustedPolicy::Drop)).collect();
+    holders.iter_mut().for_each(|holder| holder.write_packet(b"held"));
+    let mut writer = arbiter.create_writer(1, ExhaustedPolicy::Drop);
+    for _ in 0..20 {
+        // Less than there is, so that the writer comes round to what is held again and again.
+        (0..pages / 3).for_each(|_| fill(&mut writer));
+        arbiter.flush_commits();
+    }
+    assert_eq!((writer.packets_dropped(), arbiter.stats().chunks_refused), (0, 0));
+}
