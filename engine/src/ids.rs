@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// A producer: the number of its connection, which is never used again, or a 16-bit id from outside.
-/// Never 0 for a producer that is connected.
+/// A producer: the number of its connection, which is never used again, or an id of 16 bits from
+/// outside. Never 0 for a producer that is connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProducerId(pub u32);
 

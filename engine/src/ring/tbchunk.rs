@@ -9,10 +9,10 @@
 //! ```
 //!
 //! All little-endian. A record begins at a multiple of 16 and covers `round_up_16(16 + reserved)`
-//! bytes; the next one begins right behind it. `unread <= visible <= reserved`. The key's low half is
-//! the writer and 16 bits of the producer: what a record's sequence is stands beside the ring. It is
-//! 0 in padding. Flags are the six bits of the chunk header, and 0x80 for a scraped chunk that is not
-//! complete yet. An all-zero buffer reads as one empty padding record.
+//! bytes; the next one begins right behind it. `unread <= visible <= reserved`. The key's low half
+//! is the writer and 16 bits of the producer: what a record's sequence is stands beside the ring.
+//! It is 0 in padding. Flags are the six bits of the chunk header, and 0x80 for a scraped chunk
+//! that is not complete yet. An all-zero buffer reads as one empty padding record.
 
 /// Bytes of a record header, and the unit of offsets and sizes.
 pub(crate) const HEADER_BYTES: usize = 16;
