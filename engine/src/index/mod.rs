@@ -20,7 +20,7 @@ pub(crate) mod sequence_table;
 mod slot_queue;
 mod tickets;
 
-use crate::ids::{ChunkId, ClientIdentity, LossReasons, ids_of};
+use crate::ids::{ChunkId, ClientIdentity, LossReasons};
 use crate::packet::Origin;
 use crate::ring::space::Space;
 use histograms::{Histograms, WriterStats};
@@ -118,10 +118,8 @@ impl Index {
     #[inline]
     pub(crate) fn origin(&self, sequence: u32) -> Origin {
         let listed = self.sequences.get(sequence);
-        let (producer_id, writer_id) = ids_of(listed.key);
         Origin {
-            producer_id,
-            writer_id,
+            key: listed.key,
             identity: self.identities.get(listed.front_identity()),
             loss: LossReasons::NONE,
         }

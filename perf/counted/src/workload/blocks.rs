@@ -3,7 +3,7 @@
 
 use std::hint::black_box;
 use std::sync::OnceLock;
-use watershed_engine::{Packet, ProducerId, TraceBuffer, WriterId};
+use watershed_engine::{Packet, TraceBuffer};
 use watershed_shards::framing::{FRAME_BYTES_MAX, Stamp, put_packet};
 use watershed_simd::fields::{self, Rules};
 
@@ -110,7 +110,7 @@ fn new_block() -> Vec<u8> {
 }
 
 /// The trusted fields of sequences, encoded once for each, as a service keeps them.
-struct Stamps([OnceLock<((ProducerId, WriterId), Stamp)>; 64]);
+struct Stamps([OnceLock<(u64, Stamp)>; 64]);
 
 impl Default for Stamps {
     fn default() -> Self {
@@ -122,8 +122,8 @@ impl Stamps {
     /// In `scratch` for a packet with a loss before it.
     #[inline]
     fn of<'a>(&'a self, packet: &Packet<'_>, scratch: &'a mut Stamp) -> &'a Stamp {
-        let key = (packet.producer_id, packet.writer_id);
-        let kept = &self.0[usize::from(packet.writer_id.0) % self.0.len()];
+        let key = u64::from(packet.producer_id.0) << 16 | u64::from(packet.writer_id.0);
+        let kept = &self.0[key as usize % self.0.len()];
         match kept.get_or_init(|| (key, encode(packet))) {
             (kept_key, stamp) if *kept_key == key && packet.loss.is_empty() => stamp,
             _ => {
