@@ -113,13 +113,24 @@ impl Service {
         }
     }
 
-    /// Makes the memory ready that the buffers will use next. To be called when nothing else is to
-    /// be done: a page takes up to some milliseconds, in which a commit would have to wait. Calling
-    /// it in vain costs next to nothing.
-    pub fn prefault_ahead(&self) {
+    /// To be called when nothing else is to be done. Goes on with what commits have left because
+    /// their budget was spent, and makes the memory ready that the buffers will use next: a page
+    /// takes up to some milliseconds, in which a commit would have to wait. Calling it in vain costs
+    /// next to nothing.
+    ///
+    /// Returns true if there is more to go on with: to be called again, unless there is something
+    /// else to do now.
+    pub fn handle_idle(&self) -> bool {
+        let mut has_more = false;
         for buffer in self.buffers.iter() {
-            buffer.trace.prefault_ahead(PREFAULT_BYTES);
+            has_more |= buffer.trace.drain_some();
         }
+        if !has_more {
+            for buffer in self.buffers.iter() {
+                buffer.trace.prefault_ahead(PREFAULT_BYTES);
+            }
+        }
+        has_more
     }
 
     /// How many data sources, instances and entries of configs were looked at since the service

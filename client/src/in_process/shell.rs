@@ -65,10 +65,9 @@ impl Shell {
         loop {
             let first = match requests.try_recv() {
                 Ok(request) => Ok(request),
-                Err(_) => {
-                    self.service.prefault_ahead();
-                    self.wait(requests)
-                }
+                // There is more to go on with, but requests come first, and what is due.
+                Err(_) if self.service.handle_idle() && !self.is_something_due() => continue,
+                Err(_) => self.wait(requests),
             };
             let now = read_clocks();
             let first = match first {
@@ -85,6 +84,10 @@ impl Shell {
             self.service.handle_timeout(&now);
             self.settle(&now);
         }
+    }
+
+    fn is_something_due(&self) -> bool {
+        self.service.poll_timeout().wait_ns(&read_clocks()) == Some(0)
     }
 
     /// Waits for a request, or until something is due.
