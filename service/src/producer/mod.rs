@@ -95,7 +95,7 @@ pub enum ProducerMemory {
 /// supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProducerWelcome {
-    /// The producer's number, until it disconnects.
+    /// The number of the connection, which no other one gets as long as the service lives.
     pub producer_id: ProducerId,
     /// Whether the memory that it brought is used. If it brought some and this is false, its sizes
     /// did not fit.
