@@ -27,8 +27,8 @@ use crate::sync::Arc;
 const STOPPED_BY_CONSUMER: FlushFlags = FlushFlags(3 << 4 | 2);
 
 /// How many requests are handled before timers, outputs and files get their turn. The queue itself
-/// has no limit: the threads that make it longer are this program's own, and one of them that had to
-/// wait in it could be the one that the service's thread waits for.
+/// has no limit: the threads that make it longer are this program's own, and one that had to wait
+/// in it could be the one that the service's thread waits for.
 const REQUESTS_PER_TURN: usize = 256;
 
 /// What the service's thread is asked.
