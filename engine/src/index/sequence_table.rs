@@ -166,10 +166,10 @@ impl SequenceTable {
         index
     }
 
-    /// Whether no more sequences can be live.
+    /// Whether no more sequences can be live. This one may be, if it was looked up last.
     #[inline]
-    pub(crate) fn is_full(&self) -> bool {
-        self.slab.len() >= VACANT as usize
+    pub(crate) fn is_full_for(&self, key: u64) -> bool {
+        key != self.last_key && self.slab.len() >= VACANT as usize
     }
 
     /// To be called when a sequence may have lost its last record: if so, it is only remembered

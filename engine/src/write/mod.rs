@@ -149,7 +149,7 @@ pub(crate) fn admit(index: &Index, info: &ChunkInfo, size_bytes: usize) -> Resul
     if size_bytes > ChunkInfo::MAX_SIZE_BYTES {
         return Err(Refused::ChunkTooLarge { size_bytes });
     }
-    if index.sequences.is_full() {
+    if index.sequences.is_full_for(key) {
         return Err(Refused::TooManySequences);
     }
     Ok(key)
