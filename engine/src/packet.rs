@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use crate::ids::{ClientIdentity, LossReasons, ProducerId, WriterId};
+use crate::ids::{ClientIdentity, LossReasons, ProducerId, WriterId, ids_of, key_of};
 
 /// A packet: the bodies of its fragments, which lie in the ring, and what is known about it.
 #[derive(Clone, Copy, Debug)]
@@ -54,8 +54,7 @@ pub(crate) const BY_CURSOR: Pieces = NonNull::slice_from_raw_parts(NonNull::dang
 /// Whose a packet is, and what was lost before it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Origin {
-    pub(crate) producer_id: ProducerId,
-    pub(crate) writer_id: WriterId,
+    pub(crate) key: u64,
     pub(crate) identity: ClientIdentity,
     pub(crate) loss: LossReasons,
 }
@@ -68,7 +67,8 @@ impl Unbound {
     /// of the packet borrows the buffer.
     #[inline(always)]
     pub(crate) unsafe fn pieces(list: Pieces, origin: Origin) -> Unbound {
-        let Origin { producer_id, writer_id, identity, loss } = origin;
+        let Origin { key, identity, loss } = origin;
+        let (producer_id, writer_id) = ids_of(key);
         // SAFETY: the caller's promise; pointer and reference have the same layout.
         let slices = unsafe { &*(list.as_ptr() as *const [&'static [u8]]) };
         Packet { slices, producer_id, writer_id, identity, loss }
@@ -76,6 +76,6 @@ impl Unbound {
 
     pub(crate) fn origin(&self) -> Origin {
         let Packet { producer_id, writer_id, identity, loss, .. } = *self;
-        Origin { producer_id, writer_id, identity, loss }
+        Origin { key: key_of(producer_id, writer_id), identity, loss }
     }
 }

@@ -1,12 +1,9 @@
 //! The trace buffers of all sessions, by their global number.
 
-use std::collections::HashSet;
-
-use rustc_hash::FxBuildHasher;
-use watershed_engine::{BufferConfig, ClientIdentity, CreateError, ProducerId, WriterId};
+use watershed_engine::{BufferConfig, CreateError};
 use watershed_shards::{Batch, Committer, Homes, ShardedBuffer, ShardedConfig, Source, Topology};
 
-use crate::ids::BufferId;
+use crate::ids::{BufferId, SessionId};
 use crate::limits::BUFFERS_MAX;
 
 /// Batches that could wait in the queue of one shard. The service is the only thread that commits
@@ -16,14 +13,16 @@ const QUEUE_CAPACITY: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Buffer {
     pub(crate) trace: ShardedBuffer,
+    /// Whose it is.
+    pub(crate) session_id: SessionId,
     committer: Committer,
-    newcomers: Newcomers,
 }
 
 impl Buffer {
     /// A buffer whose shards are filled and read by the calling thread alone, so that the same
     /// calls give the same bytes.
     pub(crate) fn create(
+        session_id: SessionId,
         buffer: BufferConfig,
         num_shards: usize,
         page_bytes: usize,
@@ -39,15 +38,12 @@ impl Buffer {
             homes: Homes::RoundRobin,
         })?;
         let committer = trace.committer().expect("a new buffer is no clone");
-        Ok(Buffer { trace, committer, newcomers: Newcomers::default() })
+        Ok(Buffer { trace, session_id, committer })
     }
 
     /// Commits everything in the batch, which is empty afterwards. Returns how many chunks the
     /// buffer did not take.
     pub(crate) fn commit(&mut self, batch: &mut Batch<'_>) -> u64 {
-        for (info, _) in &batch.chunks {
-            self.newcomers.note(info.producer_id_trusted, info.writer_id, info.identity_trusted);
-        }
         let num_chunks = batch.chunks.len() as u64;
         let committed = self.committer.commit(batch);
         debug_assert_eq!(committed, Ok(()), "chunks have been checked, and nobody else has the shards");
@@ -61,35 +57,6 @@ impl Buffer {
             }
         }
         num_chunks
-    }
-
-    /// Sequences of which a chunk came for the first time since the last call, in the order of
-    /// their first chunks.
-    pub(crate) fn take_newcomers(&mut self) -> std::vec::Drain<'_, (ProducerId, WriterId, ClientIdentity)> {
-        self.newcomers.fresh.drain(..)
-    }
-}
-
-/// Which sequences have ever had a chunk. They are numbered in the order of commits: numbered in
-/// the order of reading, numbers would depend on how many shards there are.
-#[derive(Debug, Default)]
-struct Newcomers {
-    known: HashSet<u32, FxBuildHasher>,
-    /// The last one: chunks of one sequence often come in rows. Key 0 is nobody's.
-    last_key: u32,
-    fresh: Vec<(ProducerId, WriterId, ClientIdentity)>,
-}
-
-impl Newcomers {
-    #[inline]
-    fn note(&mut self, producer_id: ProducerId, writer_id: WriterId, identity: ClientIdentity) {
-        let key = u32::from(producer_id.0) << 16 | u32::from(writer_id.0);
-        if key != self.last_key {
-            self.last_key = key;
-            if self.known.insert(key) {
-                self.fresh.push((producer_id, writer_id, identity));
-            }
-        }
     }
 }
 

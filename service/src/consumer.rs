@@ -7,7 +7,7 @@ use crate::ids::{ConsumerId, SessionId};
 use crate::output::{ConsumerEvent, ObservedEvents};
 use crate::producer::PeerIdentity;
 use crate::service::Service;
-use crate::session::{InstanceState, SessionState};
+use crate::session::SessionState;
 
 #[derive(Debug)]
 pub(crate) struct Consumer {
@@ -69,8 +69,8 @@ impl Service {
         if observed.contains(ObservedEvents::INSTANCE_STATES) {
             let visible = session.instances.iter().filter_map(|instance| {
                 Some(ConsumerEvent::InstanceState {
-                    producer_name: instance.producer_name.clone(),
-                    data_source_name: instance.source_name.clone(),
+                    producer_name: instance.producer_name.to_string(),
+                    data_source_name: instance.source_name.to_string(),
                     started: instance.state.visible()?,
                 })
             });
@@ -78,7 +78,7 @@ impl Service {
         }
         if observed.contains(ObservedEvents::ALL_DATA_SOURCES_STARTED)
             && session.state == SessionState::Started
-            && session.instances.iter().all(|instance| instance.state == InstanceState::Started)
+            && session.instances.all_started()
         {
             events.push(ConsumerEvent::AllDataSourcesStarted { session_id });
         }

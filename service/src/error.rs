@@ -6,9 +6,12 @@ use crate::limits;
 /// Why a producer may not connect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
-    /// Every producer id is in use.
+    /// So many are connected.
     #[error("too many producers are connected ({} at most)", limits::PRODUCERS_MAX)]
     TooManyProducers,
+    /// Connections are numbered in 32 bits, and no number is used twice.
+    #[error("the service has numbered 2^32 - 1 producers; it takes more after a restart")]
+    NumbersUsedUp,
     /// A config has locked the service down, and this is another user.
     #[error("the service is locked down and takes producers of its own user only, not of uid {uid}")]
     LockedDown {
@@ -57,6 +60,8 @@ pub enum EnableError {
     GuardrailBufferTotal { total_kb: u64, max_kb: u64 },
     #[error("the config has {count} buffers, at most {} are allowed", limits::BUFFERS_PER_SESSION_MAX)]
     TooManyBuffers { count: usize },
+    #[error("the config has {count} {field}, at most {max} are allowed")]
+    ListTooLong { field: &'static str, count: usize, max: usize },
     #[error("two buffers have the name {name:?}")]
     DuplicateBufferName { name: String },
     #[error("data source {data_source:?} wants buffer {buffer:?}, which the config does not have")]

@@ -23,6 +23,8 @@
 //!    addressed to a peer that has gone is dropped.
 //! 3. If it has sessions with files, it does what [`Service::poll_file`] says, until there is
 //!    nothing more.
+//! 4. Before it waits it calls [`Service::handle_idle`], and again if that says so and there is
+//!    nothing else to do.
 //!
 //! Everything is one `&mut` call at a time: a shell with threads puts a lock around the service.
 //!

@@ -1,10 +1,38 @@
-//! Every limit of the service by name, and how they relate. Source: spec, service appendix B.
+//! Every limit of the service by name, and how they relate. Source: spec, service appendix B, and
+//! what a peer could otherwise make longer without end:
+//!
+//! | list | who makes it longer | how long it gets | what a call does with it |
+//! |---|---|---|---|
+//! | producers | connections | [`PRODUCERS_MAX`] | flush and stop scrape each |
+//! | data sources | a producer | [`DATA_SOURCES_PER_PRODUCER_MAX`], [`DESCRIPTOR_BYTES_PER_PRODUCER_MAX`] | found by name, number, producer; a disconnect looks at each of its own once |
+//! | instances of a session | a producer | [`INSTANCES_PER_PRODUCER_MAX`] each | likewise; how many have started and stopped is counted |
+//! | registered writers | a producer | [`WRITER_ID_MAX`] | found by id |
+//! | buffers that a producer may write to | sessions | [`BUFFERS_PER_SESSION_MAX`] a session | found by id |
+//! | sequences of a session | writers | what its buffers know, and [`SEQUENCES_KEPT`] | found by key; a few are looked at for each new one |
+//! | chunks, patches of a request | a producer | the frame; [`PATCHES_PER_ENTRY_MAX`] | once each |
+//! | consumers | connections | the shell's | found by number |
+//! | sessions | consumers | [`SESSIONS_MAX`], [`SESSIONS_PER_UID_MAX`] | each at every register and disconnect |
+//! | lists of a config | a consumer | [`BUFFERS_PER_SESSION_MAX`], [`DATA_SOURCES_PER_CONFIG_MAX`], [`PRODUCER_WISHES_MAX`], [`SEMAPHORES_PER_CONFIG_MAX`] | a source is offered to the entries of its name |
+//! | starts of sessions by name | consumers | [`START_TIMES_MAX`] | found by name |
+//! | pending flushes of a session | a consumer | [`PENDING_FLUSHES_MAX`] | each at an acknowledgement |
+//! | events for the trace | time, sessions | [`CLOCK_SNAPSHOTS_MAX`], [`FLUSH_EVENTS_MAX`], [`CONCURRENT_EVENTS_MAX`] | written at a read |
+//! | outputs | calls | what one call makes: the shell takes them before the next | |
 
 /// One millisecond in the unit in which the core counts.
 pub const NS_PER_MS: u64 = 1_000_000;
 
-/// Producers connected at one time. Ids are 16 bits and 0 is never given out.
+/// Producers connected at one time.
 pub const PRODUCERS_MAX: usize = u16::MAX as usize;
+/// Bytes of a producer's name, which is cut behind them.
+pub const PRODUCER_NAME_BYTES_MAX: usize = 1024;
+/// Data sources of one producer. What it registers beyond is ignored, with one warning.
+pub const DATA_SOURCES_PER_PRODUCER_MAX: usize = 1024;
+/// Bytes of all descriptors of one producer, likewise.
+pub const DESCRIPTOR_BYTES_PER_PRODUCER_MAX: usize = 4 << 20;
+/// Bytes of a data source's name. One with a longer name is ignored.
+pub const DATA_SOURCE_NAME_BYTES_MAX: usize = 1024;
+/// Instances of one producer in one session. What matches beyond is not set up, with one warning.
+pub const INSTANCES_PER_PRODUCER_MAX: usize = 1024;
 /// Buffers alive at one time over all sessions. Ids are 16 bits and 0 is never given out.
 pub const BUFFERS_MAX: usize = u16::MAX as usize;
 /// Sessions at one time, whatever their state.
@@ -13,6 +41,15 @@ pub const SESSIONS_MAX: usize = 15;
 pub const SESSIONS_PER_UID_MAX: usize = 5;
 /// Buffers of one session.
 pub const BUFFERS_PER_SESSION_MAX: usize = 128;
+/// Entries of `data_sources` in one config.
+pub const DATA_SOURCES_PER_CONFIG_MAX: usize = 4096;
+/// Entries of `producers` in one config.
+pub const PRODUCER_WISHES_MAX: usize = 4096;
+/// Entries of `session_semaphores` in one config.
+pub const SEMAPHORES_PER_CONFIG_MAX: usize = 256;
+/// Names of sessions with guardrails whose last start is kept. If there are more within the
+/// interval, the start that is longest ago is forgotten.
+pub const START_TIMES_MAX: usize = 256;
 /// The largest buffer, in KiB: its size in bytes must fit 32 bits.
 pub const BUFFER_SIZE_KB_MAX: u32 = u32::MAX / 1024;
 /// Flushes of one session that wait for acknowledgements.
@@ -66,8 +103,14 @@ pub const WRITE_TRACE_BYTES: usize = 32 << 20;
 /// A pass over less than this is read by one thread, which is done before others have woken up.
 pub const READ_IN_POOL_BYTES_MIN: u64 = 2 << 20;
 
-/// Writer ids that a producer may use are 1 to this.
+/// Writer ids that a producer may use are 1 to this, so it has at most so many writers.
 pub const WRITER_ID_MAX: u32 = 32_767;
+
+/// Whether a producer may give this id to a writer.
+pub(crate) fn is_writer_id(id: u32) -> bool {
+    (1..=WRITER_ID_MAX).contains(&id)
+}
+
 /// Patches in one entry of a commit request.
 pub const PATCHES_PER_ENTRY_MAX: usize = 1024;
 /// Bytes of one patch: a redundant varint of four bytes.
@@ -80,6 +123,10 @@ pub const EMULATED_CHUNK_BYTES_MAX: usize = 64 * 1024;
 /// open and seals it half full at worst: with extents of 128 to 256 KiB that is a few percent of
 /// what it has.
 pub const SHARD_SIZE_BYTES_MIN: usize = 4 << 20;
+
+/// Sequences of a session of which nothing needs to be left in its buffers: so many are kept for
+/// statistics. Beyond that those that the buffers do not know any more are forgotten.
+pub const SEQUENCES_KEPT: usize = 65_536;
 
 /// Sequence id of the packets that the service writes itself.
 pub const SERVICE_SEQUENCE_ID: u32 = 1;

@@ -7,6 +7,7 @@ use watershed_shards::Reduced;
 use watershed_smb::SharedMemory;
 
 use crate::ids::{ConsumerId, FlushId, InstanceId, SessionId};
+use crate::limits;
 
 /// One thing to deliver. To be delivered in the order in which
 /// [`Service::poll_output`](crate::Service::poll_output) gives them.
@@ -189,6 +190,27 @@ pub enum Warning {
         size_bytes: usize,
         /// What the system said.
         reason: String,
+    },
+    /// A producer registers more data sources than it may; those are not there for sessions.
+    #[error(
+        "producer {producer_name:?} registers too many data sources ({} or {} bytes at most), the rest is ignored",
+        limits::DATA_SOURCES_PER_PRODUCER_MAX,
+        limits::DESCRIPTOR_BYTES_PER_PRODUCER_MAX
+    )]
+    TooManyDataSources {
+        /// Whose data sources.
+        producer_name: String,
+    },
+    /// A producer offers so many matching data sources that a session does not use all.
+    #[error(
+        "session {session_id}: producer {producer_name:?} has too many matching data sources ({} are used)",
+        limits::INSTANCES_PER_PRODUCER_MAX
+    )]
+    TooManyInstances {
+        /// Whose session.
+        session_id: SessionId,
+        /// Whose data sources.
+        producer_name: String,
     },
     /// The config asks for something that this service does not do; the session runs without it.
     #[error("session {session_id}: {field} is not supported, {instead}")]

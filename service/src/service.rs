@@ -10,7 +10,7 @@ use crate::consumer::Consumer;
 use crate::ids::{ConsumerId, SessionId};
 use crate::options::ServiceOptions;
 use crate::output::{ConsumerEvent, Output, ProducerCommand, Warning};
-use crate::producer::{Producer, Source};
+use crate::producer::{Producer, Sources};
 use crate::session::Session;
 use crate::timer::{Deadlines, Timer};
 
@@ -24,8 +24,7 @@ pub struct Service {
     pub(crate) options: ServiceOptions,
     pub(crate) random: fastrand::Rng,
     pub(crate) producers: BTreeMap<ProducerId, Producer>,
-    /// In the order of registration, which is the order of matching.
-    pub(crate) sources: Vec<Source>,
+    pub(crate) sources: Sources,
     pub(crate) consumers: BTreeMap<ConsumerId, Consumer>,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) buffers: BufferTable,
@@ -46,6 +45,8 @@ pub(crate) struct Counters {
     pub(crate) last_session_id: u64,
     pub(crate) last_instance_id: u64,
     pub(crate) last_flush_id: u64,
+    /// Data sources, instances and entries of configs looked at.
+    pub(crate) looked_at: u64,
     /// Chunks that did not pass the buffer stage, over all producers and sessions.
     pub(crate) chunks_discarded: u64,
     /// Patches that were malformed or had nowhere to go, over all producers and sessions.
@@ -59,7 +60,7 @@ impl Service {
             random: fastrand::Rng::with_seed(options.seed),
             options,
             producers: BTreeMap::new(),
-            sources: Vec::new(),
+            sources: Sources::default(),
             consumers: BTreeMap::new(),
             sessions: BTreeMap::new(),
             buffers: BufferTable::default(),
@@ -72,6 +73,7 @@ impl Service {
                 last_session_id: 0,
                 last_instance_id: 0,
                 last_flush_id: 0,
+                looked_at: 0,
                 chunks_discarded: 0,
                 patches_discarded: 0,
             },
@@ -111,13 +113,30 @@ impl Service {
         }
     }
 
-    /// Makes the memory ready that the buffers will use next. To be called when nothing else is to
-    /// be done: a page takes up to some milliseconds, in which a commit would have to wait. Calling
-    /// it in vain costs next to nothing.
-    pub fn prefault_ahead(&self) {
+    /// To be called when nothing else is to be done. Goes on with what commits have left because
+    /// their budget was spent, and makes the memory ready that the buffers will use next: a page
+    /// takes up to some milliseconds, in which a commit would have to wait. Calling it in vain
+    /// costs next to nothing.
+    ///
+    /// Returns true if there is more to go on with: to be called again, unless there is something
+    /// else to do now.
+    pub fn handle_idle(&self) -> bool {
+        let mut has_more = false;
         for buffer in self.buffers.iter() {
-            buffer.trace.prefault_ahead(PREFAULT_BYTES);
+            has_more |= buffer.trace.drain_some();
         }
+        if !has_more {
+            for buffer in self.buffers.iter() {
+                buffer.trace.prefault_ahead(PREFAULT_BYTES);
+            }
+        }
+        has_more
+    }
+
+    /// How many data sources, instances and entries of configs were looked at since the service
+    /// began: what a peer can make long. For tests of how much one call does.
+    pub fn looked_at(&self) -> u64 {
+        self.counters.looked_at
     }
 
     fn fire(&mut self, session_id: SessionId, timer: Timer, now: &ClockReadings) {

@@ -94,6 +94,28 @@ fn a_spent_budget_leaves_the_rest_before_later_batches() {
     }
 }
 
+/// What a spent budget leaves is done by whoever has nothing else to do, without another commit or
+/// read.
+#[test]
+fn what_is_left_is_done_by_an_idle_thread() {
+    let (buffer, log) = (buffer(1), Log::default());
+    let mut committer = buffer.committer().unwrap();
+    assert!(!buffer.drain_some(), "there is nothing");
+    let stopped = buffer.stop_shard(0);
+    commit(&mut committer, (0..200).map(|number| log.chunk(number)).collect());
+    assert!(!buffer.drain_some(), "its owner is at work");
+    drop(stopped);
+    commit(&mut committer, vec![log.chunk(200)]);
+    assert!(log.numbers().len() <= 64, "a committer helps for one budget");
+    let mut before = log.numbers().len();
+    while buffer.drain_some() {
+        let now = log.numbers().len();
+        assert!((before + 1..=before + 32).contains(&now), "{before} and {now}");
+        before = now;
+    }
+    assert!(log.numbers().into_iter().eq(0..=200));
+}
+
 /// A committer that stops between its ticket and its push holds the cut back: nothing that others
 /// commit meanwhile is below it. Whatever looks at the buffer drains none of that, beyond the
 /// budget for which everybody helps.

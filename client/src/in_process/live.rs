@@ -23,6 +23,7 @@ pub(super) struct Live {
     pub(super) output: Option<sink::Output>,
     /// The service says when to write; else everything is written at the end.
     pub(super) writes_into_file: bool,
+    /// Those that the service lets wait: at most `PENDING_FLUSHES_MAX`.
     pub(super) flushes: BTreeMap<FlushId, AfterFlush>,
     pub(super) bytes_written: u64,
     pub(super) write_error: Option<io::Error>,

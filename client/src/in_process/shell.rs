@@ -27,7 +27,9 @@ use crate::sync::Arc;
 /// program's consumer side).
 const STOPPED_BY_CONSUMER: FlushFlags = FlushFlags(3 << 4 | 2);
 
-/// How many requests are handled before timers, outputs and files get their turn.
+/// How many requests are handled before timers, outputs and files get their turn. The queue itself
+/// has no limit: the threads that make it longer are this program's own, and one that had to wait
+/// in it could be the one that the service's thread waits for.
 const REQUESTS_PER_TURN: usize = 256;
 
 /// What the service's thread is asked.
@@ -66,10 +68,9 @@ impl Shell {
         loop {
             let first = match requests.try_recv() {
                 Ok(request) => Ok(request),
-                Err(_) => {
-                    self.service.prefault_ahead();
-                    self.wait(requests)
-                }
+                // There is more to go on with, but requests come first, and what is due.
+                Err(_) if self.service.handle_idle() && !self.is_something_due() => continue,
+                Err(_) => self.wait(requests),
             };
             let now = read_clocks();
             let first = match first {
@@ -86,6 +87,10 @@ impl Shell {
             self.service.handle_timeout(&now);
             self.settle(&now);
         }
+    }
+
+    fn is_something_due(&self) -> bool {
+        self.service.poll_timeout().wait_ns(&read_clocks()) == Some(0)
     }
 
     /// Waits for a request, or until something is due.
@@ -373,3 +378,6 @@ impl Shell {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

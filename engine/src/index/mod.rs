@@ -20,7 +20,7 @@ pub(crate) mod sequence_table;
 mod slot_queue;
 mod tickets;
 
-use crate::ids::{ChunkId, ClientIdentity, LossReasons, ids_of};
+use crate::ids::{ChunkId, ClientIdentity, LossReasons};
 use crate::packet::Origin;
 use crate::ring::space::Space;
 use histograms::{Histograms, WriterStats};
@@ -54,12 +54,12 @@ impl Index {
 
     /// The sequence of a key: see [`SequenceTable::open`].
     #[inline]
-    pub(crate) fn open(&mut self, key: u32) -> Option<u32> {
+    pub(crate) fn open(&mut self, key: u64) -> Option<u32> {
         self.sequences.open(key, &self.histograms)
     }
 
     /// Makes a sequence that is not known.
-    pub(crate) fn create_sequence(&mut self, key: u32, identity: ClientIdentity) -> u32 {
+    pub(crate) fn create_sequence(&mut self, key: u64, identity: ClientIdentity) -> u32 {
         let identity = self.identities.intern(identity);
         self.sequences.create(key, identity)
     }
@@ -113,10 +113,8 @@ impl Index {
     #[inline]
     pub(crate) fn origin(&self, sequence: u32) -> Origin {
         let listed = self.sequences.get(sequence);
-        let (producer_id, writer_id) = ids_of(listed.key);
         Origin {
-            producer_id,
-            writer_id,
+            key: listed.key,
             identity: self.identities.get(listed.front_identity()),
             loss: LossReasons::NONE,
         }

@@ -115,7 +115,7 @@ pub(crate) struct WriteParts<'a> {
 #[derive(Clone, Copy)]
 struct Opened<'a> {
     info: &'a ChunkInfo,
-    key: u32,
+    key: u64,
     /// As its source said when it was asked.
     size_bytes: usize,
     /// Its sequence, if that is known.
@@ -141,7 +141,7 @@ struct Insertion {
 
 /// The sequence's key of a chunk, if the chunk may be committed at all.
 #[inline(always)]
-pub(crate) fn admit(index: &Index, info: &ChunkInfo, size_bytes: usize) -> Result<u32, Refused> {
+pub(crate) fn admit(index: &Index, info: &ChunkInfo, size_bytes: usize) -> Result<u64, Refused> {
     let key = key_of(info.producer_id_trusted, info.writer_id);
     if key == 0 {
         return Err(Refused::ReservedKey);
@@ -149,7 +149,7 @@ pub(crate) fn admit(index: &Index, info: &ChunkInfo, size_bytes: usize) -> Resul
     if size_bytes > ChunkInfo::MAX_SIZE_BYTES {
         return Err(Refused::ChunkTooLarge { size_bytes });
     }
-    if index.sequences.is_full() {
+    if index.sequences.is_full_for(key) {
         return Err(Refused::TooManySequences);
     }
     Ok(key)
@@ -161,7 +161,7 @@ impl WriteParts<'_> {
     #[inline(always)]
     pub(crate) fn commit<S: ByteSource + ?Sized>(
         mut self,
-        key: u32,
+        key: u64,
         info: &ChunkInfo,
         size_bytes: usize,
         source: &S,

@@ -115,19 +115,16 @@ impl<S: Sink> Emitter<'_, S> {
     }
 }
 
-/// Which sequences each buffer knows, and whose they are. Those that were never read get their
-/// number here.
-fn provenance(session: &mut Session, buffers: &BufferTable) -> protos::TraceProvenance {
+/// Which sequences each buffer knows, and whose they are.
+fn provenance(session: &Session, buffers: &BufferTable) -> protos::TraceProvenance {
     let mut listed = Vec::with_capacity(session.buffers.len());
     for buffer_id in &session.buffers {
         let Some(buffer) = buffers.get(*buffer_id) else { continue };
-        let sequences = buffer.trace.writer_stats().into_iter().map(|writer| {
-            let sequence =
-                session.sequences.get_or_add(writer.producer_id, writer.writer_id, writer.identity);
-            protos::trace_provenance::Sequence {
-                id: Some(sequence.id),
-                producer_id: Some(i32::from(writer.producer_id.0)),
-            }
+        let sequences = buffer.trace.writer_stats().into_iter().filter_map(|writer| {
+            Some(protos::trace_provenance::Sequence {
+                id: Some(session.sequences.id_of(writer.producer_id, writer.writer_id)?),
+                producer_id: Some(writer.producer_id.0.cast_signed()),
+            })
         });
         listed.push(protos::trace_provenance::Buffer { sequences: sequences.collect() });
     }

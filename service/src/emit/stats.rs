@@ -19,7 +19,7 @@ impl Service {
 
     pub(crate) fn stats_of(&mut self, session_id: SessionId) -> Option<protos::TraceStats> {
         let (producers, sources, sessions) = (self.producers.len(), self.sources.len(), self.sessions.len());
-        let session = self.sessions.get_mut(&session_id)?;
+        let session = self.sessions.get(&session_id)?;
         let histograms = !session.config.builtin().disable_chunk_usage_histograms();
         let mut buffer_stats = Vec::with_capacity(session.buffers.len());
         let mut writer_stats = Vec::new();
@@ -30,10 +30,12 @@ impl Service {
                 continue;
             }
             for writer in buffer.trace.writer_stats() {
-                let sequence =
-                    session.sequences.get_or_add(writer.producer_id, writer.writer_id, writer.identity);
+                // Without a number: of a sequence that is forgotten.
+                let Some(sequence_id) = session.sequences.id_of(writer.producer_id, writer.writer_id) else {
+                    continue;
+                };
                 writer_stats.push(trace_stats::WriterStats {
-                    sequence_id: Some(u64::from(sequence.id)),
+                    sequence_id: Some(u64::from(sequence_id)),
                     buffer: Some(index as u32),
                     chunk_payload_histogram_counts: writer.bucket_count.to_vec(),
                     chunk_payload_histogram_sum: writer.bucket_sum.iter().map(|sum| *sum as i64).collect(),

@@ -12,6 +12,8 @@
 //!     flush_request_id ----------------------> every pending flush up to it
 //! ```
 
+use std::collections::BTreeMap;
+
 use watershed_engine::{ChunkFlags, ChunkId, ChunkInfo, Patch, ProducerId, WriterId};
 use watershed_shards::{Batch, PatchSet, Source};
 use watershed_smb::{self as smb, CHUNK_HEADER_BYTES, ChunkHeader, MAX_FRAGMENTS_PER_CHUNK, Smb};
@@ -19,10 +21,11 @@ use watershed_wire::protos;
 use watershed_wire::protos::commit_data_request::{ChunkToPatch, ChunksToMove};
 
 use crate::buffers::BufferTable;
-use crate::ids::{BufferId, FlushId};
-use crate::limits::{EMULATED_CHUNK_BYTES_MAX, PATCH_BYTES, PATCHES_PER_ENTRY_MAX, WRITER_ID_MAX};
+use crate::ids::{BufferId, FlushId, SessionId};
+use crate::limits::{EMULATED_CHUNK_BYTES_MAX, PATCH_BYTES, PATCHES_PER_ENTRY_MAX, is_writer_id};
 use crate::producer::{ChunkSource, Producer};
 use crate::service::{Counters, Service};
+use crate::session::Session;
 
 /// Bits of the fragment count below the flags.
 const FRAGMENTS_BITS: u32 = MAX_FRAGMENTS_PER_CHUNK.count_ones();
@@ -45,40 +48,42 @@ fn header_of_message(bytes: [u8; CHUNK_HEADER_BYTES]) -> ChunkHeader {
 pub(super) struct BufferStage<'a> {
     producer_id: ProducerId,
     producer: &'a Producer,
+    sessions: &'a mut BTreeMap<SessionId, Session>,
     buffers: &'a mut BufferTable,
     counters: &'a mut Counters,
-    batches: Vec<(BufferId, Batch<'a>)>,
+    batches: BTreeMap<BufferId, Batch<'a>>,
 }
 
 impl<'a> BufferStage<'a> {
     pub(super) fn new(
         producer_id: ProducerId,
         producer: &'a Producer,
+        sessions: &'a mut BTreeMap<SessionId, Session>,
         buffers: &'a mut BufferTable,
         counters: &'a mut Counters,
     ) -> BufferStage<'a> {
-        BufferStage { producer_id, producer, buffers, counters, batches: Vec::new() }
+        BufferStage { producer_id, producer, sessions, buffers, counters, batches: BTreeMap::new() }
     }
 
     /// The batch for a buffer, which must be there.
     fn batch(&mut self, buffer_id: BufferId) -> &mut Batch<'a> {
-        let at = self.batches.iter().position(|(id, _)| *id == buffer_id).unwrap_or_else(|| {
+        self.batches.entry(buffer_id).or_insert_with(|| {
             let memory = match &self.producer.chunks {
                 ChunkSource::Shared(smb) => Some(smb.clone()),
                 _ => None,
             };
-            self.batches.push((buffer_id, Batch { memory, ..Batch::default() }));
-            self.batches.len() - 1
-        });
-        &mut self.batches[at].1
+            Batch { memory, ..Batch::default() }
+        })
     }
 
-    /// Whether a chunk of this writer may go there.
+    /// Whether a chunk of this writer may go there. Ids that no client gives to a writer are
+    /// refused, as in patches: so a producer has a bounded number of sequences.
     fn is_allowed(&self, target_buffer: BufferId, writer_id: u16) -> bool {
         // Writers register asynchronously, maybe after their first commit: one that is not known
         // may write anywhere it is allowed to.
         let registered = self.producer.writers.get(&writer_id);
-        self.buffers.get(target_buffer).is_some()
+        is_writer_id(writer_id.into())
+            && self.buffers.get(target_buffer).is_some()
             && self.producer.allowed_buffers.contains(&target_buffer)
             && registered.is_none_or(|buffer| *buffer == target_buffer.0)
     }
@@ -132,7 +137,7 @@ impl<'a> BufferStage<'a> {
 
     fn patch(&mut self, entry: &ChunkToPatch) {
         let target_buffer = BufferId(entry.target_buffer() as u16);
-        let writer_id = Some(entry.writer_id()).filter(|id| (1..=WRITER_ID_MAX).contains(id));
+        let writer_id = Some(entry.writer_id()).filter(|id| is_writer_id(*id));
         let (Some(writer_id), true, true) = (
             writer_id,
             self.buffers.get(target_buffer).is_some(),
@@ -165,8 +170,23 @@ impl<'a> BufferStage<'a> {
     /// Commits what was collected: of each buffer all chunks in order, then all patches in order.
     pub(super) fn commit(self) {
         for (buffer_id, mut batch) in self.batches {
-            if let Some(buffer) = self.buffers.get_mut(buffer_id) {
-                self.counters.chunks_discarded += buffer.commit(&mut batch);
+            let Some(buffer) = self.buffers.get_mut(buffer_id) else { continue };
+            let mut session = self.sessions.get_mut(&buffer.session_id);
+            let mut num_new = 0;
+            if let Some(session) = &mut session {
+                for (info, _) in &batch.chunks {
+                    let (producer_id, writer_id) = (info.producer_id_trusted, info.writer_id);
+                    num_new +=
+                        usize::from(session.sequences.note(producer_id, writer_id, info.identity_trusted));
+                }
+            }
+            self.counters.chunks_discarded += buffer.commit(&mut batch);
+            if let Some(Session { sequences, buffers, .. }) = session.filter(|_| num_new > 0) {
+                let is_known = |producer_id, writer_id| {
+                    let mut all = buffers.iter().filter_map(|id| self.buffers.get(*id));
+                    all.any(|buffer| buffer.trace.has_sequence(producer_id, writer_id))
+                };
+                sequences.sweep(num_new, is_known);
             }
         }
     }
@@ -188,7 +208,13 @@ impl Service {
         request: &protos::CommitDataRequest,
     ) -> bool {
         let Some(producer) = self.producers.get(&producer_id) else { return false };
-        let mut stage = BufferStage::new(producer_id, producer, &mut self.buffers, &mut self.counters);
+        let mut stage = BufferStage::new(
+            producer_id,
+            producer,
+            &mut self.sessions,
+            &mut self.buffers,
+            &mut self.counters,
+        );
         match &producer.chunks {
             ChunkSource::None => return false,
             ChunkSource::Shared(smb) => {

@@ -9,7 +9,7 @@ use watershed_smb::{Smb, SmbSize};
 use crate::clock::ClockReadings;
 use crate::error::ConnectError;
 use crate::ids::SessionId;
-use crate::limits::PRODUCERS_MAX;
+use crate::limits::{PRODUCER_NAME_BYTES_MAX, PRODUCERS_MAX, is_writer_id};
 use crate::output::{ProducerCommand, Warning};
 use crate::producer::{
     ChunkSource, ConnectedProducer, Producer, ProducerHello, ProducerMemory, ProducerWelcome, ScrapingMode,
@@ -27,7 +27,7 @@ impl Service {
         if self.locked_down && hello.identity.uid != self.options.uid {
             return Err(ConnectError::LockedDown { uid: hello.identity.uid });
         }
-        let producer_id = self.next_producer_id().ok_or(ConnectError::TooManyProducers)?;
+        let producer_id = self.next_producer_id()?;
         let chunks = match hello.memory {
             ProducerMemory::FromService => ChunkSource::None,
             ProducerMemory::Emulated => ChunkSource::Messages,
@@ -52,7 +52,7 @@ impl Service {
             self.command(producer_id, ProducerCommand::SetupTracing { memory: None, page_size_bytes });
         }
         let producer = Producer {
-            name: hello.name,
+            name: cut_name(&hello.name).into(),
             client: hello.identity.for_buffer(),
             identity: hello.identity,
             sdk_version: hello.sdk_version,
@@ -64,6 +64,7 @@ impl Service {
                 ScrapingMode::Disabled => false,
             },
             chunks,
+            warned_of_too_many: false,
             writers: BTreeMap::new(),
             allowed_buffers: BTreeSet::new(),
         };
@@ -83,18 +84,15 @@ impl Service {
         })
     }
 
-    /// The next number that is free, and that no session has data of: one key in a trace is one
-    /// connection, even after the numbers have wrapped. Only when sessions hold data of all
-    /// numbers, one of those is used again.
-    fn next_producer_id(&self) -> Option<ProducerId> {
-        let after = |offset: usize| {
-            let zero_based = (usize::from(self.counters.last_producer_id.0) + offset) % PRODUCERS_MAX;
-            ProducerId(u16::try_from(zero_based + 1).expect("the remainder is below the largest u16"))
-        };
-        let free = || (0..PRODUCERS_MAX).map(after).filter(|id| !self.producers.contains_key(id));
-        free()
-            .find(|id| !self.sessions.values().any(|session| session.producers_seen.contains(id)))
-            .or_else(|| free().next())
+    /// The next number. It is never used again, whatever comes and goes: it is the key of what the
+    /// producer writes, and buffers, sessions and clones may keep that for any time after the
+    /// connection has ended.
+    fn next_producer_id(&self) -> Result<ProducerId, ConnectError> {
+        if self.producers.len() >= PRODUCERS_MAX {
+            return Err(ConnectError::TooManyProducers);
+        }
+        let next = self.counters.last_producer_id.0.checked_add(1);
+        next.map(ProducerId).ok_or(ConnectError::NumbersUsedUp)
     }
 
     /// Makes sure that the producer has memory, and tells it so before anything is set up on it.
@@ -110,7 +108,7 @@ impl Service {
             return true;
         }
         let wish =
-            session.config.message().producers.iter().find(|wish| wish.producer_name() == producer.name);
+            session.config.message().producers.iter().find(|wish| wish.producer_name() == &*producer.name);
         let bytes = |kb: Option<u32>| kb.map_or(0, |kb| kb as usize * 1024);
         let of_config_or = |configured: usize, hint: usize| if configured > 0 { configured } else { hint };
         let size = SmbSize::negotiate(
@@ -134,7 +132,7 @@ impl Service {
                 true
             }
             Err(reason) => {
-                let producer_name = producer.name.clone();
+                let producer_name = producer.name.to_string();
                 self.warn(Warning::NoSharedMemory { producer_name, size_bytes: size.size_bytes(), reason });
                 false
             }
@@ -153,11 +151,12 @@ impl Service {
         for session_id in self.session_ids() {
             self.scrape(session_id, producer_id);
         }
-        for name in self.names_of_sources(producer_id) {
-            self.handle_unregister_data_source(producer_id, &name, now);
-        }
+        self.unregister_all(producer_id, now);
         self.acknowledge_all_flushes(producer_id);
-        // Nothing more can come: whoever gets this number next begins afresh.
+        // Nothing more can come: its sequences go with their data.
+        self.sessions.values_mut().for_each(|session| {
+            session.producers.remove(&producer_id);
+        });
         if let Some(producer) = self.producers.remove(&producer_id) {
             for buffer_id in producer.allowed_buffers {
                 if let Some(buffer) = self.buffers.get_mut(buffer_id) {
@@ -167,16 +166,19 @@ impl Service {
         }
     }
 
-    /// A writer of the producer writes to this buffer from now on. Both numbers are taken as they
-    /// are, cut to 16 bits.
+    /// A writer of the producer writes to this buffer from now on. Both numbers are cut to 16 bits.
+    /// Ignored: ids above [`WRITER_ID_MAX`](crate::limits::WRITER_ID_MAX), and 0.
     pub fn handle_register_trace_writer(
         &mut self,
         producer_id: ProducerId,
         writer_id: u32,
         target_buffer: u32,
     ) {
-        if let Some(producer) = self.producers.get_mut(&producer_id) {
-            producer.writers.insert(writer_id as u16, target_buffer as u16);
+        let writer_id = writer_id as u16;
+        if let Some(producer) = self.producers.get_mut(&producer_id)
+            && is_writer_id(writer_id.into())
+        {
+            producer.writers.insert(writer_id, target_buffer as u16);
         }
     }
 
@@ -194,4 +196,9 @@ impl Service {
             }
         }
     }
+}
+
+/// As much of a name as is kept: whole characters.
+fn cut_name(name: &str) -> &str {
+    &name[..name.floor_char_boundary(PRODUCER_NAME_BYTES_MAX)]
 }

@@ -2,6 +2,7 @@
 
 mod commit;
 mod connect;
+mod registry;
 mod scrape;
 mod sources;
 
@@ -14,8 +15,9 @@ use watershed_smb::{SharedMemory, Smb};
 
 use crate::ids::BufferId;
 
+pub(crate) use registry::{SourceKey, Sources};
 pub use sources::RegisteredDataSource;
-pub(crate) use sources::Source;
+pub(crate) use sources::{Descriptor, Source};
 
 /// Who is at the other end of a connection, as the kernel says. Nothing here comes from the peer
 /// itself.
@@ -47,7 +49,8 @@ impl PeerIdentity {
 pub struct ProducerHello {
     /// Who it is.
     pub identity: PeerIdentity,
-    /// Its name: what `producer_name_filter` selects by. Not unique, not trusted.
+    /// Its name: what `producer_name_filter` selects by. Not unique, not trusted, and cut after
+    /// [`PRODUCER_NAME_BYTES_MAX`](crate::limits::PRODUCER_NAME_BYTES_MAX).
     pub name: String,
     /// Version of its client library.
     pub sdk_version: String,
@@ -92,7 +95,7 @@ pub enum ProducerMemory {
 /// supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProducerWelcome {
-    /// The producer's number, until it disconnects.
+    /// The number of the connection, which no other one gets as long as the service lives.
     pub producer_id: ProducerId,
     /// Whether the memory that it brought is used. If it brought some and this is false, its sizes
     /// did not fit.
@@ -134,7 +137,7 @@ impl fmt::Debug for ChunkSource {
 
 #[derive(Debug)]
 pub(crate) struct Producer {
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     pub(crate) identity: PeerIdentity,
     pub(crate) client: ClientIdentity,
     sdk_version: String,
@@ -142,6 +145,7 @@ pub(crate) struct Producer {
     shm_size_hint_bytes: usize,
     scraped: bool,
     chunks: ChunkSource,
+    warned_of_too_many: bool,
     /// Registered writers and their buffers, both cut to 16 bits and otherwise as the producer
     /// said.
     writers: BTreeMap<u16, u16>,

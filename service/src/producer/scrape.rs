@@ -23,7 +23,9 @@ impl Service {
         if !producer.scraped || !session.buffers.iter().any(|id| producer.allowed_buffers.contains(id)) {
             return;
         }
-        let mut stage = BufferStage::new(producer_id, producer, &mut self.buffers, &mut self.counters);
+        let buffer_ids = session.buffers.clone();
+        let (sessions, buffers) = (&mut self.sessions, &mut self.buffers);
+        let mut stage = BufferStage::new(producer_id, producer, sessions, buffers, &mut self.counters);
         for chunk in smb.scrape() {
             let header = chunk.header();
             // Only a registered writer's buffer is known: nothing else says where a chunk that was
@@ -31,7 +33,7 @@ impl Service {
             let Some(buffer_id) = producer.writers.get(&header.writer_id).map(|id| BufferId(*id)) else {
                 continue;
             };
-            if session.buffers.contains(&buffer_id) {
+            if buffer_ids.contains(&buffer_id) {
                 stage.add_chunk(buffer_id, header, chunk.is_complete(), || Source::Scraped(chunk.payload()));
             }
         }

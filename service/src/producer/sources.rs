@@ -1,11 +1,16 @@
 //! What producers offer: registered data sources.
 
+use std::sync::Arc;
+
 use prost::Message;
 use watershed_engine::ProducerId;
 use watershed_wire::protos;
 
 use crate::clock::ClockReadings;
 use crate::ids::InstanceId;
+use crate::limits::DATA_SOURCE_NAME_BYTES_MAX;
+use crate::output::Warning;
+use crate::producer::registry::NotTaken;
 use crate::service::Service;
 use crate::session::InstanceState;
 
@@ -21,9 +26,9 @@ pub(crate) struct Source {
 /// The part of a `DataSourceDescriptor` that the service acts on.
 #[derive(Clone, Debug)]
 pub(crate) struct Descriptor {
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     /// The producer's own number for the source, 0 if it has none.
-    id: u64,
+    pub(super) id: u64,
     pub(crate) will_notify_on_start: bool,
     pub(crate) will_notify_on_stop: bool,
     pub(crate) handles_incremental_state_clear: bool,
@@ -31,7 +36,7 @@ pub(crate) struct Descriptor {
 }
 
 impl Descriptor {
-    /// `None` if the bytes are no descriptor, or one without a name.
+    /// `None` if the bytes are no descriptor, or one without a name or with too long a name.
     fn read(bytes: &[u8]) -> Option<Descriptor> {
         let message = protos::DataSourceDescriptor::decode(bytes).ok()?;
         let descriptor = Descriptor {
@@ -40,9 +45,9 @@ impl Descriptor {
             will_notify_on_stop: message.will_notify_on_stop(),
             handles_incremental_state_clear: message.handles_incremental_state_clear(),
             no_flush: message.no_flush(),
-            name: message.name.unwrap_or_default(),
+            name: message.name.unwrap_or_default().into(),
         };
-        Some(descriptor).filter(|descriptor| !descriptor.name.is_empty())
+        Some(descriptor).filter(|read| (1..=DATA_SOURCE_NAME_BYTES_MAX).contains(&read.name.len()))
     }
 }
 
@@ -65,10 +70,7 @@ impl Service {
         self.sources.iter().map(|source| RegisteredDataSource {
             name: &source.descriptor.name,
             producer_id: source.producer_id,
-            producer_name: self
-                .producers
-                .get(&source.producer_id)
-                .map_or("", |producer| producer.name.as_str()),
+            producer_name: self.producers.get(&source.producer_id).map_or("", |producer| &producer.name),
             descriptor: &source.descriptor_bytes,
         })
     }
@@ -77,7 +79,8 @@ impl Service {
     /// the sessions that already ask for its name.
     ///
     /// Ignored: what is no descriptor, one without a name, a second one with the same non-zero id
-    /// from the same producer. Several with one name are fine, and all of them are used.
+    /// from the same producer, and with a warning what is beyond the limits of a producer. Several
+    /// with one name are fine, and all of them are used.
     pub fn handle_register_data_source(
         &mut self,
         producer_id: ProducerId,
@@ -88,14 +91,22 @@ impl Service {
         if !self.producers.contains_key(&producer_id) {
             return;
         }
-        let known = |source: &Source| source.producer_id == producer_id && source.descriptor.id == read.id;
-        if read.id != 0 && self.sources.iter().any(known) {
-            return;
-        }
-        self.sources.push(Source { producer_id, descriptor: read, descriptor_bytes: descriptor.to_vec() });
-        let source_index = self.sources.len() - 1;
+        let key = match self.sources.insert(producer_id, read, descriptor) {
+            Ok(key) => key,
+            Err(NotTaken::Known) => return,
+            Err(NotTaken::TooMany) => return self.warn_of_too_many(producer_id),
+        };
         for session_id in self.session_ids() {
-            self.offer_source(session_id, source_index, now);
+            self.offer_source(session_id, key, now);
+        }
+    }
+
+    /// Once for each connection: a warning is kept until the shell takes it.
+    fn warn_of_too_many(&mut self, producer_id: ProducerId) {
+        let Some(producer) = self.producers.get_mut(&producer_id) else { return };
+        if !std::mem::replace(&mut producer.warned_of_too_many, true) {
+            let producer_name = producer.name.to_string();
+            self.warn(Warning::TooManyDataSources { producer_name });
         }
     }
 
@@ -103,15 +114,7 @@ impl Service {
     /// call is ignored. Instances that exist keep what they were made with.
     pub fn handle_update_data_source(&mut self, producer_id: ProducerId, descriptor: &[u8]) {
         let Some(read) = Descriptor::read(descriptor).filter(|read| read.id != 0) else { return };
-        let same = |source: &&mut Source| {
-            source.producer_id == producer_id
-                && source.descriptor.id == read.id
-                && source.descriptor.name == read.name
-        };
-        if let Some(source) = self.sources.iter_mut().find(same) {
-            source.descriptor = read;
-            source.descriptor_bytes = descriptor.to_vec();
-        }
+        self.sources.update(producer_id, read, descriptor);
     }
 
     /// A producer withdraws one data source of this name. All its instances of that name are
@@ -122,12 +125,19 @@ impl Service {
         name: &str,
         now: &ClockReadings,
     ) {
-        let of_source = |source: &Source| source.producer_id == producer_id && source.descriptor.name == name;
-        let Some(source_index) = self.sources.iter().position(of_source) else { return };
+        let Some(key) = self.sources.first_of(producer_id, name) else { return };
         for session_id in self.session_ids() {
-            self.remove_instances(session_id, producer_id, name, now);
+            self.remove_instances(session_id, producer_id, Some(name), now);
         }
-        self.sources.remove(source_index);
+        self.sources.remove(key);
+    }
+
+    /// The producer has gone, with all that it offered.
+    pub(super) fn unregister_all(&mut self, producer_id: ProducerId, now: &ClockReadings) {
+        for session_id in self.session_ids() {
+            self.remove_instances(session_id, producer_id, None, now);
+        }
+        self.counters.looked_at += self.sources.remove_all_of(producer_id) as u64;
     }
 
     /// An instance that was to say when it has started says so. Ignored unless it is this
@@ -150,11 +160,5 @@ impl Service {
         now: &ClockReadings,
     ) {
         self.acknowledge(producer_id, instance_id, InstanceState::Stopping, InstanceState::Stopped, now);
-    }
-
-    /// One name for each registration of the producer.
-    pub(crate) fn names_of_sources(&self, producer_id: ProducerId) -> Vec<String> {
-        let of_producer = self.sources.iter().filter(|source| source.producer_id == producer_id);
-        of_producer.map(|source| source.descriptor.name.clone()).collect()
     }
 }

@@ -32,7 +32,7 @@ impl<'a> Framer<'a> {
     #[inline]
     pub(super) fn write(&self, packet: &Packet<'_>, out: &mut Vec<u8>) -> bool {
         let sequence = self.sequences.find(packet.producer_id, packet.writer_id, &self.last);
-        debug_assert!(sequence.is_some(), "every sequence with a chunk was given its number before the pass");
+        debug_assert!(sequence.is_some(), "a sequence with a chunk has a number");
         let (Some(sequence), true) = (sequence, fields::scan(packet.slices(), &RULES).is_ok()) else {
             self.num_invalid.fetch_add(1, Ordering::Relaxed);
             return false;

@@ -121,7 +121,6 @@ impl Service {
             return PassEnd::NoRoom;
         }
         let Some(session) = self.sessions.get_mut(&session_id) else { return PassEnd::Drained };
-        number_newcomers(&mut self.buffers, session);
         for buffer_index in 0..session.buffers.len() {
             if sink.bytes() >= threshold_bytes {
                 return PassEnd::Threshold;
@@ -136,16 +135,6 @@ impl Service {
             return PassEnd::Threshold;
         }
         if self.emit_after_data(session_id, sink, now) { PassEnd::Drained } else { PassEnd::NoRoom }
-    }
-}
-
-/// Gives numbers to the sequences that have come since the last pass.
-fn number_newcomers(buffers: &mut BufferTable, session: &mut Session) {
-    for buffer_id in &session.buffers {
-        let Some(buffer) = buffers.get_mut(*buffer_id) else { continue };
-        for (producer_id, writer_id, identity) in buffer.take_newcomers() {
-            session.sequences.get_or_add(producer_id, writer_id, identity);
-        }
     }
 }
 

@@ -2,12 +2,12 @@
 //! stamped.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustc_hash::FxBuildHasher;
 use watershed_engine::{ClientIdentity, LossReasons, ProducerId, WriterId};
 
-use crate::limits::FIRST_PRODUCER_SEQUENCE_ID;
+use crate::limits::{FIRST_PRODUCER_SEQUENCE_ID, SEQUENCES_KEPT};
 use crate::proto_bytes::{put_int32, put_uint64};
 use crate::read::Stamp;
 
@@ -22,6 +22,8 @@ mod field {
 
 #[derive(Debug)]
 pub(crate) struct Sequence {
+    /// 0 where there is none.
+    key: u64,
     /// `trusted_packet_sequence_id`: unique in the trace.
     pub(crate) id: u32,
     /// What every packet of it is stamped with.
@@ -32,7 +34,7 @@ pub(crate) struct Sequence {
 const _: () = assert!(11 + 6 + 12 + 7 + 7 <= Stamp::BYTES_MAX);
 
 impl Sequence {
-    fn new(id: u32, identity: ClientIdentity) -> Sequence {
+    fn new(key: u64, id: u32, identity: ClientIdentity) -> Sequence {
         let mut fields = Vec::with_capacity(Stamp::BYTES_MAX);
         put_int32(&mut fields, field::TRUSTED_UID, identity.uid);
         put_uint64(&mut fields, field::TRUSTED_PACKET_SEQUENCE_ID, u64::from(id));
@@ -42,7 +44,7 @@ impl Sequence {
         if identity.machine_id != 0 {
             put_uint64(&mut fields, field::MACHINE_ID, u64::from(identity.machine_id));
         }
-        Sequence { id, stamp: Stamp::of(&fields) }
+        Sequence { key, id, stamp: Stamp::of(&fields) }
     }
 
     /// What to append to a packet before which `loss` was reported. `scratch` is used only where
@@ -65,37 +67,90 @@ impl Sequence {
     }
 }
 
-/// Numbers are given out from 2 upwards, before the first packet of a sequence is read; 1 is the
-/// service's own.
+/// Numbers are given out from 2 upwards when the first chunk of a sequence is committed: in the
+/// order of reading they would depend on how many shards there are. 1 is the service's own.
 ///
-/// The key is producer and writer. A producer id does not come back while a session has data of it,
-/// so one key is one connection.
+/// The key is producer and writer. A producer's number is that of its connection, which is never
+/// used again: so one key is one connection, and no packet gets another one's identity.
 #[derive(Debug, Default)]
 pub(crate) struct SequenceTable {
-    index_by_key: HashMap<u32, u32, FxBuildHasher>,
+    index_by_key: HashMap<u64, u32, FxBuildHasher>,
     sequences: Vec<Sequence>,
+    /// Indices of those that are none.
+    vacant: Vec<u32>,
+    /// Numbers given out.
+    numbered: u32,
+    /// The last one that was noted: chunks of one sequence often come in rows. 0 if none.
+    last_key: u64,
+    /// Where [`sweep`](Self::sweep) goes on.
+    next_to_sweep: usize,
 }
 
-fn key_of(producer_id: ProducerId, writer_id: WriterId) -> u32 {
-    u32::from(producer_id.0) << 16 | u32::from(writer_id.0)
+/// Entries that are looked at for each new sequence while there are more than [`SEQUENCES_KEPT`]:
+/// of all that are there at most a quarter is to be removed.
+const SWEPT_FOR_EACH: usize = 4;
+
+fn key_of(producer_id: ProducerId, writer_id: WriterId) -> u64 {
+    u64::from(producer_id.0) << 16 | u64::from(writer_id.0)
 }
 
 impl SequenceTable {
+    /// A chunk of this sequence comes. Returns whether the sequence is new.
+    ///
     /// `machine_id` is part of `identity`, and so of what is stamped; the producer's number alone
     /// tells machines apart.
-    pub(crate) fn get_or_add(
+    #[inline]
+    pub(crate) fn note(
         &mut self,
         producer_id: ProducerId,
         writer_id: WriterId,
         identity: ClientIdentity,
-    ) -> &Sequence {
-        let next = self.sequences.len() as u32;
-        let index = *self.index_by_key.entry(key_of(producer_id, writer_id)).or_insert(next);
-        if index == next {
-            let id = FIRST_PRODUCER_SEQUENCE_ID.saturating_add(next);
-            self.sequences.push(Sequence::new(id, identity));
+    ) -> bool {
+        let key = key_of(producer_id, writer_id);
+        key != std::mem::replace(&mut self.last_key, key)
+            && !self.index_by_key.contains_key(&key)
+            && self.add(key, identity)
+    }
+
+    #[cold]
+    fn add(&mut self, key: u64, identity: ClientIdentity) -> bool {
+        let sequence = Sequence::new(key, FIRST_PRODUCER_SEQUENCE_ID.saturating_add(self.numbered), identity);
+        self.numbered = self.numbered.saturating_add(1);
+        let index = self.vacant.pop().unwrap_or(self.sequences.len() as u32);
+        match self.sequences.get_mut(index as usize) {
+            Some(vacant) => *vacant = sequence,
+            None => self.sequences.push(sequence),
         }
-        &self.sequences[index as usize]
+        self.index_by_key.insert(key, index);
+        true
+    }
+
+    /// Forgets some of the sequences of which no chunk is left, if there are many: so the table is
+    /// bounded by what the buffers know, whoever has come and gone. To be called with the number of
+    /// new sequences when their chunks have been committed.
+    pub(crate) fn sweep(&mut self, num_new: usize, is_known: impl Fn(ProducerId, WriterId) -> bool) {
+        for _ in 0..num_new * SWEPT_FOR_EACH {
+            if self.index_by_key.len() <= SEQUENCES_KEPT {
+                return;
+            }
+            let index = self.next_to_sweep % self.sequences.len();
+            self.next_to_sweep = index + 1;
+            let key = self.sequences[index].key;
+            if key != 0 && !is_known(ProducerId((key >> 16) as u32), WriterId(key as u16)) {
+                self.index_by_key.remove(&key);
+                self.sequences[index].key = 0;
+                self.vacant.push(index as u32);
+                if self.last_key == key {
+                    self.last_key = 0;
+                }
+            }
+        }
+    }
+
+    /// The number of a sequence; `None` if it has none, or is forgotten.
+    pub(crate) fn id_of(&self, producer_id: ProducerId, writer_id: WriterId) -> Option<u32> {
+        let index = *self.index_by_key.get(&key_of(producer_id, writer_id))?;
+        self.sequences.get(index as usize).map(|sequence| sequence.id)
     }
 
     /// `None` for a sequence that has no number.
@@ -108,37 +163,58 @@ impl SequenceTable {
     ) -> Option<&Sequence> {
         let key = key_of(producer_id, writer_id);
         let slot = last.slot(key);
-        // Relaxed: key and index are one value, and the table does not change while it is borrowed.
-        let (last_key, last_index) = halves(slot.load(Ordering::Relaxed));
-        if key == last_key {
-            return self.sequences.get(last_index as usize);
+        // Relaxed: any index will do, and the table does not change while it is borrowed.
+        let found = self.sequences.get(slot.load(Ordering::Relaxed) as usize);
+        if found.is_some_and(|sequence| sequence.key == key) {
+            return found;
         }
         let index = *self.index_by_key.get(&key)?;
-        slot.store(u64::from(key) << 32 | u64::from(index), Ordering::Relaxed);
+        slot.store(index, Ordering::Relaxed);
         self.sequences.get(index as usize)
     }
 }
 
 /// What was found last in a table: packets of one sequence come in rows. Threads that read one
 /// table share it. Each sequence has one of the slots, so that two threads, whose sequences differ,
-/// seldom write to the same one. Key 0 is nobody's.
+/// seldom write to the same one. A slot holds an index, right or not.
 #[derive(Debug)]
-pub(super) struct LastFound([AtomicU64; LastFound::SLOTS]);
+pub(super) struct LastFound([AtomicU32; LastFound::SLOTS]);
 
 impl LastFound {
     const SLOTS: usize = 64;
 
-    fn slot(&self, key: u32) -> &AtomicU64 {
+    fn slot(&self, key: u64) -> &AtomicU32 {
         &self.0[key as usize % Self::SLOTS]
     }
 }
 
 impl Default for LastFound {
     fn default() -> LastFound {
-        LastFound([const { AtomicU64::new(0) }; Self::SLOTS])
+        LastFound([const { AtomicU32::new(0) }; Self::SLOTS])
     }
 }
 
-fn halves(word: u64) -> (u32, u32) {
-    ((word >> 32) as u32, word as u32)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_writers_that_come_and_go_a_bounded_number_is_kept() {
+        const LIVE: u32 = 1000;
+        let mut table = SequenceTable::default();
+        let is_live = |producer: ProducerId, newest: u32| producer.0 == 1 || producer.0 + LIVE > newest;
+        for newest in 1..=4 * SEQUENCES_KEPT as u32 {
+            let num_new = usize::from(table.note(ProducerId(newest), WriterId(1), ClientIdentity::default()));
+            assert_eq!(num_new, 1);
+            table.sweep(num_new, |producer, _| is_live(producer, newest));
+        }
+        let bound = SEQUENCES_KEPT + LIVE as usize + 2;
+        assert!(table.index_by_key.len() <= bound, "{} entries", table.index_by_key.len());
+        assert!(table.sequences.len() <= bound, "{} places", table.sequences.len());
+        let newest = 4 * SEQUENCES_KEPT as u32;
+        assert_eq!(table.id_of(ProducerId(1), WriterId(1)), Some(FIRST_PRODUCER_SEQUENCE_ID));
+        assert_eq!(table.id_of(ProducerId(newest), WriterId(1)), Some(newest + 1), "numbers go on");
+        assert_eq!(table.id_of(ProducerId(2), WriterId(1)), None);
+        assert_eq!(table.id_of(ProducerId(newest), WriterId(2)), None);
+    }
 }

@@ -1,6 +1,9 @@
 //! A session's config: the message to decide by, and the bytes to pass on. A struct would lose
 //! fields that the schema does not know; the trace and the data sources get them all the same.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use regex_lite::Regex;
 use watershed_wire::config::{ConfigError, DataSourceConfig, ServiceFields, TraceConfig};
 use watershed_wire::protos;
@@ -14,6 +17,8 @@ use crate::limits;
 pub(crate) struct SessionConfig {
     config: TraceConfig,
     pub(crate) entries: Vec<SourceEntry>,
+    /// Which of them ask for a name.
+    entries_by_name: BTreeMap<String, Vec<usize>>,
     /// `builtin_data_sources`, with nothing said in it if it is not there.
     builtin: protos::trace_config::BuiltinDataSource,
 }
@@ -25,6 +30,8 @@ pub(crate) struct SourceEntry {
     /// Where it writes: an index into the session's buffers, which has been checked.
     pub(crate) buffer_index: usize,
     config: DataSourceConfig,
+    /// What its instances get, made for the first.
+    forwarded: Option<Arc<[u8]>>,
     producer_names: Vec<String>,
     producer_patterns: Vec<Regex>,
     machine_names: Vec<String>,
@@ -44,7 +51,7 @@ impl SessionConfig {
         let malformed = |error: ConfigError| EnableError::Malformed(error.to_string());
         let config = TraceConfig::from_binary(bytes.to_vec()).map_err(malformed)?;
         let builtin = config.view().builtin_data_sources.unwrap_or_default();
-        Ok(SessionConfig { config, entries: Vec::new(), builtin })
+        Ok(SessionConfig { config, entries: Vec::new(), entries_by_name: BTreeMap::new(), builtin })
     }
 
     /// The fields that the schema knows.
@@ -69,11 +76,20 @@ impl SessionConfig {
                 producer_names: source.producer_name_filter.clone(),
                 producer_patterns: full_match_patterns(config.name(), &source.producer_name_regex_filter)?,
                 machine_names: source.machine_name_filter.clone(),
+                forwarded: None,
                 config,
             });
         }
+        for (index, entry) in entries.iter().enumerate() {
+            self.entries_by_name.entry(entry.name.clone()).or_default().push(index);
+        }
         self.entries = entries;
         Ok(())
+    }
+
+    /// Indices of the entries that ask for this name.
+    pub(super) fn entries_of(&self, name: &str) -> Vec<usize> {
+        self.entries_by_name.get(name).cloned().unwrap_or_default()
     }
 
     fn buffer_index(&self, config: &protos::DataSourceConfig) -> Result<usize, EnableError> {
@@ -147,13 +163,16 @@ impl SessionConfig {
     }
 
     /// What a data source gets of an entry: its bytes, with the fields that are the service's to
-    /// write replaced. `None` for an entry of another config.
+    /// write replaced. The same for all its instances. `None` if there is no such entry.
     pub(super) fn forwarded(
-        &self,
-        entry: &SourceEntry,
+        &mut self,
+        entry_index: usize,
         session_id: SessionId,
         target_buffer: BufferId,
-    ) -> Option<Vec<u8>> {
+    ) -> Option<Arc<[u8]>> {
+        if let Some(forwarded) = &self.entries.get(entry_index)?.forwarded {
+            return Some(Arc::clone(forwarded));
+        }
         let message = self.message();
         let fields = ServiceFields {
             target_buffer: target_buffer.0,
@@ -165,7 +184,10 @@ impl SessionConfig {
             session_initiator: SessionInitiator::Unspecified,
             prefer_suspend_clock_for_duration: message.prefer_suspend_clock_for_duration(),
         };
-        entry.config.stamped(&fields).ok().map(|config| config.bytes().to_vec())
+        let entry = self.entries.get_mut(entry_index)?;
+        let forwarded = Arc::from(entry.config.stamped(&fields).ok()?.bytes());
+        entry.forwarded = Some(Arc::clone(&forwarded));
+        Some(forwarded)
     }
 }
 

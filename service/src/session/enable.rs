@@ -18,7 +18,9 @@ use crate::producer::Producer;
 use crate::read::SequenceTable;
 use crate::service::Service;
 use crate::session::validate::open_file;
-use crate::session::{FileWriter, PendingPackets, Session, SessionConfig, SessionCounters, SessionState};
+use crate::session::{
+    FileWriter, Instances, PendingPackets, Session, SessionConfig, SessionCounters, SessionState,
+};
 use crate::timer::TimerTable;
 
 impl Service {
@@ -49,17 +51,17 @@ impl Service {
         let consumer_uid = free_consumer.ok_or(EnableError::AlreadyHasSession)?.identity.uid;
         self.check_config(&mut config, consumer_uid, now)?;
         let has_file = open_file(config.message(), file)?;
-        let buffers = self.make_buffers(config.message())?;
+        // Of the session to come.
+        let session_id = SessionId(self.counters.last_session_id + 1);
+        let buffers = self.make_buffers(session_id, config.message())?;
 
         if config.message().exclusive_prio() > 0 {
             self.abort_all_sessions(now);
         }
         if config.message().enable_extra_guardrails() {
-            self.last_start_ns_by_name
-                .insert(config.message().unique_session_name().to_owned(), now.boottime_ns);
+            self.note_start(config.message().unique_session_name(), now);
         }
-        self.counters.last_session_id += 1;
-        let session_id = SessionId(self.counters.last_session_id);
+        self.counters.last_session_id = session_id.0;
         self.warn_about_ignored(session_id, config.message());
         self.warn_about_fewer_shards(session_id, &buffers);
         let deferred = config.message().deferred_start();
@@ -70,9 +72,9 @@ impl Service {
             file: has_file.then(|| FileWriter::new(config.message().max_file_size_bytes())),
             config,
             state: SessionState::Disabled,
-            instances: Vec::new(),
+            instances: Instances::default(),
             buffers,
-            producers_seen: BTreeSet::new(),
+            producers: BTreeSet::new(),
             timers: TimerTable::default(),
             flushes: BTreeMap::new(),
             pending: PendingPackets::default(),
@@ -95,6 +97,17 @@ impl Service {
         Ok(session_id)
     }
 
+    /// Keeps when a session with guardrails has started.
+    fn note_start(&mut self, name: &str, now: &ClockReadings) {
+        let starts = &mut self.last_start_ns_by_name;
+        if starts.len() >= limits::START_TIMES_MAX && !starts.contains_key(name) {
+            let oldest = starts.iter().min_by_key(|(_, started_ns)| **started_ns);
+            let oldest = oldest.map(|(name, _)| name.clone()).unwrap_or_default();
+            starts.remove(&oldest);
+        }
+        starts.insert(name.to_owned(), now.boottime_ns);
+    }
+
     fn apply_lockdown(&mut self, operation: protos::trace_config::LockdownModeOperation) {
         use protos::trace_config::LockdownModeOperation as Operation;
         match operation {
@@ -112,11 +125,15 @@ impl Service {
     }
 
     /// All buffers or none.
-    fn make_buffers(&mut self, message: &protos::TraceConfig) -> Result<Vec<BufferId>, EnableError> {
+    fn make_buffers(
+        &mut self,
+        session_id: SessionId,
+        message: &protos::TraceConfig,
+    ) -> Result<Vec<BufferId>, EnableError> {
         let mut made = Vec::with_capacity(message.buffers.len());
         let page_bytes = self.largest_page_bytes(message);
         for (index, buffer) in message.buffers.iter().enumerate() {
-            match self.make_buffer(index, buffer, page_bytes) {
+            match self.make_buffer(session_id, index, buffer, page_bytes) {
                 Ok(buffer_id) => made.push(buffer_id),
                 Err(error) => {
                     self.remove_buffers(&made);
@@ -129,6 +146,7 @@ impl Service {
 
     fn make_buffer(
         &mut self,
+        session_id: SessionId,
         index: usize,
         buffer: &protos::trace_config::BufferConfig,
         page_bytes: usize,
@@ -147,7 +165,7 @@ impl Service {
             huge_pages: HugePages::Advise,
         };
         let num_shards = self.options.shards.for_buffer(config.size_bytes);
-        let buffer = Buffer::create(config, num_shards, page_bytes)
+        let buffer = Buffer::create(session_id, config, num_shards, page_bytes)
             .map_err(|error| EnableError::NoMemory { index, size_kb, reason: error.to_string() })?;
         self.buffers.insert(buffer).ok_or(EnableError::NoBufferIds)
     }

@@ -124,7 +124,8 @@ impl Service {
             let late = session.instances.iter().filter(|instance| {
                 instance.asked_to_flush() && flush.waits_for.contains(&instance.producer_id)
             });
-            let names = late.map(|instance| (instance.producer_name.clone(), instance.source_name.clone()));
+            let names =
+                late.map(|instance| (instance.producer_name.to_string(), instance.source_name.to_string()));
             let names = names.take(limits::SLOW_SOURCES_MAX).collect();
             session.pending.events.slow_flush(now, names);
         }

@@ -24,6 +24,7 @@ mod enable;
 mod events;
 mod file;
 mod flush;
+mod instance_table;
 mod instances;
 mod periodic;
 mod start;
@@ -31,13 +32,12 @@ mod stop;
 mod validate;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 
 use watershed_engine::ProducerId;
 use watershed_wire::protos;
 
 use crate::clock::{ClockReadings, DriftRing};
-use crate::ids::{BufferId, ConsumerId, FlushId, InstanceId, SessionId};
+use crate::ids::{BufferId, ConsumerId, FlushId, SessionId};
 use crate::limits::CONCURRENT_EVENTS_MAX;
 use crate::read::SequenceTable;
 use crate::service::Service;
@@ -47,6 +47,7 @@ pub(crate) use config::SessionConfig;
 pub(crate) use events::LifecycleEvents;
 pub(crate) use file::FileWriter;
 pub(crate) use flush::PendingFlush;
+pub(crate) use instance_table::{Instance, Instances};
 
 /// The state of a session. The names in `TracingServiceState` are those of upstream; see
 /// [`SessionState::name`].
@@ -105,22 +106,6 @@ impl InstanceState {
     }
 }
 
-/// A data source of one producer, at work for one session. The flags are those that its descriptor
-/// had when the instance was made.
-#[derive(Debug)]
-pub(crate) struct Instance {
-    pub(crate) id: InstanceId,
-    pub(crate) producer_id: ProducerId,
-    pub(crate) producer_name: String,
-    pub(crate) source_name: String,
-    pub(crate) state: InstanceState,
-    pub(crate) config: Arc<[u8]>,
-    will_notify_on_start: bool,
-    will_notify_on_stop: bool,
-    handles_incremental_state_clear: bool,
-    no_flush: bool,
-}
-
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) consumer_id: Option<ConsumerId>,
@@ -129,12 +114,11 @@ pub(crate) struct Session {
     pub(crate) uuid: (i64, i64),
     pub(crate) state: SessionState,
     /// In the order of the config, then of late registrations.
-    pub(crate) instances: Vec<Instance>,
+    pub(crate) instances: Instances,
     /// In the order of the config.
     pub(crate) buffers: Vec<BufferId>,
-    /// Every producer on which something was ever set up: its number must not come back while the
-    /// session has its data.
-    pub(crate) producers_seen: BTreeSet<ProducerId>,
+    /// Every connected producer on which something was ever set up: it may write to a buffer.
+    pub(crate) producers: BTreeSet<ProducerId>,
     pub(crate) timers: TimerTable,
     pub(crate) flushes: BTreeMap<FlushId, PendingFlush>,
     pub(crate) file: Option<FileWriter>,
@@ -175,14 +159,6 @@ pub(crate) struct SessionCounters {
 impl Session {
     fn timer_clock(suspend_aware: bool) -> TimerClock {
         if suspend_aware { TimerClock::Boottime } else { TimerClock::Monotonic }
-    }
-
-    fn all_stopped(&self) -> bool {
-        self.instances.iter().all(|instance| instance.state == InstanceState::Stopped)
-    }
-
-    fn all_started(&self) -> bool {
-        self.instances.iter().all(|instance| instance.state == InstanceState::Started)
     }
 
     /// Keeps a clock snapshot for the trace if it tells something new.

@@ -27,10 +27,10 @@ impl Service {
         }
         session.pending.events.tracing_started(now);
         session.arm_at_start(now);
-        let instances = session.instances.len();
+        let instances = session.instances.ids();
         self.periodic_snapshot(session_id, now);
-        for instance_index in 0..instances {
-            self.start_instance(session_id, instance_index);
+        for instance_id in instances {
+            self.start_instance(session_id, instance_id);
         }
         self.tell_if_all_started(session_id, now);
     }
@@ -42,7 +42,8 @@ impl Service {
             return;
         }
         let slow = session.instances.iter().filter(|instance| instance.state != InstanceState::Started);
-        let names = slow.map(|instance| (instance.producer_name.clone(), instance.source_name.clone()));
+        let names =
+            slow.map(|instance| (instance.producer_name.to_string(), instance.source_name.to_string()));
         let names: Vec<_> = names.take(limits::SLOW_SOURCES_MAX).collect();
         session.pending.events.slow_starting(now, names);
     }

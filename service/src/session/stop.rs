@@ -50,11 +50,11 @@ impl Service {
         ] {
             session.timers.stop(timer);
         }
-        let instances = session.instances.len();
+        let instances = session.instances.ids();
         let stop_timeout_ms = session.config.stop_timeout_ms();
         let mut all_stopped = true;
-        for instance_index in 0..instances {
-            all_stopped &= self.stop_instance(session_id, instance_index, immediate);
+        for instance_id in instances {
+            all_stopped &= self.stop_instance(session_id, instance_id, immediate);
         }
         if all_stopped {
             return self.finish_stop(session_id, now);
@@ -67,8 +67,9 @@ impl Service {
     }
 
     pub(super) fn finish_stop_if_all_stopped(&mut self, session_id: SessionId, now: &ClockReadings) {
-        let stopped =
-            |session: &super::Session| session.state == SessionState::Stopping && session.all_stopped();
+        let stopped = |session: &super::Session| {
+            session.state == SessionState::Stopping && session.instances.all_stopped()
+        };
         if self.sessions.get(&session_id).is_some_and(stopped) {
             self.finish_stop(session_id, now);
         }
@@ -81,8 +82,8 @@ impl Service {
         // interval.
         session.pending.stats |= session.state != SessionState::Configured || session.file_is_open();
         session.timers.stop_all();
-        for instance_index in 0..session.instances.len() {
-            self.set_instance_state(session_id, instance_index, InstanceState::Stopped);
+        for instance_id in session.instances.ids() {
+            self.set_instance_state(session_id, instance_id, InstanceState::Stopped);
         }
         self.set_state(session_id, SessionState::Disabled, now);
         self.scrape_all(session_id);
@@ -126,9 +127,10 @@ impl Service {
     pub(super) fn erase(&mut self, session_id: SessionId) {
         self.fail_flushes(session_id);
         let Some(session) = self.sessions.remove(&session_id) else { return };
-        for producer_id in &session.producers_seen {
-            if let Some(producer) = self.producers.get_mut(producer_id) {
-                producer.allowed_buffers.retain(|buffer_id| !session.buffers.contains(buffer_id));
+        for producer_id in &session.producers {
+            let Some(producer) = self.producers.get_mut(producer_id) else { continue };
+            for buffer_id in &session.buffers {
+                producer.allowed_buffers.remove(buffer_id);
             }
         }
         self.remove_buffers(&session.buffers);

@@ -22,6 +22,7 @@ impl Service {
             check_guardrails(config.message())?;
         }
         check_buffers(config.message())?;
+        check_lengths(config.message())?;
         config.resolve_sources()?;
 
         let message = config.message();
@@ -122,6 +123,19 @@ fn check_buffers(message: &protos::TraceConfig) -> Checked {
     let names = message.buffers.iter().map(protos::trace_config::BufferConfig::name);
     match names.filter(|name| !name.is_empty()).find(|name| named(name) > 1) {
         Some(name) => Err(EnableError::DuplicateBufferName { name: name.to_owned() }),
+        None => Ok(()),
+    }
+}
+
+/// Lists that are looked through more often than once.
+fn check_lengths(message: &protos::TraceConfig) -> Checked {
+    let lists = [
+        ("data_sources", message.data_sources.len(), limits::DATA_SOURCES_PER_CONFIG_MAX),
+        ("producers", message.producers.len(), limits::PRODUCER_WISHES_MAX),
+        ("session_semaphores", message.session_semaphores.len(), limits::SEMAPHORES_PER_CONFIG_MAX),
+    ];
+    match lists.into_iter().find(|(_, count, max)| count > max) {
+        Some((field, count, max)) => Err(EnableError::ListTooLong { field, count, max }),
         None => Ok(()),
     }
 }

@@ -370,3 +370,27 @@ fn memory_that_a_producer_brings() {
     let (used, _) = connect(&mut world, 64 * 1024, 5000);
     assert!(!used);
 }
+
+#[test]
+fn what_a_large_request_leaves_is_done_when_nothing_else_is() {
+    let mut world = World::with_shards(16);
+    let producer = world.connect_as(ProducerHello { shm_size_hint_bytes: 2 << 20, ..hello() });
+    world.register(producer, "src");
+    let config = TraceConfig { buffers: vec![buffer(64 << 10)], ..one_source("src") };
+    let (consumer, _) = world.enable(&config);
+    let target = world.producers[&producer].target_buffer(0);
+    let mut request = Vec::new();
+    for i in 0..200 {
+        let fake = world.producers.get_mut(&producer).expect("connected");
+        let chunk = fake.chunk(1 + i % 40).packet(&packet(&i.to_string()));
+        let (page, index) = chunk.place();
+        chunk.complete();
+        request.push(entry(page, index, target));
+    }
+    world.commit(producer, moves(request));
+    let left = chunks_in_use(&world, producer);
+    assert!(left > 100, "a commit does what its budget allows: {left} chunks are left");
+    while world.service.handle_idle() {}
+    assert_eq!(chunks_in_use(&world, producer), 0, "the producer has them back");
+    assert_eq!(world.read(consumer).texts().len(), 200);
+}

@@ -392,31 +392,6 @@ fn data_of_a_producer_that_has_gone_stays() {
 }
 
 #[test]
-fn a_producer_id_does_not_come_back_while_a_session_has_its_data() {
-    let mut world = World::new();
-    let first = world.connect("first");
-    world.register(first, "src");
-    let (consumer, _) = world.enable(&one_source("src"));
-    world.disconnect(first);
-    let mut once = || {
-        let id = world.service.handle_producer_connect(hello()).expect("let in").producer_id;
-        world.service.handle_producer_disconnect(id, &world.now);
-        id.0
-    };
-    // Ids go round, without 0.
-    assert!((2..=u16::MAX).all(|expected| once() == expected));
-    assert_eq!(once(), 2, "1 is in the session's trace");
-    world.free(consumer);
-    let mut once = || {
-        let id = world.service.handle_producer_connect(hello()).expect("let in").producer_id;
-        world.service.handle_producer_disconnect(id, &world.now);
-        id.0
-    };
-    assert!((3..=u16::MAX).all(|expected| once() == expected));
-    assert_eq!(once(), 1, "nobody has anything of it any more");
-}
-
-#[test]
 fn a_consumer_is_told_what_it_wants_to_know() {
     let mut world = World::new();
     let producer = world.connect("p");

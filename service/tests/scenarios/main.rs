@@ -4,7 +4,9 @@
 mod commits;
 mod files;
 mod flushes;
+mod identity;
 mod lifecycle;
+mod limits;
 mod packets;
 mod shards;
 mod simulation;

@@ -126,6 +126,15 @@ impl ShardedBuffer {
         self.limit.is_none().then(|| Committer::new(&self.shared))
     }
 
+    /// Goes on, for one budget, with work that commits and reads have left because theirs was
+    /// spent. True if there is more to go on with. Without workers it would wait for the next of
+    /// them: to be called, time and again, by a thread that has nothing else to do.
+    pub fn drain_some(&self) -> bool {
+        let mut budget = DrainBudget::new();
+        self.shared.run_pending_drains(self.owner, &mut budget);
+        budget.is_spent() && self.shared.pending_drains.any()
+    }
+
     /// Starts a read pass over what has been committed. One at a time: a second one waits until the
     /// first is dropped.
     pub fn read_pass<W: PacketWriter>(&self, writer: W) -> ReadPass<'_, W> {

@@ -78,7 +78,7 @@ fn an_extent_request_left_with_an_owner_is_served() {
 
         assert!(!shard.request.is_pending(), "a request is still pending");
         assert!(shard.lock.try_lock(OwnerId(3)), "the shard is still locked");
-        // SAFETY: nobody else has the shard.
+        // SAFETY: all other threads have ended.
         let has = shard.has.with(|has| unsafe { &*has }.len());
         let handed_over = std::iter::from_fn(|| shard.pool.take()).count();
         assert_eq!(has + handed_over + taken, 2);
