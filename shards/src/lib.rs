@@ -33,9 +33,11 @@ mod sync;
 #[cfg(not(loom))]
 pub use batch::{Batch, OwnedBytes, PatchSet, Source};
 #[cfg(not(loom))]
-pub use buffer::config::{Reduced, Report, ShardedConfig};
+pub use buffer::ShardedBuffer;
 #[cfg(not(loom))]
-pub use buffer::{STOPPED_OWNER, ShardedBuffer, Stopped, StoppedWorker};
+pub use buffer::config::{Reduced, Report, ShardedConfig};
+#[cfg(all(not(loom), any(test, feature = "testing")))]
+pub use buffer::testing::{STOPPED_OWNER, Stopped, StoppedWorker};
 #[cfg(not(loom))]
 pub use commit::{CommitError, Committer, QueueFull};
 #[cfg(not(loom))]

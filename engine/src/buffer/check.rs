@@ -1,4 +1,4 @@
-//! Invariants of a buffer's structure, for tests: the feature `check`.
+//! Invariants of a buffer's structure, for tests: the feature `testing`.
 
 use super::TraceBuffer;
 use super::shard::Shard;

@@ -7,7 +7,7 @@
 //!                store    ring (bytes, cursor, extents), index (records, sequences), accounts
 //! ```
 
-#[cfg(any(test, feature = "check"))]
+#[cfg(any(test, feature = "testing"))]
 mod check;
 pub(crate) mod shard;
 mod snapshot;

@@ -300,7 +300,7 @@ impl SequenceTable {
     }
 
     /// Every listed record with its sequence.
-    #[cfg(any(test, feature = "check"))]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn listed(&self) -> std::collections::HashSet<(u32, u32)> {
         let all = self.slab.iter().zip(0..);
         all.flat_map(|(sequence, n)| (0..sequence.queue.len()).map(move |i| (n, sequence.queue.get(i))))

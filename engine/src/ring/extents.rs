@@ -127,7 +127,7 @@ impl Extents {
     }
 
     /// Whether each extent counts as many listed records as are there.
-    #[cfg(any(test, feature = "check"))]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn agrees_with(&self, offsets: impl Iterator<Item = usize>) -> bool {
         let mut counted = vec![0; self.listed.len()];
         offsets.for_each(|offset| counted[self.index_of(offset)] += 1);

@@ -4,6 +4,8 @@ pub(crate) mod config;
 mod prefault;
 mod snapshot;
 mod stats;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod testing;
 
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +22,6 @@ use crate::shard::worker::Workers;
 use crate::shard::{Shared, SharedConfig};
 use crate::sync::extent_pool::ExtentLayout;
 use crate::sync::lock::OwnerId;
-use crate::sync::reclaim::DrainResult;
 use crate::sync::{AtomicUsize, Ordering};
 
 /// A trace buffer for many threads. All methods take `&self`.
@@ -181,56 +182,6 @@ impl ShardedBuffer {
             guard.unlock_read(&mut budget);
         }
     }
-
-    /// Checks every invariant of the structure. For tests.
-    ///
-    /// # Errors
-    /// Which one is broken.
-    #[cfg(any(test, feature = "check"))]
-    pub fn check(&self) -> Result<(), String> {
-        let mut result = Ok(());
-        self.for_each_shard(|guard| {
-            if let (Ok(()), Some(engine)) = (&result, &mut guard.state.engine) {
-                result = engine.check().map_err(|wrong| format!("shard {}: {wrong}", guard.shard));
-            }
-        });
-        result
-    }
-
-    /// Stops the worker of a shard before its next batch, until the guard is dropped. For tests and
-    /// measurements.
-    pub fn stop_worker(&self, shard: usize) -> StoppedWorker<'_> {
-        StoppedWorker { _gate: self.shared.slots.get(shard).parker.stop() }
-    }
-
-    /// Drains a shard for one budget and leaves the rest, like a thread that is then descheduled.
-    /// For tests.
-    #[doc(hidden)]
-    pub fn drain_once(&self, shard: usize) {
-        let mut guard = self.lock(shard);
-        if guard.drain(&mut DrainBudget::new()) != DrainResult::Empty {
-            self.shared.defer_drain(shard);
-        }
-    }
-
-    /// Locks a shard until the guard is dropped, like a thread that stops while it owns the shard.
-    /// For tests and measurements.
-    pub fn stop_shard(&self, shard: usize) -> Stopped<'_> {
-        Stopped { _guard: ShardGuard::lock(&self.shared, shard, OwnerId(STOPPED_OWNER), |_, _| {}) }
-    }
-}
-
-/// A worker that is stopped: see [`ShardedBuffer::stop_worker`].
-pub struct StoppedWorker<'a> {
-    _gate: std::sync::MutexGuard<'a, ()>,
-}
-
-/// The owner of a shard that is locked by [`ShardedBuffer::stop_shard`].
-pub const STOPPED_OWNER: u32 = 1 << 29;
-
-/// A shard that is locked without any work: see [`ShardedBuffer::stop_shard`].
-pub struct Stopped<'a> {
-    _guard: ShardGuard<'a>,
 }
 
 impl Drop for ShardedBuffer {

@@ -16,6 +16,8 @@ mod enqueue;
 mod home_cache;
 mod per_shard;
 mod route;
+#[cfg(any(test, feature = "testing"))]
+mod testing;
 
 use std::sync::Arc;
 
@@ -188,27 +190,6 @@ impl Committer {
         route.shards.iter().for_each(|&home| shared.after_push(home.into(), owner, budget));
         shared.run_pending_drains(owner, budget);
         committed
-    }
-
-    /// Takes the ticket of a batch of one chunk and stops there, like a thread that is descheduled.
-    /// For tests.
-    #[doc(hidden)]
-    pub fn stop_with_ticket(&mut self) -> u64 {
-        self.reserve_tickets(1)
-    }
-
-    /// Commits the batch whose ticket was taken. For tests.
-    ///
-    /// # Errors
-    /// As [`commit`](Self::commit); the ticket is given up all the same.
-    #[doc(hidden)]
-    pub fn resume_with_ticket(
-        &mut self,
-        first_ticket: u64,
-        batch: &mut Batch<'_>,
-    ) -> Result<(), CommitError> {
-        let is_owned = batch.summarize().is_ok_and(|summary| summary.is_owned);
-        Ok(self.commit_reserved(first_ticket, batch, is_owned, !self.shared.has_workers)?)
     }
 
     /// Commits one chunk of the caller's bytes. See [`commit`](Self::commit).

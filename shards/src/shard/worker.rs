@@ -7,7 +7,7 @@
 //! - `Workers::is_stopping`: publishes nothing. SeqCst store, against `is_parked`; the threads are
 //!   joined.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 
 use crate::shard::Shared;
@@ -36,7 +36,8 @@ impl Default for Parker {
 
 impl Parker {
     /// Stops the worker before its next batch, until the guard is dropped.
-    pub(crate) fn stop(&self) -> MutexGuard<'_, ()> {
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn stop(&self) -> std::sync::MutexGuard<'_, ()> {
         let gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_gated.store(true, Ordering::Relaxed);
         gate

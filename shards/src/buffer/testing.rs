@@ -1,0 +1,57 @@
+//! What tests and measurements need of a buffer: its invariants, and threads that stop in the middle
+//! of their work. The feature `testing`.
+
+use std::sync::MutexGuard;
+
+use super::ShardedBuffer;
+use crate::shard::drain::DrainBudget;
+use crate::shard::guard::ShardGuard;
+use crate::sync::lock::OwnerId;
+use crate::sync::reclaim::DrainResult;
+
+impl ShardedBuffer {
+    /// Checks every invariant of the structure.
+    ///
+    /// # Errors
+    /// Which one is broken.
+    pub fn check(&self) -> Result<(), String> {
+        let mut result = Ok(());
+        self.for_each_shard(|guard| {
+            if let (Ok(()), Some(engine)) = (&result, &mut guard.state.engine) {
+                result = engine.check().map_err(|wrong| format!("shard {}: {wrong}", guard.shard));
+            }
+        });
+        result
+    }
+
+    /// Stops the worker of a shard before its next batch, until the guard is dropped.
+    pub fn stop_worker(&self, shard: usize) -> StoppedWorker<'_> {
+        StoppedWorker { _gate: self.shared.slots.get(shard).parker.stop() }
+    }
+
+    /// Drains a shard for one budget and leaves the rest, like a thread that is then descheduled.
+    pub fn drain_once(&self, shard: usize) {
+        let mut guard = self.lock(shard);
+        if guard.drain(&mut DrainBudget::new()) != DrainResult::Empty {
+            self.shared.defer_drain(shard);
+        }
+    }
+
+    /// Locks a shard until the guard is dropped, like a thread that stops while it owns the shard.
+    pub fn stop_shard(&self, shard: usize) -> Stopped<'_> {
+        Stopped { _guard: ShardGuard::lock(&self.shared, shard, OwnerId(STOPPED_OWNER), |_, _| {}) }
+    }
+}
+
+/// A worker that is stopped: see [`ShardedBuffer::stop_worker`].
+pub struct StoppedWorker<'a> {
+    _gate: MutexGuard<'a, ()>,
+}
+
+/// The owner of a shard that is locked by [`ShardedBuffer::stop_shard`].
+pub const STOPPED_OWNER: u32 = 1 << 29;
+
+/// A shard that is locked without any work: see [`ShardedBuffer::stop_shard`].
+pub struct Stopped<'a> {
+    _guard: ShardGuard<'a>,
+}
