@@ -67,7 +67,10 @@ fn compare_counts<S: Subject>(subject: &mut S, model: &mut Model) -> Result<(), 
     });
     same("stats", &ours, &theirs)?;
     same("ledger", &subject.ledger(), &model.ledger())?;
-    same("writer_stats", &subject.writer_stats(), &model.writer_stats())
+    let [mut ours, mut theirs] = [subject.writer_stats(), model.writer_stats()];
+    [&mut ours, &mut theirs]
+        .map(|list| list.sort_unstable_by_key(|&(producer, writer, _)| (producer, writer)));
+    same("writer_stats", &ours, &theirs)
 }
 
 /// The bytes of the buffer: headers tile what is used (spec, trace-buffer 2.2, 2.3), listed chunks

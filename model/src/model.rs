@@ -79,7 +79,7 @@ pub struct Model {
     pub(crate) ticket: Option<u64>,
     pub(crate) stats: Stats,
     pub(crate) ledger: Ledger,
-    pub(crate) histograms: BTreeMap<u32, Histogram>,
+    pub(crate) histograms: Vec<(u32, Histogram)>,
     pub(crate) absorb: Option<Absorb>,
     pub(crate) evicted: Vec<Packet>,
 }
@@ -103,7 +103,7 @@ impl Model {
             ticket: None,
             stats: Stats { buffer_size: size as u64, ..Stats::default() },
             ledger: Ledger::default(),
-            histograms: BTreeMap::new(),
+            histograms: Vec::new(),
             absorb: None,
             evicted: Vec::new(),
         }
@@ -171,10 +171,20 @@ impl Model {
         self.ledger
     }
 
-    /// `(producer, writer)` of every writer with a histogram, in that order.
+    /// `(producer, writer)` of every writer with a histogram, in the order of their first chunks.
     #[must_use]
     pub fn writer_stats(&self) -> Vec<(u16, u16, Histogram)> {
-        self.histograms.iter().map(|(&key, &h)| ((key >> 16) as u16, key as u16, h)).collect()
+        self.histograms.iter().map(|&(key, h)| ((key >> 16) as u16, key as u16, h)).collect()
+    }
+
+    /// Counts a visible size in a writer's histogram, which is made now if there is none.
+    pub(crate) fn count_size(&mut self, key: u32, visible_bytes: usize) {
+        let position = self.histograms.iter().position(|(other, _)| *other == key);
+        let at = position.unwrap_or_else(|| {
+            self.histograms.push((key, Histogram::default()));
+            self.histograms.len() - 1
+        });
+        self.histograms[at].1.add(visible_bytes);
     }
 
     /// Size after rounding.

@@ -47,7 +47,7 @@ pub trait Subject: Sized {
     fn take_evicted(&mut self) -> Vec<Packet>;
     fn stats(&self) -> Stats;
     fn ledger(&self) -> Ledger;
-    /// In order of producer and writer.
+    /// In the order of the writers' first chunks; a buffer of many shards has an order of its own.
     fn writer_stats(&self) -> Vec<(u16, u16, Histogram)>;
     fn size_bytes(&self) -> usize;
     fn used_size_bytes(&self) -> usize;

@@ -203,7 +203,7 @@ impl Shard {
         self.0.ledger()
     }
 
-    /// The histogram of every writer.
+    /// The histogram of every writer, in the order of their first chunks.
     pub fn writer_stats(&self) -> impl ExactSizeIterator<Item = WriterStats> + use<> {
         self.0.writer_stats()
     }

@@ -169,12 +169,9 @@ impl Histograms {
             + self.index.capacity() * 9
     }
 
-    /// All writers that have a chunk in their histogram, in the order of producer and writer.
+    /// All writers that have a chunk in their histogram, in the order of their first chunks.
     pub(crate) fn list(&self, identities: &Identities) -> Vec<WriterStats> {
-        let mut list: Vec<WriterStats> =
-            self.entries.iter().map(|entry| self.stats_of(entry, identities)).collect();
-        list.sort_unstable_by_key(|writer| (writer.producer_id, writer.writer_id));
-        list
+        self.entries.iter().map(|entry| self.stats_of(entry, identities)).collect()
     }
 
     fn stats_of(&self, entry: &Entry, identities: &Identities) -> WriterStats {
