@@ -68,8 +68,9 @@ fn compare_counts<S: Subject>(subject: &mut S, model: &mut Model) -> Result<(), 
     same("stats", &ours, &theirs)?;
     same("ledger", &subject.ledger(), &model.ledger())?;
     let [mut ours, mut theirs] = [subject.writer_stats(), model.writer_stats()];
-    [&mut ours, &mut theirs]
-        .map(|list| list.sort_unstable_by_key(|&(producer, writer, _)| (producer, writer)));
+    for list in [&mut ours, &mut theirs] {
+        list.sort_unstable_by_key(|&(producer_id, writer_id, _)| (producer_id, writer_id));
+    }
     same("writer_stats", &ours, &theirs)
 }
 

@@ -58,6 +58,7 @@ fn workloads() -> Vec<Workload> {
             retention::skewed("retention_skewed_32k_pages", 64, 32768, options)
         }),
         Workload::new("clone_64mb", idle::clone),
+        Workload::new("clone_hold", idle::clone_hold),
         Workload::new("create_1024_shards", idle::create),
         Workload::new("idle_1024_shards", idle::memory),
         Workload::new("sequences_100k", idle::sequences),
