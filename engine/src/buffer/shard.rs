@@ -16,6 +16,7 @@ use crate::ring::extents::Extents;
 use crate::ring::mem::Region;
 use crate::ring::space::Space;
 use crate::ring::tbchunk::outer_bytes;
+use crate::write::Writer;
 use crate::write::source::ByteSource;
 
 /// A shard. Its owner uses it exclusively. Through it only bytes of extents that were granted to it
@@ -233,6 +234,20 @@ impl Shard {
     /// Nobody else may touch these bytes of `region` as long as the copy lives.
     pub unsafe fn copy_structure(&self, region: Arc<Region>) -> Shard {
         Shard(self.0.copy_read_only(region))
+    }
+
+    /// For a shard that has panicked: nothing that it knows is used any more. What was listed
+    /// counts as damaged, what comes is discarded and counted. Returns its extents, which it does
+    /// not touch any more. `region` is the shard's.
+    pub fn give_up(&mut self, region: Arc<Region>) -> Vec<u32> {
+        let extents = self.0.store.ring.space.extents_mut().map_or_else(Vec::new, Extents::take_all);
+        let mut empty = Shard::in_ring(Ring::new(region, Space::new(0)), FillPolicy::Discard);
+        empty.0.writer = Writer::sealed();
+        empty.0.store.accounts = self.0.store.accounts;
+        empty.0.store.accounts.give_up_listed();
+        // Not dropped: its parts may contradict each other.
+        std::mem::forget(std::mem::replace(self, empty));
+        extents
     }
 
     /// Checks every invariant of the shard's structure.

@@ -154,6 +154,11 @@ impl Extents {
         }
     }
 
+    /// Gives all of them up. Each extent is in one of the lists at most, at any moment.
+    pub(crate) fn take_all(&mut self) -> Vec<u32> {
+        self.order.drain(..).chain(self.granted.take()).chain(self.emptied.drain(..)).collect()
+    }
+
     /// Those that were collected, for the pool.
     pub(crate) fn take_emptied(&mut self) -> impl Iterator<Item = u32> + '_ {
         self.emptied.drain(..)

@@ -205,6 +205,14 @@ impl ShardedBuffer {
         }
     }
 
+    /// Panics while it owns a shard, as an engine with a mistake would. For tests.
+    #[doc(hidden)]
+    pub fn panic_in_shard(&self, shard: usize) {
+        let _guard = self.lock(shard);
+        // Without the panic's message.
+        std::panic::resume_unwind(Box::new("broken"));
+    }
+
     /// Locks a shard until the guard is dropped, like a thread that stops while it owns the shard.
     /// For tests and measurements.
     pub fn stop_shard(&self, shard: usize) -> Stopped<'_> {

@@ -83,6 +83,7 @@ impl ShardedBuffer {
             if let (Some(engine), Some(guard)) =
                 (&original.state.engine, ShardGuard::try_lock(&copy, original.shard, self.owner))
             {
+                guard.state.is_poisoned = original.state.is_poisoned;
                 // SAFETY: the region is new and has the bytes. Each of its extents goes to the one
                 // copy whose original has it.
                 guard.state.engine = Some(unsafe { engine.copy_structure(Arc::clone(&copy.region)) });

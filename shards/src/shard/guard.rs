@@ -7,6 +7,8 @@
 //!      +------------------------------------- to serve a REQUEST that came in meanwhile ----+
 //! ```
 
+use std::sync::Arc;
+
 use watershed_engine::Shard;
 
 use crate::batch::queued::QueuedBatch;
@@ -26,6 +28,9 @@ pub(crate) struct ShardGuard<'a> {
     pub(crate) owner: OwnerId,
     /// Whether the oldest record may be another one at the end: not while chunks are only added.
     pub(crate) oldest_may_change: bool,
+    /// A panic from now on is one of the shard: not of foreign code that is called, nor one that
+    /// was there before.
+    pub(crate) may_poison: bool,
 }
 
 impl<'a> ShardGuard<'a> {
@@ -39,7 +44,8 @@ impl<'a> ShardGuard<'a> {
         // SAFETY: the lock is held until the drop, and this is the only reference made of the
         // state.
         let state = unsafe { slot.state() };
-        Some(ShardGuard { shared, shard, slot, state, owner, oldest_may_change: true })
+        let may_poison = !std::thread::panicking();
+        Some(ShardGuard { shared, shard, slot, state, owner, oldest_may_change: true, may_poison })
     }
 
     /// Locks a shard in order to add chunks: if it is free and nothing is queued there.
@@ -127,6 +133,21 @@ impl<'a> ShardGuard<'a> {
             // One that is missed here is served by the next commit, or was posted to the owner and
             // is looked at after the unlock.
             || self.slot.hints.extent_request.is_pending()
+    }
+
+    /// Something has panicked in the shard, so nothing that it has is used any more. What comes for
+    /// it is discarded and counted, and no new sequence gets it as its home.
+    #[cold]
+    fn poison(&mut self) {
+        let ShardState { engine: Some(engine), published, is_poisoned, .. } = &mut *self.state else {
+            return;
+        };
+        let extents = engine.give_up(Arc::clone(&self.shared.region));
+        extents.into_iter().for_each(|index| self.shared.extent_pool.put(index));
+        *is_poisoned = true;
+        self.shared.live.fetch_sub(published.live, Ordering::Relaxed);
+        published.live = 0;
+        self.slot.hints.live.store(u32::MAX, Ordering::Relaxed);
     }
 
     /// Serves an extent request and updates the hints. Before the unlock. Stores only what has
@@ -217,6 +238,9 @@ impl<'a> ShardGuard<'a> {
 impl Drop for ShardGuard<'_> {
     #[inline(never)]
     fn drop(&mut self) {
+        if self.may_poison && std::thread::panicking() {
+            self.poison();
+        }
         self.end();
     }
 }

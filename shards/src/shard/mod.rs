@@ -55,6 +55,8 @@ pub(crate) struct ShardState {
     /// Sequences that have gone, with the moment at which their homes were marked as leaving.
     pub(crate) leaving: Vec<(Key, u64)>,
     pub(crate) published: PublishedHints,
+    /// The engine has panicked, and is another one that discards all.
+    pub(crate) is_poisoned: bool,
 }
 
 /// The owner's copy of its hints: the hints themselves are in cache lines that other cores read.
@@ -109,6 +111,7 @@ impl ShardSlot {
                 backlog: NodeList::none(),
                 leaving: Vec::new(),
                 published: PublishedHints { oldest: NO_TICKET, live: 0 },
+                is_poisoned: false,
             })),
         }
     }
