@@ -139,13 +139,6 @@ impl Model {
         self.ticket = Some(ticket);
     }
 
-    /// In a shard: the smallest ticket of a listed chunk.
-    #[must_use]
-    pub fn oldest_ticket(&self) -> Option<u64> {
-        let listed = self.records.values().filter_map(|record| record.data.as_ref());
-        self.ticket.and(listed.map(|data| data.turn.0).min())
-    }
-
     /// Something changes: a read pass ends, and in a shard it looks again where it is.
     pub(crate) fn end_read_pass(&mut self) {
         self.pass = self.pass.take().filter(|pass| pass.cut.is_some());

@@ -96,11 +96,11 @@ impl Shard {
         store.ring.space.extents_mut().into_iter().flat_map(Extents::take_emptied)
     }
 
-    /// Ticket of the oldest record. None if there is none.
+    /// The last ticket of the oldest extent: all that is newer is in other extents. None if there
+    /// is none.
     #[inline]
-    pub fn oldest_ticket(&mut self) -> Option<u64> {
-        let TraceBuffer { store, reader, .. } = &mut self.0;
-        store.index.oldest_ticket(|slot| reader.has_left(slot))
+    pub fn oldest_ticket(&self) -> Option<u64> {
+        Some(self.extents()?.oldest_ticket()?.min(self.newest_ticket()))
     }
 
     /// The largest ticket so far; 0 if there was none.
@@ -108,9 +108,9 @@ impl Shard {
         self.0.store.index.newest_ticket()
     }
 
-    /// Whether the shard has extents.
-    pub fn has_extents(&self) -> bool {
-        self.extents().is_some_and(|extents| extents.iter().next().is_some())
+    /// How many extents the shard has.
+    pub fn num_extents(&self) -> usize {
+        self.extents().map_or(0, |extents| extents.iter().len())
     }
 
     /// Bytes of extents that were evicted.

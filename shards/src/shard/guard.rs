@@ -26,7 +26,7 @@ pub(crate) struct ShardGuard<'a> {
     pub(crate) slot: &'a ShardSlot,
     pub(crate) state: &'a mut ShardState,
     pub(crate) owner: OwnerId,
-    /// Whether the oldest record may be another one at the end: not while chunks are only added.
+    /// Whether the oldest extent may be another one at the end: not while chunks are only added.
     pub(crate) oldest_may_change: bool,
     /// A panic from now on is one of the shard: not of foreign code that is called, nor one that
     /// was there before.
