@@ -15,9 +15,10 @@
 //!
 //! "Hardly younger" is what all shards together write into one extent of each. A shard that evicts
 //! its own extent neither contends for locks nor fetches what another core has in its cache. With
-//! 16 shards and evenly spread data a quarter of the evictions concern another shard; with half the
-//! margin it would be half of them, and without one nine of ten. All of the newest 90% of the
-//! ring's bytes are kept then, 91%, and 93% (64 MB).
+//! 16 shards and evenly spread data a quarter of the evictions concern another shard. With half the
+//! margin it would be half of them and nothing won, since an active shard is asked and not locked;
+//! without one nine of ten, under the other's lock, for 93% of the ring's bytes that are whole in
+//! place of 90% (64 MB).
 //!
 //! The last ticket of an open extent, a quiet shard's only one, grows unseen. Whoever has locked
 //! that shard looks again.
