@@ -75,7 +75,7 @@ pub unsafe extern "C" fn ws_buffer_copy_chunk(
         return false;
     }
     let chunk = ChunkInfo {
-        producer_id_trusted: ProducerId(producer_id),
+        producer_id_trusted: ProducerId(producer_id.into()),
         identity_trusted: ClientIdentity {
             uid: identity.uid,
             pid: identity.pid,
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn ws_buffer_try_patch(
         many = (0..num_patches).map(patch).collect::<Vec<Patch>>();
         many.as_slice()
     };
-    let (producer, writer, chunk) = (ProducerId(producer_id), WriterId(writer_id), ChunkId(chunk_id));
+    let (producer, writer, chunk) = (ProducerId(producer_id.into()), WriterId(writer_id), ChunkId(chunk_id));
     // SAFETY: the caller's promise about `buffer`.
     unsafe {
         enter(buffer, false, |inner| {
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn ws_buffer_end_writer(buffer: *mut ws_buffer, producer_i
     // SAFETY: the caller's promise about `buffer`.
     unsafe {
         enter(buffer, (), |inner| {
-            inner.engine.end_writer(ProducerId(producer_id), WriterId(writer_id));
+            inner.engine.end_writer(ProducerId(producer_id.into()), WriterId(writer_id));
         })
     }
 }
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn ws_buffer_end_writer(buffer: *mut ws_buffer, producer_i
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ws_buffer_end_producer(buffer: *mut ws_buffer, producer_id: u16) {
     // SAFETY: the caller's promise about `buffer`.
-    unsafe { enter(buffer, (), |inner| inner.engine.end_producer(ProducerId(producer_id))) }
+    unsafe { enter(buffer, (), |inner| inner.engine.end_producer(ProducerId(producer_id.into()))) }
 }
 
 /// Writes what became of every record to `out`.

@@ -33,7 +33,7 @@ impl From<&BufferStats> for ws_stats {
 impl From<WriterStats> for ws_writer_stats {
     fn from(stats: WriterStats) -> Self {
         Self {
-            producer_id: stats.producer_id.0,
+            producer_id: stats.producer_id.0 as u16,
             writer_id: stats.writer_id.0,
             bucket_count: stats.bucket_count,
             bucket_sum: stats.bucket_sum,

@@ -33,7 +33,7 @@ pub(crate) fn to_packet(packet: &Packet<'_>, slices: &[ws_slice]) -> ws_packet {
     ws_packet {
         slices: slices.as_ptr(),
         num_slices: slices.len(),
-        producer_id: packet.producer_id.0,
+        producer_id: packet.producer_id.0 as u16,
         writer_id: packet.writer_id.0,
         identity: ws_identity {
             uid: packet.identity.uid,

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-/// A producer, as the service numbers it. Never 0 for a producer that is connected.
+/// A producer: the number of its connection, which is never used again, or a 16-bit id from outside.
+/// Never 0 for a producer that is connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ProducerId(pub u16);
+pub struct ProducerId(pub u32);
 
 /// A writer inside its producer. Well-behaved clients use 1 to 32767.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -155,14 +156,14 @@ impl fmt::Display for LossReasons {
     }
 }
 
-/// The key of a sequence: `producer << 16 | writer`. 0 is padding in the ring.
+/// The key of a sequence: `producer << 16 | writer`, 48 bits. 0 is no sequence.
 #[inline]
-pub(crate) fn key_of(producer: ProducerId, writer: WriterId) -> u32 {
-    u32::from(producer.0) << 16 | u32::from(writer.0)
+pub(crate) fn key_of(producer: ProducerId, writer: WriterId) -> u64 {
+    u64::from(producer.0) << 16 | u64::from(writer.0)
 }
 
 /// The inverse of [`key_of`].
 #[inline]
-pub(crate) fn ids_of(key: u32) -> (ProducerId, WriterId) {
-    (ProducerId((key >> 16) as u16), WriterId(key as u16))
+pub(crate) fn ids_of(key: u64) -> (ProducerId, WriterId) {
+    (ProducerId((key >> 16) as u32), WriterId(key as u16))
 }

@@ -33,7 +33,7 @@ fn a_hundred_thousand_writers_with_three_lives_each_lose_nothing() {
     read += count_without_loss(&mut buffer);
     assert_eq!((written, read), (100_002, 100_002));
     buffer.checked();
-    // Histograms of 33,334 writers, and 16 bytes and an index for each that is remembered.
+    // Histograms of 33,334 writers, and 20 bytes and an index for each that is remembered.
     let kept = buffer.0.metadata_bytes();
     assert!(kept < 8 << 20, "{kept} bytes");
     assert_eq!(buffer.0.ledger().forgotten_sequences, 0);
@@ -53,7 +53,7 @@ fn count_without_loss(buffer: &mut Buffer) -> u64 {
 fn ended_producers_leave_nothing_behind() {
     let mut buffer = Buffer::ring(64 << 10);
     let mut kept = Vec::new();
-    for producer in 1..=3000u16 {
+    for producer in 1..=3000u32 {
         for writer in 1..=20 {
             buffer
                 .0

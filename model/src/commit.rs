@@ -8,7 +8,7 @@ use crate::types::{Chunk, Patch, Policy, flag, is_newer, key_of, loss};
 /// A commit after its untrusted bytes were parsed.
 struct Sized<'a> {
     chunk: &'a Chunk<'a>,
-    key: u32,
+    key: u64,
     visible: &'a [u8],
     reserved: usize,
     flags: u8,
@@ -218,7 +218,7 @@ impl Model {
     }
 
     /// A chunk larger than the buffer has no record: its loss is recorded where it would have been.
-    fn mark_oversize(&mut self, key: u32, chunk_id: u32) {
+    fn mark_oversize(&mut self, key: u64, chunk_id: u32) {
         let Some(sequence) = self.sequences.get(&key) else {
             return;
         };
@@ -237,7 +237,7 @@ impl Model {
 
     /// Index in the list for a chunk of the newest life: after the first older one, seen from the
     /// back.
-    fn insertion_point(&self, key: u32, chunk_id: u32) -> usize {
+    fn insertion_point(&self, key: u64, chunk_id: u32) -> usize {
         let sequence = self.sequence(key);
         let older = |&offset: &usize| {
             let data = self.data(offset);
@@ -246,7 +246,7 @@ impl Model {
         sequence.list.iter().rposition(older).map_or(0, |i| i + 1)
     }
 
-    fn find_in_newest_life(&self, key: u32, chunk_id: u32) -> Option<usize> {
+    fn find_in_newest_life(&self, key: u64, chunk_id: u32) -> Option<usize> {
         let sequence = self.sequences.get(&key)?;
         let newest_first = sequence.list.iter().rev().copied();
         newest_first
@@ -255,7 +255,7 @@ impl Model {
             .find(|&offset| self.data(offset).chunk_id == chunk_id)
     }
 
-    fn starts_new_life(&self, key: u32, chunk_id: u32) -> bool {
+    fn starts_new_life(&self, key: u64, chunk_id: u32) -> bool {
         let Some(sequence) = self.sequences.get(&key) else {
             return false;
         };
@@ -275,7 +275,7 @@ impl Model {
     /// Writes all patches into a listed chunk, or none.
     pub fn patch(
         &mut self,
-        producer_id: u16,
+        producer_id: u32,
         writer_id: u16,
         chunk_id: u32,
         patches: &[Patch],
@@ -312,16 +312,16 @@ impl Model {
     }
 
     /// Nothing more comes from this writer; its ids may start again.
-    pub fn end_writer(&mut self, producer_id: u16, writer_id: u16) {
+    pub fn end_writer(&mut self, producer_id: u32, writer_id: u16) {
         self.end(|key| key == key_of(producer_id, writer_id), Ended::Writer);
     }
 
     /// Nothing more comes from this producer; another process may get its id.
-    pub fn end_producer(&mut self, producer_id: u16) {
-        self.end(|key| key >> 16 == u32::from(producer_id), Ended::Producer);
+    pub fn end_producer(&mut self, producer_id: u32) {
+        self.end(|key| key >> 16 == u64::from(producer_id), Ended::Producer);
     }
 
-    fn end(&mut self, is_meant: impl Fn(u32) -> bool, ended: Ended) {
+    fn end(&mut self, is_meant: impl Fn(u64) -> bool, ended: Ended) {
         if self.read_only {
             return;
         }

@@ -18,7 +18,7 @@ pub(crate) struct Committed {
 }
 
 pub(crate) struct Writer {
-    pub(crate) producer_id: u16,
+    pub(crate) producer_id: u32,
     pub(crate) writer_id: u16,
     pub(crate) highest: u32,
     /// LN of the highest.
@@ -34,11 +34,12 @@ impl Committed {
 }
 
 impl Writer {
-    /// Writer number `i`, whose next chunk is the one after `highest`.
+    /// Writer number `i`, whose next chunk is the one after `highest`. Two producers whose numbers
+    /// have the same low half, with the same writer ids: only the whole number tells them apart.
     pub(crate) fn new(i: u8, highest: u32) -> Self {
         Self {
-            producer_id: 1 + u16::from(i / 2),
-            writer_id: 1 + u16::from(i),
+            producer_id: 1 + (u32::from(i / 2) << 16),
+            writer_id: 1 + u16::from(i % 2),
             highest,
             continues: false,
             commits: Vec::new(),

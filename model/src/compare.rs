@@ -85,7 +85,7 @@ fn compare_image<S: Subject>(subject: &mut S, model: &Model) -> Result<(), Strin
         same(&format!("outer size of the record at {offset}"), &outer_found, &outer_bytes)?;
         let Some(listed) = listed else { continue };
         let header = (u32_at(offset), u32_at(offset + 4), u16_at(offset + 8), u16_at(offset + 10));
-        let expected = (listed.chunk_id, listed.key, listed.reserved_bytes, listed.payload.len());
+        let expected = (listed.chunk_id, listed.key as u32, listed.reserved_bytes, listed.payload.len());
         same(&format!("id, key, reserved and visible size at {offset}"), &header, &expected)?;
         same(
             &format!("payload at {offset}"),

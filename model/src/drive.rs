@@ -92,7 +92,7 @@ struct Run<S> {
     model: Model,
     writers: Vec<Writer>,
     /// Processes that had each producer id before.
-    epochs: [i32; 3],
+    epochs: [i32; 2],
     serial: u32,
     /// Chunks that were committed in stretches.
     in_stretches: usize,
@@ -129,7 +129,7 @@ impl<S: Subject> Run<S> {
             in_stretches: 0,
             next_ticket: 1,
             held: Vec::new(),
-            epochs: [0; 3],
+            epochs: [0; 2],
             serial: 0,
             chain: format!("buffer({size}, {policy:?}{sink})"),
             reached: Reached::default(),
@@ -160,7 +160,7 @@ impl<S: Subject> Run<S> {
             Step::EndProducer { writer } => {
                 let producer_id = self.writers[usize::from(writer % WRITERS)].producer_id;
                 self.writers.iter_mut().filter(|w| w.producer_id == producer_id).for_each(Writer::restart);
-                self.epochs[usize::from(producer_id)] += 1;
+                self.epochs[(producer_id >> 16) as usize] += 1;
                 self.note(format_args!("end_producer({producer_id})"));
                 self.subject.end_producer(producer_id);
                 self.model.end_producer(producer_id);

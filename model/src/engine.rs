@@ -170,7 +170,7 @@ pub fn ledger_of(ledger: &engine::Ledger) -> Ledger {
 
 /// The histograms of all writers, in the order given.
 #[must_use]
-pub fn histograms_of(writers: impl Iterator<Item = engine::WriterStats>) -> Vec<(u16, u16, Histogram)> {
+pub fn histograms_of(writers: impl Iterator<Item = engine::WriterStats>) -> Vec<(u32, u16, Histogram)> {
     writers
         .map(|w| (w.producer_id.0, w.writer_id.0, Histogram { count: w.bucket_count, sum: w.bucket_sum }))
         .collect()
@@ -209,7 +209,7 @@ impl Subject for Engine {
 
     fn patch(
         &mut self,
-        producer_id: u16,
+        producer_id: u32,
         writer_id: u16,
         chunk_id: u32,
         patches: &[Patch],
@@ -220,11 +220,11 @@ impl Subject for Engine {
         self.buffer.try_patch(producer, writer, engine::ChunkId(chunk_id), &patches, pending)
     }
 
-    fn end_writer(&mut self, producer_id: u16, writer_id: u16) {
+    fn end_writer(&mut self, producer_id: u32, writer_id: u16) {
         self.buffer.end_writer(engine::ProducerId(producer_id), engine::WriterId(writer_id));
     }
 
-    fn end_producer(&mut self, producer_id: u16) {
+    fn end_producer(&mut self, producer_id: u32) {
         self.buffer.end_producer(engine::ProducerId(producer_id));
     }
 
@@ -236,7 +236,7 @@ impl Subject for Engine {
         self.buffer.read_next().map(|packet| packet_of(&packet))
     }
 
-    fn return_loss(&mut self, producer_id: u16, writer_id: u16, bits: u32) {
+    fn return_loss(&mut self, producer_id: u32, writer_id: u16, bits: u32) {
         let (producer, writer) = (engine::ProducerId(producer_id), engine::WriterId(writer_id));
         self.buffer.return_loss(producer, writer, engine::LossReasons(bits));
     }
@@ -269,7 +269,7 @@ impl Subject for Engine {
         ledger_of(&self.buffer.ledger())
     }
 
-    fn writer_stats(&self) -> Vec<(u16, u16, Histogram)> {
+    fn writer_stats(&self) -> Vec<(u32, u16, Histogram)> {
         histograms_of(self.buffer.writer_stats())
     }
 

@@ -30,7 +30,7 @@ pub(crate) struct Pass {
 /// Reads a sequence in its order up to a target.
 #[derive(Clone, Debug)]
 pub(crate) struct Walker {
-    pub(crate) key: u32,
+    pub(crate) key: u64,
     pub(crate) target: usize,
     pub(crate) mode: Consumption,
 }
@@ -50,7 +50,7 @@ pub struct Placed<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Listed<'a> {
     /// Producer and writer.
-    pub key: u32,
+    pub key: u64,
     /// Id in the sequence.
     pub chunk_id: u32,
     /// Room for the payload.
@@ -72,14 +72,14 @@ pub struct Model {
     pub(crate) sealed: bool,
     pub(crate) read_only: bool,
     pub(crate) records: BTreeMap<usize, Record>,
-    pub(crate) sequences: BTreeMap<u32, Sequence>,
+    pub(crate) sequences: BTreeMap<u64, Sequence>,
     pub(crate) generation: u64,
     pub(crate) pass: Option<Pass>,
     /// In a shard: the ticket of what is committed next.
     pub(crate) ticket: Option<u64>,
     pub(crate) stats: Stats,
     pub(crate) ledger: Ledger,
-    pub(crate) histograms: Vec<(u32, Histogram)>,
+    pub(crate) histograms: Vec<(u64, Histogram)>,
     pub(crate) absorb: Option<Absorb>,
     pub(crate) evicted: Vec<Packet>,
 }
@@ -166,12 +166,12 @@ impl Model {
 
     /// `(producer, writer)` of every writer with a histogram, in the order of their first chunks.
     #[must_use]
-    pub fn writer_stats(&self) -> Vec<(u16, u16, Histogram)> {
-        self.histograms.iter().map(|&(key, h)| ((key >> 16) as u16, key as u16, h)).collect()
+    pub fn writer_stats(&self) -> Vec<(u32, u16, Histogram)> {
+        self.histograms.iter().map(|&(key, h)| ((key >> 16) as u32, key as u16, h)).collect()
     }
 
     /// Counts a visible size in a writer's histogram, which is made now if there is none.
-    pub(crate) fn count_size(&mut self, key: u32, visible_bytes: usize) {
+    pub(crate) fn count_size(&mut self, key: u64, visible_bytes: usize) {
         let position = self.histograms.iter().position(|(other, _)| *other == key);
         let at = position.unwrap_or_else(|| {
             self.histograms.push((key, Histogram::default()));
@@ -215,7 +215,7 @@ impl Model {
     /// among them. Ids forged more than 2^31 apart have none, and where such a chunk belongs is not
     /// defined (spec, trace-buffer 2.3).
     #[must_use]
-    pub fn has_one_order(&self, producer_id: u16, writer_id: u16, chunk_id: u32) -> bool {
+    pub fn has_one_order(&self, producer_id: u32, writer_id: u16, chunk_id: u32) -> bool {
         let Some(sequence) = self.sequences.get(&crate::key_of(producer_id, writer_id)) else {
             return true;
         };
@@ -235,17 +235,17 @@ impl Model {
         record.data.as_mut().expect("a listed record holds a chunk")
     }
 
-    pub(crate) fn sequence(&self, key: u32) -> &Sequence {
+    pub(crate) fn sequence(&self, key: u64) -> &Sequence {
         &self.sequences[&key]
     }
 
-    pub(crate) fn sequence_mut(&mut self, key: u32) -> &mut Sequence {
+    pub(crate) fn sequence_mut(&mut self, key: u64) -> &mut Sequence {
         self.sequences.get_mut(&key).expect("a record's sequence exists")
     }
 
     /// Gives loss bits back to a sequence, of a packet that its reader threw away. Nobody hears of
     /// them if the sequence is gone: its producer has ended, and it has neither records nor losses.
-    pub fn return_loss(&mut self, producer_id: u16, writer_id: u16, bits: u32) {
+    pub fn return_loss(&mut self, producer_id: u32, writer_id: u16, bits: u32) {
         if let Some(sequence) = self.sequences.get_mut(&crate::key_of(producer_id, writer_id)) {
             let is_gone = sequence.ended == Some(Ended::Producer)
                 && sequence.list.is_empty()
@@ -254,12 +254,12 @@ impl Model {
         }
     }
 
-    pub(crate) fn add_loss(&mut self, key: u32, bits: u32) {
+    pub(crate) fn add_loss(&mut self, key: u64, bits: u32) {
         self.sequence_mut(key).pending_loss |= bits | loss::PRESENT;
     }
 
     /// Takes the record at the front of a sequence out of the list and turns it into padding.
-    pub(crate) fn erase_front(&mut self, key: u32) {
+    pub(crate) fn erase_front(&mut self, key: u64) {
         let offset = self.sequence_mut(key).list.remove(0);
         let record = self.records.get_mut(&offset).expect("a listed offset is a record's");
         let outer = record.outer;
@@ -296,7 +296,7 @@ impl Model {
     }
 
     /// Reports ids that are missing before the front record, once.
-    pub(crate) fn arrive_at_front(&mut self, key: u32) {
+    pub(crate) fn arrive_at_front(&mut self, key: u64) {
         let sequence = self.sequence(key);
         let (offset, last) = (sequence.list[0], sequence.last);
         let data = self.data_mut(offset);

@@ -27,7 +27,7 @@ pub(crate) enum Consumption {
 /// A chunk that is listed.
 #[derive(Clone, Debug)]
 pub(crate) struct Data {
-    pub(crate) key: u32,
+    pub(crate) key: u64,
     pub(crate) life: u32,
     pub(crate) chunk_id: u32,
     pub(crate) identity: Identity,

@@ -28,23 +28,23 @@ pub trait Subject: Sized {
     fn commit(&mut self, chunk: &Chunk<'_>) -> bool;
     fn patch(
         &mut self,
-        producer_id: u16,
+        producer_id: u32,
         writer_id: u16,
         chunk_id: u32,
         patches: &[Patch],
         pending: bool,
     ) -> bool;
-    fn end_writer(&mut self, producer_id: u16, writer_id: u16);
-    fn end_producer(&mut self, producer_id: u16);
+    fn end_writer(&mut self, producer_id: u32, writer_id: u16);
+    fn end_producer(&mut self, producer_id: u32);
     fn begin_read(&mut self);
     fn read_next(&mut self) -> Option<Packet>;
-    fn return_loss(&mut self, producer_id: u16, writer_id: u16, bits: u32);
+    fn return_loss(&mut self, producer_id: u32, writer_id: u16, bits: u32);
     fn clone_read_only(&self) -> Self;
     fn take_evicted(&mut self) -> Vec<Packet>;
     fn stats(&self) -> Stats;
     fn ledger(&self) -> Ledger;
     /// In the order of the writers' first chunks; a buffer of many shards has an order of its own.
-    fn writer_stats(&self) -> Vec<(u16, u16, Histogram)>;
+    fn writer_stats(&self) -> Vec<(u32, u16, Histogram)>;
     fn size_bytes(&self) -> usize;
     fn used_size_bytes(&self) -> usize;
     /// Not called on buffers with tickets.
@@ -98,7 +98,7 @@ impl Subject for Model {
 
     fn patch(
         &mut self,
-        producer_id: u16,
+        producer_id: u32,
         writer_id: u16,
         chunk_id: u32,
         patches: &[Patch],
@@ -107,11 +107,11 @@ impl Subject for Model {
         Self::patch(self, producer_id, writer_id, chunk_id, patches, pending)
     }
 
-    fn end_writer(&mut self, producer_id: u16, writer_id: u16) {
+    fn end_writer(&mut self, producer_id: u32, writer_id: u16) {
         Self::end_writer(self, producer_id, writer_id);
     }
 
-    fn end_producer(&mut self, producer_id: u16) {
+    fn end_producer(&mut self, producer_id: u32) {
         Self::end_producer(self, producer_id);
     }
 
@@ -123,7 +123,7 @@ impl Subject for Model {
         Self::read_next(self)
     }
 
-    fn return_loss(&mut self, producer_id: u16, writer_id: u16, bits: u32) {
+    fn return_loss(&mut self, producer_id: u32, writer_id: u16, bits: u32) {
         Self::return_loss(self, producer_id, writer_id, bits);
     }
 
@@ -143,7 +143,7 @@ impl Subject for Model {
         Self::ledger(self)
     }
 
-    fn writer_stats(&self) -> Vec<(u16, u16, Histogram)> {
+    fn writer_stats(&self) -> Vec<(u32, u16, Histogram)> {
         Self::writer_stats(self)
     }
 

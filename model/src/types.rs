@@ -61,7 +61,7 @@ pub mod loss {
 #[derive(Clone, Debug)]
 pub struct Chunk<'a> {
     /// Producer, from the connection.
-    pub producer_id: u16,
+    pub producer_id: u32,
     /// Writer inside the producer.
     pub writer_id: u16,
     /// Identity, from the connection.
@@ -91,7 +91,7 @@ pub struct Patch {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Packet {
     /// Producer of the sequence.
-    pub producer_id: u16,
+    pub producer_id: u32,
     /// Writer of the sequence.
     pub writer_id: u16,
     /// Identity of the sequence.
@@ -120,8 +120,8 @@ impl fmt::Debug for Packet {
 
 /// `producer << 16 | writer`; 0 is not a sequence.
 #[must_use]
-pub fn key_of(producer_id: u16, writer_id: u16) -> u32 {
-    u32::from(producer_id) << 16 | u32::from(writer_id)
+pub fn key_of(producer_id: u32, writer_id: u16) -> u64 {
+    u64::from(producer_id) << 16 | u64::from(writer_id)
 }
 
 /// Order of chunk ids: the sign of the wrapping difference (spec, trace-buffer 2.4).

@@ -125,7 +125,7 @@ impl Model {
         }
     }
 
-    fn evict_up_to(&mut self, key: u32, target: usize) {
+    fn evict_up_to(&mut self, key: u64, target: usize) {
         let walker = Walker { key, target, mode: Consumption::Evict };
         self.arrive_at_front(key);
         let mut is_lost = false;
@@ -241,7 +241,7 @@ impl Model {
     }
 
     /// Looks for the rest of a packet; consumes nothing.
-    fn reassemble(&self, key: u32, begin: Part) -> Reassembly {
+    fn reassemble(&self, key: u64, begin: Part) -> Reassembly {
         let mut parts = vec![begin];
         let front = self.data(begin.offset);
         if front.has(flag::NEEDS_PATCHING) {
@@ -299,14 +299,14 @@ impl Model {
     }
 
     /// Consumes the parts and makes a packet of them, unless all are empty.
-    fn take_packet(&mut self, key: u32, parts: &[Part], mode: Consumption) -> Option<Packet> {
+    fn take_packet(&mut self, key: u64, parts: &[Part], mode: Consumption) -> Option<Packet> {
         let identity = self.data(parts[0].offset).identity;
         let bodies = parts.iter().map(|part| self.data(part.offset).payload[part.body..part.end].to_vec());
         let slices: Vec<_> = bodies.filter(|body| !body.is_empty()).collect();
         for &part in parts {
             self.consume(part, mode);
         }
-        let (producer_id, writer_id) = ((key >> 16) as u16, key as u16);
+        let (producer_id, writer_id) = ((key >> 16) as u32, key as u16);
         (!slices.is_empty()).then_some(Packet { producer_id, writer_id, identity, loss: 0, slices })
     }
 
@@ -327,7 +327,7 @@ impl Model {
         }
     }
 
-    fn stall(&mut self, key: u32) {
+    fn stall(&mut self, key: u64) {
         self.sequence_mut(key).stalled_in = self.generation;
     }
 

@@ -73,7 +73,7 @@ impl<const FAULT: u8> Subject for Wrong<FAULT> {
 
     fn patch(
         &mut self,
-        producer_id: u16,
+        producer_id: u32,
         writer_id: u16,
         chunk_id: u32,
         patches: &[Patch],
@@ -83,14 +83,14 @@ impl<const FAULT: u8> Subject for Wrong<FAULT> {
         self.0.patch(producer_id, writer_id, chunk_id, patches, pending && FAULT != 1)
     }
 
-    fn end_writer(&mut self, producer_id: u16, writer_id: u16) {
+    fn end_writer(&mut self, producer_id: u32, writer_id: u16) {
         // 2: the end of a writer is not heard.
         if FAULT != 2 {
             self.0.end_writer(producer_id, writer_id);
         }
     }
 
-    fn end_producer(&mut self, producer_id: u16) {
+    fn end_producer(&mut self, producer_id: u32) {
         self.0.end_producer(producer_id);
     }
 
@@ -107,7 +107,7 @@ impl<const FAULT: u8> Subject for Wrong<FAULT> {
         Some(packet)
     }
 
-    fn return_loss(&mut self, producer_id: u16, writer_id: u16, bits: u32) {
+    fn return_loss(&mut self, producer_id: u32, writer_id: u16, bits: u32) {
         self.0.return_loss(producer_id, writer_id, bits);
     }
 
@@ -132,7 +132,7 @@ impl<const FAULT: u8> Subject for Wrong<FAULT> {
         self.0.ledger()
     }
 
-    fn writer_stats(&self) -> Vec<(u16, u16, Histogram)> {
+    fn writer_stats(&self) -> Vec<(u32, u16, Histogram)> {
         self.0.writer_stats()
     }
 

@@ -74,16 +74,16 @@ impl Buffer {
 /// the order of reading, numbers would depend on how many shards there are.
 #[derive(Debug, Default)]
 struct Newcomers {
-    known: HashSet<u32, FxBuildHasher>,
+    known: HashSet<u64, FxBuildHasher>,
     /// The last one: chunks of one sequence often come in rows. Key 0 is nobody's.
-    last_key: u32,
+    last_key: u64,
     fresh: Vec<(ProducerId, WriterId, ClientIdentity)>,
 }
 
 impl Newcomers {
     #[inline]
     fn note(&mut self, producer_id: ProducerId, writer_id: WriterId, identity: ClientIdentity) {
-        let key = u32::from(producer_id.0) << 16 | u32::from(writer_id.0);
+        let key = u64::from(producer_id.0) << 16 | u64::from(writer_id.0);
         if key != self.last_key {
             self.last_key = key;
             if self.known.insert(key) {

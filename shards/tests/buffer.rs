@@ -55,7 +55,7 @@ fn a_batch_with_a_wrong_chunk_is_refused_whole() {
     ] {
         let wrong = if is_owned { owned(Bytes(bytes.clone())) } else { Source::Borrowed(bytes) };
         let chunks =
-            vec![(info(1, 1, 0, 1, 0), Source::Borrowed(&whole[..])), (info(id, id, 0, 1, 0), wrong)];
+            vec![(info(1, 1, 0, 1, 0), Source::Borrowed(&whole[..])), (info(id.into(), id, 0, 1, 0), wrong)];
         let mut batch = Batch { chunks, ..Batch::default() };
         assert_eq!(committer.commit(&mut batch), Err(CommitError::Refused(refused)));
         assert_eq!(batch.chunks.len(), 2);
@@ -76,7 +76,7 @@ fn memory_is_that_of_the_ring_and_of_each_writers_metadata() {
     assert!((4 << 20..5 << 20).contains(&empty), "{empty}");
     let mut committer = buffer.committer().unwrap();
     for producer in 1..=PRODUCERS {
-        committer.commit_chunk(&info(producer, 1, 0, 1, 0), &payload(&[b"packet".to_vec()])).unwrap();
+        committer.commit_chunk(&info(producer.into(), 1, 0, 1, 0), &payload(&[b"packet".to_vec()])).unwrap();
     }
     let used = (buffer.memory_usage_bytes() - empty) / usize::from(PRODUCERS);
     // For each producer two tables of 256 entries in the directory, and its sequence.

@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{info, payload, read_all};
-use watershed_engine::ProducerId;
+use watershed_engine::{ProducerId, WriterId};
 use watershed_shards::{Batch, Committer, ShardedBuffer, ShardedConfig, Source};
 use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
 
@@ -62,6 +62,20 @@ fn end(buffer: &ShardedBuffer, committer: &mut Committer) {
     read_all(buffer);
     // Every owner of a shard releases the homes of sequences that have left.
     buffer.ledger();
+}
+
+/// Sequences whose numbers differ in the upper half only are told apart, and leave alone.
+#[test]
+fn a_sequence_is_known_until_it_has_ended_and_was_read() {
+    let (buffer, [mut committer, _]) = buffer();
+    let producers = [1, 1 + (1 << 16)].map(ProducerId);
+    let known = |buffer: &ShardedBuffer| producers.map(|id| buffer.has_sequence(id, WriterId(1)));
+    assert_eq!(known(&buffer), [false, false]);
+    commit(&mut committer, 0);
+    assert_eq!(known(&buffer), [true, false]);
+    committer.commit_chunk(&info(producers[1].0, 1, 0, 1, 0), &body(0)).unwrap();
+    end(&buffer, &mut committer);
+    assert_eq!(known(&buffer), [false, true]);
 }
 
 #[test]

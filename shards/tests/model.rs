@@ -42,7 +42,7 @@ fn region(size_bytes: usize) -> Arc<Region> {
     Arc::new(Region::map(size_bytes, HugePages::No).unwrap())
 }
 
-fn ids(producer_id: u16, writer_id: u16) -> (ProducerId, WriterId) {
+fn ids(producer_id: u32, writer_id: u16) -> (ProducerId, WriterId) {
     (ProducerId(producer_id), WriterId(writer_id))
 }
 
@@ -82,18 +82,18 @@ impl<const EXTENTS: bool> Subject for OneShard<EXTENTS> {
         self.shard.copy_chunk_untrusted(&info_of(chunk), chunk.bytes, self.ticket).is_ok()
     }
 
-    fn patch(&mut self, producer: u16, writer: u16, chunk_id: u32, patches: &[Patch], pending: bool) -> bool {
+    fn patch(&mut self, producer: u32, writer: u16, chunk_id: u32, patches: &[Patch], pending: bool) -> bool {
         let (producer, writer) = ids(producer, writer);
         let patches: Vec<_> = patches.iter().map(patch_of).collect();
         self.shard.try_patch(producer, writer, ChunkId(chunk_id), &patches, pending)
     }
 
-    fn end_writer(&mut self, producer_id: u16, writer_id: u16) {
+    fn end_writer(&mut self, producer_id: u32, writer_id: u16) {
         let (producer, writer) = ids(producer_id, writer_id);
         self.shard.end_writer(producer, writer);
     }
 
-    fn end_producer(&mut self, producer_id: u16) {
+    fn end_producer(&mut self, producer_id: u32) {
         self.shard.end_producer(ProducerId(producer_id));
     }
 
@@ -110,7 +110,7 @@ impl<const EXTENTS: bool> Subject for OneShard<EXTENTS> {
         self.shard.read_next(self.cut).map(|(_, packet)| packet_of(&packet))
     }
 
-    fn return_loss(&mut self, producer_id: u16, writer_id: u16, bits: u32) {
+    fn return_loss(&mut self, producer_id: u32, writer_id: u16, bits: u32) {
         let (producer, writer) = ids(producer_id, writer_id);
         self.shard.return_loss(producer, writer, LossReasons(bits));
     }
@@ -137,7 +137,7 @@ impl<const EXTENTS: bool> Subject for OneShard<EXTENTS> {
         ledger_of(&self.shard.ledger())
     }
 
-    fn writer_stats(&self) -> Vec<(u16, u16, Histogram)> {
+    fn writer_stats(&self) -> Vec<(u32, u16, Histogram)> {
         histograms_of(self.shard.writer_stats())
     }
 
@@ -213,7 +213,7 @@ impl<const SHARDS: usize, const POOL: usize> Subject for Sharded<SHARDS, POOL> {
         self.commit_batch(batch_of(chunk))
     }
 
-    fn patch(&mut self, producer: u16, writer: u16, chunk_id: u32, patches: &[Patch], pending: bool) -> bool {
+    fn patch(&mut self, producer: u32, writer: u16, chunk_id: u32, patches: &[Patch], pending: bool) -> bool {
         let before = self.buffer.stats().patches_failed;
         let (producer_id_trusted, writer_id) = ids(producer, writer);
         let set = PatchSet {
@@ -227,11 +227,11 @@ impl<const SHARDS: usize, const POOL: usize> Subject for Sharded<SHARDS, POOL> {
         self.buffer.stats().patches_failed == before
     }
 
-    fn end_writer(&mut self, producer_id: u16, writer_id: u16) {
+    fn end_writer(&mut self, producer_id: u32, writer_id: u16) {
         self.commit_batch(Batch { ended_writers: vec![ids(producer_id, writer_id)], ..Batch::default() });
     }
 
-    fn end_producer(&mut self, producer_id: u16) {
+    fn end_producer(&mut self, producer_id: u32) {
         self.commit_batch(Batch { ended_producers: vec![ProducerId(producer_id)], ..Batch::default() });
     }
 
@@ -254,7 +254,7 @@ impl<const SHARDS: usize, const POOL: usize> Subject for Sharded<SHARDS, POOL> {
         self.pass.next()
     }
 
-    fn return_loss(&mut self, _: u16, _: u16, _: u32) {}
+    fn return_loss(&mut self, _: u32, _: u16, _: u32) {}
 
     fn clone_read_only(&self) -> Self {
         Self::of(self.buffer.clone_in_pool(common::pools()[POOL]).unwrap())
@@ -272,7 +272,7 @@ impl<const SHARDS: usize, const POOL: usize> Subject for Sharded<SHARDS, POOL> {
         ledger_of(&self.buffer.ledger())
     }
 
-    fn writer_stats(&self) -> Vec<(u16, u16, Histogram)> {
+    fn writer_stats(&self) -> Vec<(u32, u16, Histogram)> {
         histograms_of(self.buffer.writer_stats().into_iter())
     }
 

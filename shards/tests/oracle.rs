@@ -43,7 +43,7 @@ impl Twins {
         &mut self,
         chunks: &[(ChunkInfo, Vec<u8>)],
         patches: &[PatchSet],
-        ends: &[(u16, Option<u16>)],
+        ends: &[(u32, Option<u16>)],
         random: &mut Random,
     ) {
         for (info, bytes) in chunks {
@@ -193,8 +193,13 @@ struct Writer {
     most_filling_bytes: u64,
 }
 
+/// One of five producers. Their numbers have the same low half.
+fn number(i: u64) -> u32 {
+    1 + ((i as u32 % 5) << 16)
+}
+
 impl Writer {
-    fn body(&mut self, random: &mut Random, producer: u16, writer: u16) -> Vec<u8> {
+    fn body(&mut self, random: &mut Random, producer: u32, writer: u16) -> Vec<u8> {
         self.packets += 1;
         let mut body = format!("{producer}/{writer}#{} ", self.packets).into_bytes();
         let len = body.len() + random.below(self.most_filling_bytes.max(1)) as usize;
@@ -202,7 +207,7 @@ impl Writer {
         body
     }
 
-    fn step(&mut self, random: &mut Random, (producer, writer): (u16, u16)) -> Vec<(ChunkInfo, Vec<u8>)> {
+    fn step(&mut self, random: &mut Random, (producer, writer): (u32, u16)) -> Vec<(ChunkInfo, Vec<u8>)> {
         if let Some((scraped, mut bodies)) = self.scraped.take() {
             // The chunk comes again: complete, or scraped a second time.
             bodies.push(self.body(random, producer, writer));
@@ -240,7 +245,7 @@ impl Writer {
         vec![(info, bytes)]
     }
 
-    fn patch(&mut self, random: &mut Random, (producer, writer): (u16, u16)) -> Option<PatchSet> {
+    fn patch(&mut self, random: &mut Random, (producer, writer): (u32, u16)) -> Option<PatchSet> {
         let index = random.below(self.unpatched.len().max(1) as u64) as usize;
         let chunk = (index < self.unpatched.len()).then(|| self.unpatched.remove(index))?;
         Some(PatchSet {
@@ -256,7 +261,7 @@ impl Writer {
 fn run_history(seed: u64, steps: usize, has_workers: bool) {
     let mut random = Random(seed);
     let mut twins = Twins::new(has_workers);
-    let keys: Vec<(u16, u16)> = (0..40).map(|i| (1 + i % 5, 1 + i / 5)).collect();
+    let keys: Vec<(u32, u16)> = (0..40).map(|i| (number(i.into()), 1 + i / 5)).collect();
     let mut writers: Vec<Writer> = keys.iter().map(|_| Writer::default()).collect();
     let mut packets = 0;
     for _ in 0..steps {
@@ -287,7 +292,7 @@ fn run_history(seed: u64, steps: usize, has_workers: bool) {
             writers[at] = Writer { packets: writers[at].packets, ..Writer::default() };
         }
         if random.one_in(120) {
-            let producer = 1 + random.below(5) as u16;
+            let producer = number(random.below(5));
             ends.push((producer, None));
             for (writer, key) in writers.iter_mut().zip(&keys) {
                 if key.0 == producer {

@@ -31,7 +31,7 @@ fn buffer(size_bytes: usize, num_shards: usize, has_workers: bool) -> ShardedBuf
 }
 
 /// Chunk `id` of a writer: five packets that name the writer and their number.
-fn chunk(producer: u16, writer: u16, id: u32) -> (ChunkInfo, Vec<u8>) {
+fn chunk(producer: u32, writer: u16, id: u32) -> (ChunkInfo, Vec<u8>) {
     let body = |i: u32| {
         let mut body = format!("{producer}/{writer}/{}/", id * 5 + i).into_bytes();
         body.resize(200 + (id as usize * 37 + i as usize * 11) % 300, b'-');
@@ -43,7 +43,7 @@ fn chunk(producer: u16, writer: u16, id: u32) -> (ChunkInfo, Vec<u8>) {
 
 /// What a reader has seen of each writer: the number of the next packet.
 #[derive(Default)]
-struct Seen(HashMap<(u16, u16), u64>);
+struct Seen(HashMap<(u32, u16), u64>);
 
 impl Seen {
     /// Checks a packet: of its sequence, later than the last, and with a loss if something between
@@ -152,7 +152,7 @@ fn live(buffer: &ShardedBuffer, thread: u16, rounds: u32, written: &Arc<AtomicU6
         let mut chunks = Vec::new();
         for _ in 0..1 + random.below(4) {
             let writer = random.below(6) as usize;
-            chunks.push(chunk(thread, writer as u16 + 1, next_ids[writer]));
+            chunks.push(chunk(thread.into(), writer as u16 + 1, next_ids[writer]));
             next_ids[writer] += 1;
         }
         written.fetch_add(chunks.len() as u64, Ordering::Relaxed);
@@ -163,7 +163,7 @@ fn live(buffer: &ShardedBuffer, thread: u16, rounds: u32, written: &Arc<AtomicU6
         if random.one_in(100) {
             let writer = random.below(6) as usize;
             let id = next_ids[writer];
-            let chunks = [0, 1].map(|more| chunk(thread, writer as u16 + 1, id + more));
+            let chunks = [0, 1].map(|more| chunk(thread.into(), writer as u16 + 1, id + more));
             die_in_mid_commit(buffer, &chunks[0], &chunks[1], written);
             next_ids[writer] += 2;
         }

@@ -91,7 +91,7 @@ impl TraceBuffer {
         if header.checksum != checksum(offset, header.reserved_bytes) {
             return wrong("checksum");
         }
-        if record.is_padding() != (header.key == 0) {
+        if record.is_padding() && header.key_low != 0 {
             return wrong("padding");
         }
         if record.is_padding() {
@@ -104,7 +104,7 @@ impl TraceBuffer {
         let started = consumed.is_some_and(|consumed| record.has(bit::STARTED) == (consumed != 0));
         let same = header.chunk_id == record.chunk_id
             && header.unread_bytes == record.unread_bytes
-            && header.key == self.store.index.sequences.get(record.sequence).key;
+            && header.key_low == self.store.index.sequences.get(record.sequence).key as u32;
         if !(flags && incomplete && started && same && header.visible_bytes <= header.reserved_bytes) {
             return wrong("fields");
         }

@@ -47,13 +47,14 @@ fn bucket_of(visible_bytes: usize) -> usize {
 /// Most writers stay in one bucket, which is kept here. The others get all buckets in `full`.
 #[derive(Clone, Debug)]
 struct Entry {
-    key: u32,
+    key: u64,
     identity: u32,
-    /// Index into `full`, or [`NONE`] while one bucket is enough.
-    full: u32,
-    bucket: u32,
+    /// The bucket while one is enough, then the index into `full` with [`ALL_BUCKETS`].
+    place: u32,
     one: Bucket,
 }
+
+const _: () = assert!(size_of::<Entry>() == 32);
 
 /// With this bit, a histogram's number is its index in `full`; without, its index in `entries`.
 /// There are fewer than 2^31 of both.
@@ -85,7 +86,7 @@ type Full = [Bucket; NUM_BUCKETS];
 /// gone, too.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Histograms {
-    index: HashMap<u32, u32, FxBuildHasher>,
+    index: HashMap<u64, u32, FxBuildHasher>,
     entries: Vec<Entry>,
     full: Vec<Full>,
 }
@@ -94,9 +95,9 @@ impl Histograms {
     /// The number of a writer's histogram, which stays the same.
     #[cold]
     #[inline(never)]
-    fn number_of(&mut self, key: u32, identity: u32) -> u32 {
+    fn number_of(&mut self, key: u64, identity: u32) -> u32 {
         let number = *self.index.entry(key).or_insert_with(|| {
-            self.entries.push(Entry { key, identity, full: NONE, bucket: 0, one: Bucket::default() });
+            self.entries.push(Entry { key, identity, place: 0, one: Bucket::default() });
             self.entries.len() as u32 - 1
         });
         self.entries[number as usize].identity = identity;
@@ -121,9 +122,7 @@ impl Histograms {
         match self.full.get_mut((sequence.histogram ^ ALL_BUCKETS) as usize) {
             Some(full) => full[bucket].add(visible_bytes),
             None => match self.entries.get_mut(sequence.histogram as usize) {
-                Some(entry) if entry.bucket == bucket as u32 && entry.full == NONE => {
-                    entry.one.add(visible_bytes)
-                }
+                Some(entry) if entry.place == bucket as u32 => entry.one.add(visible_bytes),
                 _ => sequence.histogram = self.count_slowly(sequence, bucket, visible_bytes),
             },
         }
@@ -141,16 +140,16 @@ impl Histograms {
 
     fn add(&mut self, number: u32, bucket: usize, visible_bytes: usize) -> u32 {
         let entry = &mut self.entries[number as usize];
-        if entry.full == NONE {
-            if entry.one.count() == 0 || entry.bucket == bucket as u32 {
-                entry.bucket = bucket as u32;
+        if entry.place & ALL_BUCKETS == 0 {
+            if entry.one.count() == 0 || entry.place == bucket as u32 {
+                entry.place = bucket as u32;
                 entry.one.add(visible_bytes);
                 return number;
             }
             Self::fill(entry, &mut self.full);
         }
-        self.full[entry.full as usize][bucket].add(visible_bytes);
-        entry.full | ALL_BUCKETS
+        self.full[(entry.place ^ ALL_BUCKETS) as usize][bucket].add(visible_bytes);
+        entry.place
     }
 
     /// Gives a writer all buckets.
@@ -158,15 +157,15 @@ impl Histograms {
     #[inline(never)]
     fn fill(entry: &mut Entry, all: &mut Vec<Full>) {
         let mut full = Full::default();
-        full[entry.bucket as usize] = entry.one;
-        entry.full = all.len() as u32;
+        full[entry.place as usize] = entry.one;
+        entry.place = all.len() as u32 | ALL_BUCKETS;
         all.push(full);
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>()
             + self.full.capacity() * size_of::<Full>()
-            + self.index.capacity() * 9
+            + self.index.capacity() * 17
     }
 
     /// All writers that have a chunk in their histogram, in the order of their first chunks.
@@ -177,9 +176,9 @@ impl Histograms {
     fn stats_of(&self, entry: &Entry, identities: &Identities) -> WriterStats {
         let (producer_id, writer_id) = ids_of(entry.key);
         let mut all = Full::default();
-        match self.full.get(entry.full as usize) {
+        match self.full.get((entry.place ^ ALL_BUCKETS) as usize) {
             Some(full) => all = *full,
-            None => all[entry.bucket as usize] = entry.one,
+            None => all[entry.place as usize] = entry.one,
         }
         let (bucket_count, bucket_sum) = (all.map(Bucket::count), all.map(Bucket::sum));
         let identity = identities.get(entry.identity);

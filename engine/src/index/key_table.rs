@@ -20,6 +20,9 @@ use rustc_hash::FxBuildHasher;
 const GROUP_KEYS: usize = 1 << GROUP_BITS;
 const GROUP_BITS: u32 = 3;
 
+/// No group's owner: keys have 48 bits.
+const NOBODY: u64 = u64::MAX;
+
 /// No key has this value.
 pub(crate) const VACANT: u32 = 0x7fff_ffff;
 
@@ -46,10 +49,10 @@ const _: () = assert!(size_of::<Group>() == 64);
 /// A table of keys.
 #[derive(Clone, Default)]
 pub(crate) struct KeyTable {
-    numbers: HashMap<u32, u32, FxBuildHasher>,
+    numbers: HashMap<u64, u32, FxBuildHasher>,
     groups: Vec<Group>,
-    /// The owner of each group: its keys divided by [`GROUP_KEYS`]. [`NONE`] for a free group.
-    owners: Vec<u32>,
+    /// The owner of each group: its keys divided by [`GROUP_KEYS`]. [`NOBODY`] for a free group.
+    owners: Vec<u64>,
     free: Vec<u32>,
     /// The group that was found last.
     last: u32,
@@ -57,19 +60,19 @@ pub(crate) struct KeyTable {
 
 impl KeyTable {
     #[inline]
-    fn entry_index(group: u32, key: u32) -> EntryIndex {
-        EntryIndex((group << GROUP_BITS) | (key % GROUP_KEYS as u32))
+    fn entry_index(group: u32, key: u64) -> EntryIndex {
+        EntryIndex((group << GROUP_BITS) | (key as u32 % GROUP_KEYS as u32))
     }
 
     /// The index of a key's entry. None if the key is not in the table.
     #[inline]
-    pub(crate) fn find(&mut self, key: u32) -> Option<EntryIndex> {
+    pub(crate) fn find(&mut self, key: u64) -> Option<EntryIndex> {
         self.find_entry(key).map(|(index, _)| index)
     }
 
     /// The same, with the entry.
     #[inline(always)]
-    pub(crate) fn find_entry(&mut self, key: u32) -> Option<(EntryIndex, &mut Entry)> {
+    pub(crate) fn find_entry(&mut self, key: u64) -> Option<(EntryIndex, &mut Entry)> {
         self.last = self.group_of(key >> GROUP_BITS)?;
         let index = Self::entry_index(self.last, key);
         let entry = self.get_mut(index);
@@ -79,7 +82,7 @@ impl KeyTable {
     /// The group of an owner. Owners that come back in the order in which they came first are found
     /// without a hash, whose two cache lines are cold when there are many.
     #[inline]
-    fn group_of(&self, owner: u32) -> Option<u32> {
+    fn group_of(&self, owner: u64) -> Option<u32> {
         let is_owned = |group: u32| self.owners.get(group as usize) == Some(&owner);
         match self.last {
             last if is_owned(last) => Some(last),
@@ -89,7 +92,7 @@ impl KeyTable {
     }
 
     #[inline(never)]
-    fn group_by_hash(&self, owner: u32) -> Option<u32> {
+    fn group_by_hash(&self, owner: u64) -> Option<u32> {
         self.numbers.get(&owner).copied()
     }
 
@@ -105,13 +108,13 @@ impl KeyTable {
     }
 
     /// Inserts a key, if it is not there, and sets its value.
-    pub(crate) fn insert(&mut self, key: u32, value: u32) -> EntryIndex {
+    pub(crate) fn insert(&mut self, key: u64, value: u32) -> EntryIndex {
         let KeyTable { numbers, groups, owners, free, .. } = self;
         let owner = key >> GROUP_BITS;
         let group = *numbers.entry(owner).or_insert_with(|| {
             let group = free.pop().unwrap_or_else(|| {
                 groups.push(Group([VACANCY; GROUP_KEYS]));
-                owners.push(NONE);
+                owners.push(NOBODY);
                 groups.len() as u32 - 1
             });
             owners[group as usize] = owner;
@@ -123,22 +126,23 @@ impl KeyTable {
     }
 
     /// Removes a key, if it is there.
-    pub(crate) fn remove(&mut self, key: u32) {
+    pub(crate) fn remove(&mut self, key: u64) {
         let Some(index) = self.find(key) else { return };
         *self.get_mut(index) = VACANCY;
         let group = index.0 >> GROUP_BITS;
         if self.groups[group as usize].0.iter().all(|entry| *entry == VACANCY) {
             self.numbers.remove(&(key >> GROUP_BITS));
-            self.owners[group as usize] = NONE;
+            self.owners[group as usize] = NOBODY;
             self.free.push(group);
         }
     }
 
     /// Bytes of memory in use.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.numbers.capacity() * 9
+        self.numbers.capacity() * 17
             + self.groups.capacity() * size_of::<Group>()
-            + (self.owners.capacity() + self.free.capacity()) * 4
+            + self.owners.capacity() * 8
+            + self.free.capacity() * 4
     }
 }
 
@@ -152,13 +156,13 @@ mod tests {
         for round in 0..3 {
             for key in (1..2000).chain((1 << 20..1 << 21).step_by(4096)) {
                 assert_eq!(table.find(key), None);
-                let index = table.insert(key, key ^ round);
-                table.get_mut(index).note = key;
+                let index = table.insert(key, key as u32 ^ round);
+                table.get_mut(index).note = key as u32;
                 assert_eq!(table.find(key), Some(index));
             }
             for key in (1..2000).chain((1 << 20..1 << 21).step_by(4096)) {
                 let index = table.find(key).expect("it was put in");
-                assert_eq!(table.get(index), Entry { value: key ^ round, note: key });
+                assert_eq!(table.get(index), Entry { value: key as u32 ^ round, note: key as u32 });
             }
             assert_eq!(table.groups.len(), 2000 / GROUP_KEYS + 256);
             for key in (1..2000).chain((1 << 20..1 << 21).step_by(4096)) {

@@ -54,12 +54,12 @@ impl Index {
 
     /// The sequence of a key: see [`SequenceTable::open`].
     #[inline]
-    pub(crate) fn open(&mut self, key: u32) -> Option<u32> {
+    pub(crate) fn open(&mut self, key: u64) -> Option<u32> {
         self.sequences.open(key, &self.histograms)
     }
 
     /// Makes a sequence that is not known.
-    pub(crate) fn create_sequence(&mut self, key: u32, identity: ClientIdentity) -> u32 {
+    pub(crate) fn create_sequence(&mut self, key: u64, identity: ClientIdentity) -> u32 {
         let identity = self.identities.intern(identity);
         self.sequences.create(key, identity)
     }

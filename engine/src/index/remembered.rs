@@ -3,12 +3,12 @@
 
 use std::collections::VecDeque;
 
-/// What is remembered of an empty sequence: 16 bytes.
+/// What is remembered of an empty sequence: 20 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
+#[repr(C, packed(4))]
 pub(crate) struct Memory {
     /// 0 where the sequence has come back.
-    pub(crate) key: u32,
+    pub(crate) key: u64,
     pub(crate) last_id: u32,
     pub(crate) identity: u32,
     pub(crate) last_payload_bytes: u16,
@@ -16,7 +16,7 @@ pub(crate) struct Memory {
     pub(crate) bits: u16,
 }
 
-const _: () = assert!(size_of::<Memory>() == 16);
+const _: () = assert!(size_of::<Memory>() == 20);
 
 /// Bits of [`Memory::bits`] above the loss reasons.
 pub(crate) mod memory_bit {
@@ -42,7 +42,7 @@ pub(crate) struct Remembered {
     holes: u32,
 }
 
-/// The most sequences that are remembered: 16 MiB.
+/// The most sequences that are remembered: 20 MiB.
 pub(crate) const MAX_REMEMBERED: usize = 1 << 20;
 
 const POSITIONS: u32 = 1 << 31;
@@ -133,14 +133,14 @@ impl Remembered {
 
     /// Forgets the oldest, of which there must be one, and says its key. The
     /// front is never a hole.
-    pub(crate) fn forget_oldest(&mut self) -> Option<u32> {
+    pub(crate) fn forget_oldest(&mut self) -> Option<u64> {
         let key = self.pop_front().map(|memory| memory.key);
         self.pop_holes();
         key
     }
 
     /// Closes the holes; `moved` is told each sequence's new position.
-    pub(crate) fn pack(&mut self, mut moved: impl FnMut(u32, u32)) {
+    pub(crate) fn pack(&mut self, mut moved: impl FnMut(u64, u32)) {
         self.ring.retain(|memory| memory.key != 0);
         self.holes = 0;
         for (index, memory) in self.ring.iter().enumerate() {
@@ -165,11 +165,11 @@ mod tests {
     #[test]
     fn sequences_come_back_from_the_front_and_from_within() {
         let mut remembered = Remembered::default();
-        let memory = |key: u32| Memory { key, ..Memory::default() };
+        let memory = |key: u64| Memory { key, ..Memory::default() };
         let positions: Vec<u32> = (1..=9).map(|key| remembered.push(memory(key))).collect();
         for key in [1, 4, 3, 2, 9] {
             let position = positions[key as usize - 1];
-            assert_eq!(remembered.get(position).key, key);
+            assert_eq!({ remembered.get(position).key }, key);
             remembered.take(position);
         }
         // Those before the fifth are gone with their holes; that of the ninth is left.
@@ -186,7 +186,7 @@ mod tests {
     fn what_is_at_a_position_stays_there_while_positions_go_round() {
         let mut remembered = Remembered { base: POSITIONS - 700, ..Remembered::default() };
         let mut expected = VecDeque::new();
-        for step in 1..4000_u32 {
+        for step in 1..4000_u64 {
             // Grows to hundreds, and shrinks again.
             let is_growing = step % 1000 < 700;
             if is_growing || expected.is_empty() {
@@ -198,7 +198,7 @@ mod tests {
             if (!is_growing || step % 2 == 0)
                 && let Some((position, key)) = expected.remove(rank)
             {
-                assert_eq!(remembered.get(position).key, key);
+                assert_eq!({ remembered.get(position).key }, key);
                 remembered.take(position);
             }
             if remembered.has_too_many_holes() || step % 500 == 0 {
@@ -213,6 +213,6 @@ mod tests {
             assert_eq!(all, Vec::from(expected.clone()), "after {step} steps");
         }
         assert!(remembered.base < POSITIONS - 700, "it has gone round");
-        assert!(remembered.memory_bytes() <= 16 * 1024);
+        assert!(remembered.memory_bytes() <= 20 * 1024);
     }
 }

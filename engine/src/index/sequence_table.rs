@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   index: key -> live n ------> slab[n]: Sequence, which lists its records by (life, chunk id)
-//!          key -> remembered p -> 16 bytes for a sequence without records
+//!          key -> remembered p -> 20 bytes for a sequence without records
 //! ```
 //!
 //! A sequence moves from the slab to the remembered ones when its last record is erased, and back
@@ -19,20 +19,20 @@ use crate::index::sequence::{Ended, Sequence};
 
 const REMEMBERED: u32 = 1 << 31;
 
-/// Keys that are found without a hash: 8 KiB.
+/// Keys that are found without a hash: 16 KiB.
 const RECENT: usize = 1024;
 
 /// Where a key may be among the recent ones: 32 writers of a producer side by side, behind them
 /// those of the next. Producers of one writer each, with the same id, spread over all.
 #[inline]
-fn recent_index(key: u32) -> usize {
+fn recent_index(key: u64) -> usize {
     (key ^ key >> 11) as usize % RECENT
 }
 
 /// No key is 0.
 #[cold]
 #[inline(never)]
-fn no_recent() -> Vec<(u32, u32)> {
+fn no_recent() -> Vec<(u64, u32)> {
     vec![(0, NONE); RECENT]
 }
 
@@ -53,15 +53,15 @@ pub(crate) struct SequenceTable {
     index: KeyTable,
     remembered: Remembered,
     /// The key that was looked up last, if it was live; 0 if none.
-    last_key: u32,
+    last_key: u64,
     last_index: u32,
     /// More keys with their indices, each at its [`recent_index`], so that writers that take turns
     /// are found without a hash. Empty until two keys were looked up.
-    recent: Vec<(u32, u32)>,
+    recent: Vec<(u64, u32)>,
     /// Number of empty sequences that were forgotten.
     pub(crate) forgotten: u64,
     /// Keys that are not known any more, for a shard.
-    pub(crate) dropped: Vec<u32>,
+    pub(crate) dropped: Vec<u64>,
     collects_dropped: bool,
     /// Where [`fit_some`](Self::fit_some) goes on in the slab.
     next_to_fit: usize,
@@ -105,7 +105,7 @@ impl SequenceTable {
 
     /// The live sequence of a key; a remembered one is none.
     #[inline]
-    pub(crate) fn find_live(&mut self, key: u32) -> Option<u32> {
+    pub(crate) fn find_live(&mut self, key: u64) -> Option<u32> {
         if key == self.last_key {
             return Some(self.last_index);
         }
@@ -122,7 +122,7 @@ impl SequenceTable {
     /// None if it is not known. If it was not looked up lately its histogram is cold, and is
     /// prefetched.
     #[inline]
-    pub(crate) fn open(&mut self, key: u32, histograms: &Histograms) -> Option<u32> {
+    pub(crate) fn open(&mut self, key: u64, histograms: &Histograms) -> Option<u32> {
         if key == self.last_key {
             return Some(self.last_index);
         }
@@ -133,7 +133,7 @@ impl SequenceTable {
     }
 
     #[inline(never)]
-    fn open_by_hash(&mut self, key: u32, histograms: &Histograms) -> Option<u32> {
+    fn open_by_hash(&mut self, key: u64, histograms: &Histograms) -> Option<u32> {
         let SequenceTable { slab, free, index, remembered, .. } = self;
         let (entry_index, entry) = index.find_entry(key)?;
         let mut found = entry.value;
@@ -157,7 +157,7 @@ impl SequenceTable {
     }
 
     /// Makes a sequence of a key that is not known.
-    pub(crate) fn create(&mut self, key: u32, identity: u32) -> u32 {
+    pub(crate) fn create(&mut self, key: u64, identity: u32) -> u32 {
         let entry = self.index.insert(key, 0);
         let index = self.free.pop().unwrap_or_else(|| grow(&mut self.slab));
         self.slab[index as usize] = Sequence::new(key, identity, entry);
@@ -183,7 +183,7 @@ impl SequenceTable {
 
     #[cold]
     #[inline(never)]
-    fn drop_key(&mut self, key: u32) {
+    fn drop_key(&mut self, key: u64) {
         self.index.remove(key);
         if self.collects_dropped {
             self.dropped.push(key);
@@ -243,7 +243,7 @@ impl SequenceTable {
     }
 
     /// No more chunks come from this writer.
-    pub(crate) fn end_writer(&mut self, key: u32) {
+    pub(crate) fn end_writer(&mut self, key: u64) {
         match self.index.find(key).map(|entry| self.index.get(entry).value) {
             None => {}
             Some(position) if position & REMEMBERED != 0 => {
@@ -256,8 +256,8 @@ impl SequenceTable {
     }
 
     /// No more chunks come from this producer.
-    pub(crate) fn end_producer(&mut self, producer: u16) {
-        let is_meant = |key: u32| key != 0 && key >> 16 == u32::from(producer);
+    pub(crate) fn end_producer(&mut self, producer: u32) {
+        let is_meant = |key: u64| key != 0 && key >> 16 == u64::from(producer);
         for sequence in self.slab.iter_mut().filter(|sequence| is_meant(sequence.key)) {
             sequence.ended = Some(Ended::Producer);
         }
@@ -296,7 +296,7 @@ impl SequenceTable {
         self.slab.capacity() * size_of::<Sequence>()
             + queues
             + self.free.capacity() * 4
-            + self.recent.capacity() * 8
+            + self.recent.capacity() * 16
             + self.index.memory_bytes()
             + self.remembered.memory_bytes()
     }
@@ -322,12 +322,12 @@ mod tests {
 
     #[test]
     fn keys_that_share_a_recent_slot_are_distinguished_and_removed_when_not_live() {
-        let (one, other, third) = (1 << 16 | 1, 2 << 16 | 0x61, 3 << 16 | 1);
+        let (one, other, third) = (1 << 16 | 1, 2 << 16 | 0x61, 0x1_0001 << 16 | 1);
         assert_eq!(recent_index(one), recent_index(other));
         let (mut sequences, histograms) = (SequenceTable::new(false), Histograms::default());
         for key in [one, other, third] {
             let index = sequences.create(key, 7);
-            sequences.get_mut(index).push_back(key, ChunkId(0));
+            sequences.get_mut(index).push_back(key as u32, ChunkId(0));
         }
         for _ in 0..3 {
             for key in [one, third, other, other, one] {
@@ -347,14 +347,14 @@ mod tests {
 
     #[test]
     fn the_sequences_that_were_empty_longest_are_forgotten_first() {
-        const TOO_MANY: u32 = 10;
+        const TOO_MANY: u64 = 10;
         let (mut sequences, histograms) = (SequenceTable::new(true), Histograms::default());
-        let last = MAX_REMEMBERED as u32 + TOO_MANY;
+        let last = MAX_REMEMBERED as u64 + TOO_MANY;
         for key in 1..=last {
             let index = sequences.create(key, 7);
             sequences.release(index);
         }
-        assert_eq!(sequences.forgotten, u64::from(TOO_MANY));
+        assert_eq!(sequences.forgotten, TOO_MANY);
         assert_eq!(sequences.dropped, Vec::from_iter(1..=TOO_MANY));
         assert!(sequences.memory_bytes() < 64 << 20, "{} bytes", sequences.memory_bytes());
         assert_eq!(sequences.open(TOO_MANY, &histograms), None);

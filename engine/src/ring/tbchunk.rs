@@ -3,14 +3,15 @@
 //! ```text
 //!   byte 0        4                8          10             12           14      15
 //!        +--------+----------------+----------+--------------+------------+-------+----------+
-//!        | chunk  | producer << 16 | reserved | visible      | unread     | flags | checksum |
-//!        | id u32 | | writer   u32 | u16      | payload u16  | bytes u16  | u8    | u8       |
+//!        | chunk  | low half of    | reserved | visible      | unread     | flags | checksum |
+//!        | id u32 | the key    u32 | u16      | payload u16  | bytes u16  | u8    | u8       |
 //!        +--------+----------------+----------+--------------+------------+-------+----------+
 //! ```
 //!
 //! All little-endian. A record begins at a multiple of 16 and covers `round_up_16(16 + reserved)`
-//! bytes; the next one begins right behind it. `unread <= visible <= reserved`. A key of 0 is
-//! padding. Flags are the six bits of the chunk header, and 0x80 for a scraped chunk that is not
+//! bytes; the next one begins right behind it. `unread <= visible <= reserved`. The key's low half is
+//! the writer and 16 bits of the producer: what a record's sequence is stands beside the ring. It is
+//! 0 in padding. Flags are the six bits of the chunk header, and 0x80 for a scraped chunk that is not
 //! complete yet. An all-zero buffer reads as one empty padding record.
 
 /// Bytes of a record header, and the unit of offsets and sizes.
@@ -29,7 +30,7 @@ pub(crate) fn outer_bytes(reserved_bytes: usize) -> usize {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TbChunk {
     pub(crate) chunk_id: u32,
-    pub(crate) key: u32,
+    pub(crate) key_low: u32,
     pub(crate) reserved_bytes: u16,
     pub(crate) visible_bytes: u16,
     pub(crate) unread_bytes: u16,
@@ -55,7 +56,7 @@ impl TbChunk {
 
     #[inline]
     pub(super) fn to_words(self) -> [u64; 2] {
-        let ids = u64::from(self.chunk_id) | u64::from(self.key) << 32;
+        let ids = u64::from(self.chunk_id) | u64::from(self.key_low) << 32;
         let sizes = u64::from(self.reserved_bytes)
             | u64::from(self.visible_bytes) << 16
             | u64::from(self.unread_bytes) << 32
@@ -69,7 +70,7 @@ impl TbChunk {
         let [ids, sizes] = words.map(u64::from_le);
         TbChunk {
             chunk_id: ids as u32,
-            key: (ids >> 32) as u32,
+            key_low: (ids >> 32) as u32,
             reserved_bytes: sizes as u16,
             visible_bytes: (sizes >> 16) as u16,
             unread_bytes: (sizes >> 32) as u16,

@@ -98,7 +98,7 @@ impl WriteParts<'_> {
         let slot = store.index.records.push_back(record);
         let header = TbChunk {
             chunk_id: id.0,
-            key: chunk.key,
+            key_low: chunk.key as u32,
             reserved_bytes: chunk.reserved_bytes as u16,
             visible_bytes: visible_bytes as u16,
             unread_bytes: record.unread_bytes,

@@ -16,7 +16,7 @@ impl WriteParts<'_> {
     pub(super) fn commit_general(
         mut self,
         info: &ChunkInfo,
-        key: u32,
+        key: u64,
         bytes: &[u8],
         spans: &mut [Span; MAX_SPANS],
         opened: Option<u32>,

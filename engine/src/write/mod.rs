@@ -120,7 +120,7 @@ pub(crate) struct WriteParts<'a> {
 #[derive(Clone, Copy)]
 struct Opened<'a> {
     info: &'a ChunkInfo,
-    key: u32,
+    key: u64,
     /// As its source said when it was asked.
     size_bytes: usize,
     /// Its sequence, if that is known.
@@ -146,7 +146,7 @@ struct Insertion {
 
 /// The sequence's key of a chunk, if the chunk may be committed at all.
 #[inline(always)]
-pub(crate) fn admit(index: &Index, info: &ChunkInfo, size_bytes: usize) -> Result<u32, Refused> {
+pub(crate) fn admit(index: &Index, info: &ChunkInfo, size_bytes: usize) -> Result<u64, Refused> {
     let key = key_of(info.producer_id_trusted, info.writer_id);
     if key == 0 {
         return Err(Refused::ReservedKey);
@@ -166,7 +166,7 @@ impl WriteParts<'_> {
     #[inline(always)]
     pub(crate) fn commit<S: ByteSource + ?Sized>(
         mut self,
-        key: u32,
+        key: u64,
         info: &ChunkInfo,
         size_bytes: usize,
         source: &S,

@@ -61,7 +61,7 @@ impl WriteParts<'_> {
         let slot = store.index.records.push_with_sizes(record, entries, fragments);
         let header = TbChunk {
             chunk_id: info.chunk_id.0,
-            key: chunk.key,
+            key_low: chunk.key as u32,
             reserved_bytes: visible_bytes as u16,
             visible_bytes: visible_bytes as u16,
             unread_bytes: visible_bytes as u16,

@@ -21,7 +21,7 @@ pub(super) enum Cut {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ParsedChunk<'a> {
     pub(super) info: &'a ChunkInfo,
-    pub(super) key: u32,
+    pub(super) key: u64,
     /// The visible fragments, and nothing else.
     pub(super) visible: &'a [u8],
     pub(super) reserved_bytes: usize,
@@ -57,7 +57,7 @@ const TIED_TO_LAST: u8 = ChunkFlags::LAST_CONTINUES.0 | ChunkFlags::NEEDS_PATCHI
 #[inline(always)]
 pub(super) fn parse_fragments<'a>(
     info: &'a ChunkInfo,
-    key: u32,
+    key: u64,
     bytes: &'a [u8],
     spans: &mut [Span],
 ) -> ParsedChunk<'a> {

@@ -17,7 +17,7 @@ impl WriteParts<'_> {
     #[inline]
     pub(crate) fn try_patch(
         self,
-        key: u32,
+        key: u64,
         chunk: ChunkId,
         patches: &[Patch],
         other_patches_pending: bool,
@@ -48,7 +48,7 @@ impl WriteParts<'_> {
 }
 
 #[inline]
-fn find_chunk(index: &mut Index, key: u32, id: ChunkId) -> Option<Slot> {
+fn find_chunk(index: &mut Index, key: u64, id: ChunkId) -> Option<Slot> {
     if key == 0 {
         return None;
     }

@@ -103,7 +103,7 @@ impl Chunk {
         self
     }
 
-    pub fn of_producer(mut self, producer: u16, pid: i32) -> Chunk {
+    pub fn of_producer(mut self, producer: u32, pid: i32) -> Chunk {
         self.info.producer_id_trusted = ProducerId(producer);
         self.info.identity_trusted.pid = pid;
         self

@@ -152,9 +152,9 @@ impl<S: Subject> Run<S> {
     ) -> Chunk<'a> {
         let Writer { producer_id, writer_id, .. } = self.writers[writer];
         let identity = Identity {
-            uid: i32::from(producer_id),
-            pid: 100 + self.epochs[usize::from(producer_id)],
-            machine_id: u32::from(producer_id) - 1,
+            uid: producer_id.cast_signed(),
+            pid: 100 + self.epochs[(producer_id >> 16) as usize],
+            machine_id: producer_id - 1,
         };
         let &Committed { id: chunk_id, declared: num_fragments, flags, .. } = committed;
         Chunk { producer_id, writer_id, identity, chunk_id, num_fragments, flags, complete, bytes }

@@ -126,7 +126,7 @@ fn provenance(session: &mut Session, buffers: &BufferTable) -> protos::TraceProv
                 session.sequences.get_or_add(writer.producer_id, writer.writer_id, writer.identity);
             protos::trace_provenance::Sequence {
                 id: Some(sequence.id),
-                producer_id: Some(i32::from(writer.producer_id.0)),
+                producer_id: Some(writer.producer_id.0.cast_signed()),
             }
         });
         listed.push(protos::trace_provenance::Buffer { sequences: sequences.collect() });

@@ -88,8 +88,8 @@ impl Service {
     /// numbers, one of those is used again.
     fn next_producer_id(&self) -> Option<ProducerId> {
         let after = |offset: usize| {
-            let zero_based = (usize::from(self.counters.last_producer_id.0) + offset) % PRODUCERS_MAX;
-            ProducerId(u16::try_from(zero_based + 1).expect("the remainder is below the largest u16"))
+            let zero_based = (self.counters.last_producer_id.0 as usize + offset) % PRODUCERS_MAX;
+            ProducerId(zero_based as u32 + 1)
         };
         let free = || (0..PRODUCERS_MAX).map(after).filter(|id| !self.producers.contains_key(id));
         free()

@@ -49,7 +49,6 @@ pub(crate) struct QueuedBatch {
     _rest_of_line: [u64; 1],
     /// The chunk of a batch of one.
     one: MaybeUninit<QueuedChunk>,
-    _rest_of_second_line: [u64; 1],
     /// Chunks as they came, none of them borrowed, with tickets from `first_ticket` on. Done before
     /// `ops`.
     list: Vec<QueuedChunk>,
@@ -94,7 +93,6 @@ impl Default for QueuedBatch {
             has_ops: false,
             _rest_of_line: [0],
             one: MaybeUninit::uninit(),
-            _rest_of_second_line: [0],
             list: Vec::new(),
             ops: Vec::new(),
             bytes: Vec::new(),

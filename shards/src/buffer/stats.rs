@@ -1,13 +1,19 @@
 //! Statistics, ledger and histograms of all shards, in sum and one by one.
 
-use watershed_engine::{Amount, BufferStats, Ledger, WriterStats};
+use watershed_engine::{Amount, BufferStats, Ledger, ProducerId, WriterId, WriterStats};
 
+use crate::batch::key_of;
 use crate::buffer::ShardedBuffer;
 
 impl ShardedBuffer {
     /// Whether anything was ever committed.
     pub fn has_data(&self) -> bool {
         self.ledger().written.chunks != 0
+    }
+
+    /// Whether something may be left of a sequence: a chunk, or what is remembered of it.
+    pub fn has_sequence(&self, producer_id: ProducerId, writer_id: WriterId) -> bool {
+        self.shared.directory.home(key_of(producer_id, writer_id)).is_some()
     }
 
     /// Statistics of all shards, in sum. Without evictions each field is what one shard would say,

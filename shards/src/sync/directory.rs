@@ -2,9 +2,10 @@
 //! locks.
 //!
 //! ```text
-//!   producer's high byte    low byte               writer's high byte     low byte
+//!   producer's second byte  lowest byte            writer's high byte     low byte
 //!   [ 256 pointers ]  --->  [ 256 pointers ]  -->  [ 256 pointers ]  -->  [ 256 entries, 32 bits ]
-//!                           each table is made at the first commit of a sequence below it
+//!                           each table is made at the first commit of a sequence below it; above
+//!                           these are two levels for the upper half of producers from 65,536 on
 //!
 //!   entry:  bits 0..=15   home shard plus one; 0: no home
 //!           bit  31       LEAVING: the writer has ended and its chunks are gone
@@ -39,29 +40,23 @@ use watershed_simd::prefetch;
 const LEAVING: u32 = 1 << 31;
 const HOME: u32 = 0xFFFF;
 
-/// A sequence's identity as the buffer keys it: producer in the high half, writer in the low half.
+/// A sequence's identity as the buffer keys it: 32 bits of the producer above 16 of the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Key(pub(crate) u32);
+pub(crate) struct Key(pub(crate) u64);
 
 impl Key {
-    pub(crate) fn new(producer_id: u16, writer_id: u16) -> Self {
-        Self(u32::from(producer_id) << 16 | u32::from(writer_id))
+    pub(crate) fn new(producer_id: u32, writer_id: u16) -> Self {
+        Self(u64::from(producer_id) << 16 | u64::from(writer_id))
     }
 
-    fn producer_high(self) -> usize {
-        (self.0 >> 24) as usize
+    /// A byte of it, the lowest is 0: the writer's are 0 and 1.
+    fn byte(self, n: u32) -> usize {
+        (self.0 >> (8 * n) & 0xFF) as usize
     }
 
-    fn producer_low(self) -> usize {
-        (self.0 >> 16 & 0xFF) as usize
-    }
-
-    fn writer_high(self) -> usize {
-        (self.0 >> 8 & 0xFF) as usize
-    }
-
-    fn writer_low(self) -> usize {
-        (self.0 & 0xFF) as usize
+    /// Whether the producer is 65,536 or above.
+    fn is_later(self) -> bool {
+        self.0 >> 32 != 0
     }
 }
 
@@ -73,6 +68,8 @@ const FAN_OUT: usize = 2;
 type Leaf = [AtomicU32; FAN_OUT];
 type Writers = [OnceBox<Leaf>; FAN_OUT];
 type Producers = [OnceBox<Writers>; FAN_OUT];
+type Root = [OnceBox<Producers>; FAN_OUT];
+type Roots = [OnceBox<[OnceBox<Root>; FAN_OUT]>; FAN_OUT];
 
 /// A sequence's entry, which a committer remembers to save the walk.
 #[derive(Clone, Copy, Debug)]
@@ -92,17 +89,20 @@ impl Entry {
     }
 }
 
-/// The table. Nothing in it is freed before the table is: producer ids are used again.
+/// The table. Nothing in it is freed before the table is.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    producers: [OnceBox<Producers>; FAN_OUT],
+    /// Of producers below 65,536.
+    producers: Root,
+    /// Of the others, by the upper half.
+    later: OnceBox<Roots>,
     /// Bytes of the tables below the first level.
     table_bytes: AtomicUsize,
 }
 
 impl Directory {
     pub(crate) fn new() -> Self {
-        Self { producers: std::array::from_fn(|_| OnceBox::new()), table_bytes: AtomicUsize::new(0) }
+        Self { producers: empty(), later: OnceBox::new(), table_bytes: AtomicUsize::new(0) }
     }
 
     /// The home of a sequence, chosen now by `choose` if it has none; whether it was chosen now.
@@ -215,10 +215,9 @@ impl Directory {
     }
 
     /// Every sequence of a producer that has a home, with the home.
-    pub(crate) fn homes_of(&self, producer_id: u16) -> Vec<(Key, u16)> {
+    pub(crate) fn homes_of(&self, producer_id: u32) -> Vec<(Key, u16)> {
         let mut homes = Vec::new();
-        let [high, low] = producer_id.to_be_bytes().map(usize::from);
-        let writers = self.producers[high].get().and_then(|producers| producers[low].get());
+        let writers = self.writers(Key::new(producer_id, 0));
         for (high, leaf) in writers.into_iter().flatten().enumerate() {
             let Some(leaf) = leaf.get() else { continue };
             for (low, entry) in leaf.iter().enumerate() {
@@ -237,8 +236,16 @@ impl Directory {
 
     #[inline]
     fn find(&self, key: Key) -> Option<&AtomicU32> {
-        let writers = self.producers[key.producer_high()].get()?[key.producer_low()].get()?;
-        Some(&writers[key.writer_high()].get()?[key.writer_low()])
+        Some(&self.writers(key)?[key.byte(1)].get()?[key.byte(0)])
+    }
+
+    #[inline]
+    fn writers(&self, key: Key) -> Option<&Writers> {
+        let root = match key.is_later() {
+            false => &self.producers,
+            true => self.later.get()?[key.byte(5)].get()?[key.byte(4)].get()?,
+        };
+        root[key.byte(3)].get()?[key.byte(2)].get()
     }
 
     #[inline]
@@ -248,11 +255,17 @@ impl Directory {
 
     #[cold]
     fn make(&self, key: Key) -> &AtomicU32 {
-        let producers =
-            self.level(&self.producers[key.producer_high()], || std::array::from_fn(|_| OnceBox::new()));
-        let writers = self.level(&producers[key.producer_low()], || std::array::from_fn(|_| OnceBox::new()));
-        let leaf = self.level(&writers[key.writer_high()], || std::array::from_fn(|_| AtomicU32::new(0)));
-        &leaf[key.writer_low()]
+        let root = match key.is_later() {
+            false => &self.producers,
+            true => {
+                let upper = self.level(&self.level(&self.later, empty)[key.byte(5)], empty);
+                self.level(&upper[key.byte(4)], empty)
+            }
+        };
+        let producers = self.level(&root[key.byte(3)], empty);
+        let writers = self.level(&producers[key.byte(2)], empty);
+        let leaf = self.level(&writers[key.byte(1)], || std::array::from_fn(|_| AtomicU32::new(0)));
+        &leaf[key.byte(0)]
     }
 
     fn level<'a, T>(&'a self, slot: &'a OnceBox<T>, make: impl FnOnce() -> T) -> &'a T {
@@ -262,6 +275,10 @@ impl Directory {
         }
         level
     }
+}
+
+fn empty<T>() -> [OnceBox<T>; FAN_OUT] {
+    std::array::from_fn(|_| OnceBox::new())
 }
 
 #[cfg(all(test, not(loom)))]
@@ -298,7 +315,8 @@ mod tests {
     #[test]
     fn the_edges_of_both_id_spaces_have_entries_of_their_own() {
         let directory = Directory::new();
-        let keys = [(0, 1), (0, 255), (0, 256), (0, 65535), (65535, 0), (65535, 65535)];
+        let keys =
+            [(0, 1), (0, 255), (0, 256), (0, 65535), (65535, 0), (65535, 65535), (65536, 1), (u32::MAX, 1)];
         for (home, &(producer, writer)) in keys.iter().enumerate() {
             assert_eq!(directory.home_or(Key::new(producer, writer), || home as u16), (home as u16, true));
         }

@@ -76,7 +76,7 @@ pub(crate) fn watched<R>(name: &'static str, operation: impl FnOnce() -> R) -> R
 /// A packet as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Got {
-    pub(crate) producer_id: u16,
+    pub(crate) producer_id: u32,
     pub(crate) writer_id: u16,
     pub(crate) identity: ClientIdentity,
     pub(crate) loss: u32,
@@ -86,7 +86,7 @@ pub(crate) struct Got {
 impl Got {
     /// What [`write_packet`] makes of it.
     pub(crate) fn written_bytes(&self) -> usize {
-        24 + self.bytes.len()
+        26 + self.bytes.len()
     }
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn parse(mut bytes: &[u8]) -> Vec<Got> {
     let u32_of = |bytes: Vec<u8>| u32::from_le_bytes(bytes.try_into().unwrap());
     while !bytes.is_empty() {
         let u16_of = |bytes: Vec<u8>| u16::from_le_bytes(bytes.try_into().unwrap());
-        let producer_id = u16_of(take(&mut bytes, 2));
+        let producer_id = u32_of(take(&mut bytes, 4));
         let writer_id = u16_of(take(&mut bytes, 2));
         let identity = ClientIdentity {
             uid: u32_of(take(&mut bytes, 4)) as i32,
@@ -160,7 +160,7 @@ pub(crate) fn read_in_pool(buffer: &ShardedBuffer, pool: Option<&ThreadPool>) ->
 
 /// The header of a complete chunk. `flags` tell whether its first and last packets continue in its
 /// neighbours.
-pub(crate) fn info(producer: u16, writer: u16, id: u32, fragments: usize, flags: u8) -> ChunkInfo {
+pub(crate) fn info(producer: u32, writer: u16, id: u32, fragments: usize, flags: u8) -> ChunkInfo {
     ChunkInfo {
         producer_id_trusted: ProducerId(producer),
         writer_id: WriterId(writer),
@@ -168,7 +168,7 @@ pub(crate) fn info(producer: u16, writer: u16, id: u32, fragments: usize, flags:
         num_fragments: fragments as u16,
         flags: ChunkFlags(flags),
         complete: true,
-        identity_trusted: ClientIdentity { uid: 1000, pid: i32::from(producer), machine_id: 0 },
+        identity_trusted: ClientIdentity { uid: 1000, pid: producer.cast_signed(), machine_id: 0 },
     }
 }
 

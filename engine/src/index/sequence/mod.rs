@@ -40,7 +40,7 @@ struct OldLife {
 /// A sequence with records, or one that is about to get its first.
 #[derive(Clone, Debug)]
 pub(crate) struct Sequence {
-    pub(crate) key: u32,
+    pub(crate) key: u64,
     /// Its entry in the key table.
     pub(crate) entry: EntryIndex,
     /// Identity of the newest life.
@@ -68,7 +68,7 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    pub(crate) fn new(key: u32, identity: u32, entry: EntryIndex) -> Sequence {
+    pub(crate) fn new(key: u64, identity: u32, entry: EntryIndex) -> Sequence {
         Sequence {
             key,
             entry,

@@ -3,7 +3,7 @@
 
 use std::hint::black_box;
 use std::sync::OnceLock;
-use watershed_engine::{Packet, TraceBuffer};
+use watershed_engine::{Packet, ProducerId, TraceBuffer, WriterId};
 use watershed_shards::framing::{FRAME_BYTES_MAX, Stamp, put_packet};
 use watershed_simd::fields::{self, Rules};
 
@@ -110,7 +110,7 @@ fn new_block() -> Vec<u8> {
 }
 
 /// The trusted fields of sequences, encoded once for each, as a service keeps them.
-struct Stamps([OnceLock<(u32, Stamp)>; 64]);
+struct Stamps([OnceLock<((ProducerId, WriterId), Stamp)>; 64]);
 
 impl Default for Stamps {
     fn default() -> Self {
@@ -122,12 +122,12 @@ impl Stamps {
     /// In `scratch` for a packet with a loss before it.
     #[inline]
     fn of<'a>(&'a self, packet: &Packet<'_>, scratch: &'a mut Stamp) -> &'a Stamp {
-        let key = u32::from(packet.producer_id.0) << 16 | u32::from(packet.writer_id.0);
-        let kept = &self.0[key as usize % self.0.len()];
-        match kept.get_or_init(|| (key, encode(packet, key))) {
+        let key = (packet.producer_id, packet.writer_id);
+        let kept = &self.0[usize::from(packet.writer_id.0) % self.0.len()];
+        match kept.get_or_init(|| (key, encode(packet))) {
             (kept_key, stamp) if *kept_key == key && packet.loss.is_empty() => stamp,
             _ => {
-                *scratch = encode(packet, key);
+                *scratch = encode(packet);
                 scratch
             }
         }
@@ -136,14 +136,14 @@ impl Stamps {
 
 /// The trusted fields of one packet.
 #[cold]
-fn encode(packet: &Packet<'_>, key: u32) -> Stamp {
+fn encode(packet: &Packet<'_>) -> Stamp {
     let mut fields = Vec::with_capacity(Stamp::BYTES_MAX);
     let mut put = |number: u32, value: u32| {
         append_varint(&mut fields, number << 3);
         append_varint(&mut fields, value);
     };
     put(3, packet.identity.uid as u32);
-    put(10, key);
+    put(10, packet.producer_id.0 << 16 | u32::from(packet.writer_id.0));
     put(79, packet.identity.pid as u32);
     if !packet.loss.is_empty() {
         put(42, packet.loss.0);

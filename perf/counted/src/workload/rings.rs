@@ -31,7 +31,7 @@ pub fn buffer_in(size_bytes: usize, huge_pages: HugePages) -> Result<TraceBuffer
 #[inline]
 pub fn info(commit: &Commit<'_>) -> ChunkInfo {
     ChunkInfo {
-        producer_id_trusted: ProducerId(commit.writer),
+        producer_id_trusted: ProducerId(commit.writer.into()),
         identity_trusted: ClientIdentity { uid: 1000, pid: 4242, machine_id: 0 },
         writer_id: WriterId(commit.writer),
         chunk_id: ChunkId(commit.chunk_id),

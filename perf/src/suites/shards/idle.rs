@@ -250,7 +250,7 @@ impl<'a> Crowd<'a> {
             let chunk = &self.chunks[self.at % self.chunks.len()];
             self.at += 1;
             let info = ChunkInfo {
-                producer_id_trusted: ProducerId(1 + (who / WRITERS) as u16),
+                producer_id_trusted: ProducerId(1 + (who / WRITERS) as u32),
                 writer_id: WriterId(1 + (who % WRITERS) as u16),
                 chunk_id: ChunkId(chunk_id as u32),
                 num_fragments: chunk.fragments,

@@ -69,7 +69,7 @@ impl Trace {
         self.bytes.resize(3 + body_bytes, 0);
         self.sizes.push(record_bytes(self.bytes.len()) as u32);
         let info = ChunkInfo {
-            producer_id_trusted: ProducerId(1 + writer as u16),
+            producer_id_trusted: ProducerId(1 + writer as u32),
             writer_id: WriterId(1),
             chunk_id: ChunkId(self.next_ids[writer]),
             num_fragments: 1,

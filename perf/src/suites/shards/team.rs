@@ -203,7 +203,7 @@ fn wait_for_room(error: CommitError) {
 #[inline]
 pub(super) fn info(writer: u16, chunk_id: u32, chunk: &SourceChunk) -> ChunkInfo {
     ChunkInfo {
-        producer_id_trusted: ProducerId(writer),
+        producer_id_trusted: ProducerId(writer.into()),
         identity_trusted: ClientIdentity { uid: 1000, pid: 4242, machine_id: 0 },
         writer_id: WriterId(writer),
         chunk_id: ChunkId(chunk_id),
