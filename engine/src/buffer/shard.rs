@@ -160,7 +160,7 @@ impl Shard {
 
     /// Sequences that are not known any more: they may get another home.
     pub fn take_dropped(&mut self) -> impl Iterator<Item = (ProducerId, WriterId)> + '_ {
-        self.0.store.index.sequences.dropped.drain(..).map(ids_of)
+        self.0.store.index.take_dropped().map(ids_of)
     }
 
     /// Whether [`take_dropped`](Self::take_dropped) has any.
