@@ -86,12 +86,11 @@ impl Shard {
         evictor.evict_oldest_extent(store, reader)
     }
 
-    /// Gives back extents in which nothing is listed; with `all` also one that was granted and not
-    /// used.
-    pub fn take_emptied(&mut self, all: bool) -> impl Iterator<Item = u32> + '_ {
+    /// Gives back extents in which nothing is listed.
+    pub fn take_emptied(&mut self) -> impl Iterator<Item = u32> + '_ {
         let TraceBuffer { store, reader, evictor, .. } = &mut self.0;
         if store.ring.space.extents().is_some() {
-            evictor.trim(store, reader, all);
+            evictor.trim(store, reader);
         }
         store.ring.space.extents_mut().into_iter().flat_map(Extents::take_emptied)
     }

@@ -153,9 +153,9 @@ impl Extents {
         self.evicted_bytes += 1 << self.shift;
     }
 
-    /// Collects extents with nothing listed; also the granted one if `all`.
-    pub(crate) fn collect_emptied(&mut self, all: bool) {
-        let Extents { order, listed, emptied, granted, .. } = self;
+    /// Collects extents with nothing listed.
+    pub(crate) fn collect_emptied(&mut self) {
+        let Extents { order, listed, emptied, .. } = self;
         order.retain(|&(index, _)| {
             let has_listed = listed[index as usize] != 0;
             if !has_listed {
@@ -163,9 +163,6 @@ impl Extents {
             }
             has_listed
         });
-        if all {
-            emptied.extend(granted.take());
-        }
     }
 
     /// Gives all of them up. Each extent is in one of the lists at most, at any moment.

@@ -158,7 +158,7 @@ impl ShardGuard<'_> {
     /// Puts extents without records back into the pool.
     pub(crate) fn return_empty_extents(&mut self) {
         let Some(engine) = &mut self.state.engine else { return };
-        for index in engine.take_emptied(false) {
+        for index in engine.take_emptied() {
             self.shared.extent_pool.put(index);
         }
     }

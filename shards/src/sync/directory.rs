@@ -2,9 +2,9 @@
 //! locks, and whose entries are used again.
 //!
 //! ```text
-//!   level 0   [ line | line | ...  ]       64 lines of 8 entries; a key is in one of its lines,
-//!   level 1   [ line | line | line | ... ] of which each level has one, by a hash; the next level,
-//!   level 2   ...                          of twice the size, is made when all of them are full
+//!   level 0   [ line | line | ...  ]       64 lines of 8 entries; each level has one line for a
+//!   level 1   [ line | line | line | ... ] key, by a hash; it is put into the largest level where
+//!   level 2   ...                          there is room, or a next one of twice the size is made
 //!
 //!   entry:  bits 16..=63  the key; a free entry is 0
 //!           bit  15       LEAVING: the writer has ended and its chunks are gone
@@ -149,12 +149,14 @@ impl Directory {
         }
         let home = choose();
         let word = key.0 << KEY_SHIFT | (u64::from(home) + 1);
-        let entry = (0..MAX_LEVELS).find_map(|number| {
+        // Who frees an entry does no more with it.
+        let is_free = |entry: &&AtomicU64| entry.load(Ordering::Acquire) == 0;
+        let made = self.made().find_map(|(number, level)| line(level, number, key).0.iter().find(is_free));
+        let entry = made.unwrap_or_else(|| {
+            let number = self.made().count();
             let level = self.levels[number].get_or(|| new_level(FIRST_LINES << number)).0;
-            // Who frees an entry does no more with it.
-            line(level, number, key).0.iter().find(|entry| entry.load(Ordering::Acquire) == 0)
+            &line(level, number, key).0[0]
         });
-        let entry = entry.expect("memory ends before the levels do");
         entry.store(word, Ordering::Release);
         Some((home, Entry(entry.into())))
     }
@@ -227,7 +229,7 @@ impl Directory {
         self.made().map(|(_, level)| size_of_val(&**level)).sum()
     }
 
-    /// The levels that were made, the largest first: that has most of the keys.
+    /// The levels that were made, the largest first: there keys are put if they can.
     #[inline]
     fn made(&self) -> impl Iterator<Item = (usize, &Level)> {
         let made = self.levels.iter().take_while(|level| level.get().is_some()).count();
