@@ -36,6 +36,8 @@
 //!   `finish_leaving`; with `Tickets::now`, or the home's lock. Models: `homes_never_split`,
 //!   `a_home_stays_while_its_lock_is_held`, `an_entry_that_is_used_again_is_not_taken_for_the_old`,
 //!   `two_committers_choose_one_home`.
+//! - `num_levels`: publishes that a level was made. Release store in `insert`, under `inserting`;
+//!   Acquire load in `made`. The same models.
 //! - `inserting`: a mutex, for new keys. The last of these models.
 
 use std::ptr::NonNull;
@@ -44,7 +46,7 @@ use std::sync::PoisonError;
 use watershed_simd::prefetch;
 
 use crate::sync::once::OnceBox;
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 
 const LEAVING: u64 = 1 << 15;
 const HOME: u64 = LEAVING - 1;
@@ -104,13 +106,15 @@ unsafe impl Send for Entry {}
 #[derive(Debug)]
 pub(crate) struct Directory {
     levels: [OnceBox<Level>; MAX_LEVELS],
+    num_levels: AtomicUsize,
     /// For whoever adds a key.
     inserting: Mutex<()>,
 }
 
 impl Directory {
     pub(crate) fn new() -> Self {
-        Self { levels: std::array::from_fn(|_| OnceBox::new()), inserting: Mutex::new(()) }
+        let (levels, num_levels) = (std::array::from_fn(|_| OnceBox::new()), AtomicUsize::new(0));
+        Self { levels, num_levels, inserting: Mutex::new(()) }
     }
 
     /// The home of a sequence, chosen now by `choose` if it has none, and its entry.
@@ -153,8 +157,9 @@ impl Directory {
         let is_free = |entry: &&AtomicU64| entry.load(Ordering::Acquire) == 0;
         let made = self.made().find_map(|(number, level)| line(level, number, key).0.iter().find(is_free));
         let entry = made.unwrap_or_else(|| {
-            let number = self.made().count();
+            let number = self.num_levels.load(Ordering::Relaxed);
             let level = self.levels[number].get_or(|| new_level(FIRST_LINES << number)).0;
+            self.num_levels.store(number + 1, Ordering::Release);
             &line(level, number, key).0[0]
         });
         entry.store(word, Ordering::Release);
@@ -181,14 +186,15 @@ impl Directory {
         key.settled_in(unsafe { entry.as_ref() }.load(Ordering::Acquire))
     }
 
-    /// Prefetches what is known of the next writers: writers with neighbouring ids often commit in
-    /// turn.
+    /// Prefetches the next line of writers when the first of a line has come: writers with
+    /// neighbouring ids often commit in turn.
     #[inline]
     pub(crate) fn prefetch_next(&self, Key(key): Key) {
-        if let Some((number, level)) = self.made().next() {
-            prefetch::for_read(
-                std::ptr::from_ref(line(level, number, Key(key + LINE_ENTRIES as u64))).cast(),
-            );
+        const AHEAD: u64 = LINE_ENTRIES as u64;
+        if key % AHEAD == 1 {
+            for (number, level) in self.made().take(2) {
+                prefetch::for_read(std::ptr::from_ref(line(level, number, Key(key + AHEAD))).cast());
+            }
         }
     }
 
@@ -232,8 +238,9 @@ impl Directory {
     /// The levels that were made, the largest first: there keys are put if they can.
     #[inline]
     fn made(&self) -> impl Iterator<Item = (usize, &Level)> {
-        let made = self.levels.iter().take_while(|level| level.get().is_some()).count();
-        (0..made).rev().filter_map(|number| Some((number, self.levels[number].get()?)))
+        (0..self.num_levels.load(Ordering::Acquire))
+            .rev()
+            .filter_map(|number| Some((number, self.levels[number].get()?)))
     }
 
     /// The entry of a key, and what is in it.
