@@ -214,6 +214,18 @@ fn writers_are_counted_beyond_the_room_for_them() {
 }
 
 #[test]
+fn writers_are_listed_in_the_order_of_their_first_chunks() {
+    let buffer = Buffer::ring(4096);
+    for (writer, chunk) in [(3, 0), (1, 0), (2, 0), (1, 1), (3, 1)] {
+        buffer.commit(writer, chunk, b"1234567");
+    }
+    let mut writers = [ws_writer_stats::default(); 3];
+    // SAFETY: a live buffer, and room for three.
+    assert_eq!(unsafe { ws_buffer_writer_stats(buffer.0, writers.as_mut_ptr(), 3) }, 3);
+    assert_eq!(writers.map(|writer| writer.writer_id), [3, 1, 2]);
+}
+
+#[test]
 fn a_discarding_buffer_keeps_what_came_first() {
     let buffer = Buffer::new(4096, ws_policy::WS_DISCARD);
     for chunk in 0..200 {

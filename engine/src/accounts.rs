@@ -170,6 +170,15 @@ impl Accounts {
         self.bytes[account as usize] += bytes;
     }
 
+    /// What was listed is damaged; also if a change of these numbers was not completed.
+    pub(crate) fn give_up_listed(&mut self) {
+        let written = [self.stats.chunks_written, self.stats.bytes_written];
+        for (parts, written) in [&mut self.chunks, &mut self.bytes].into_iter().zip(written) {
+            (parts[Account::Listed as usize], parts[Account::Damaged as usize]) = (0, 0);
+            parts[Account::Damaged as usize] = written.saturating_sub(parts.iter().sum());
+        }
+    }
+
     fn amount(&self, account: Account) -> Amount {
         Amount { chunks: self.chunks[account as usize], bytes: self.bytes[account as usize] }
     }

@@ -202,7 +202,7 @@ fn metadata_of_a_shard_that_is_read_behind_records_that_wait_is_bounded() {
                 assert!(ticket <= i.into() && packet.loss.is_empty(), "at {ticket}");
                 read += 1;
             }
-            free.extend(shard.take_emptied(false));
+            free.extend(shard.take_emptied());
             kept.push(shard.metadata_bytes());
         }
     }

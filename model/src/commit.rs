@@ -167,7 +167,7 @@ impl Model {
         self.stats.bytes_written += outer as u64;
         self.ledger.written.add(outer);
         self.ledger.listed.add(outer);
-        self.histograms.entry(key).or_default().add(sized.visible.len());
+        self.count_size(key, sized.visible.len());
         self.mark_cut(offset, sized.cut);
     }
 
@@ -198,7 +198,7 @@ impl Model {
             data.incomplete |= !complete;
             data.drained_by = None;
             self.stats.chunks_rewritten += 1;
-            self.histograms.entry(key).or_default().add(new);
+            self.count_size(key, new);
         }
         self.mark_cut(offset, sized.cut);
     }

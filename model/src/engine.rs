@@ -168,14 +168,12 @@ pub fn ledger_of(ledger: &engine::Ledger) -> Ledger {
     }
 }
 
-/// The histograms of all writers, in order of producer and writer.
+/// The histograms of all writers, in the order given.
 #[must_use]
 pub fn histograms_of(writers: impl Iterator<Item = engine::WriterStats>) -> Vec<(u32, u16, Histogram)> {
-    let mut writers: Vec<_> = writers
-        .map(|w| (w.producer_id.0, w.writer_id.0, Histogram { count: w.bucket_count, sum: w.bucket_sum }))
-        .collect();
-    writers.sort_by_key(|&(producer_id, writer_id, _)| (producer_id, writer_id));
     writers
+        .map(|w| (w.producer_id.0, w.writer_id.0, Histogram { count: w.bucket_count, sum: w.bucket_sum }))
+        .collect()
 }
 
 impl Subject for Engine {

@@ -79,7 +79,7 @@ pub struct Model {
     pub(crate) ticket: Option<u64>,
     pub(crate) stats: Stats,
     pub(crate) ledger: Ledger,
-    pub(crate) histograms: BTreeMap<u64, Histogram>,
+    pub(crate) histograms: Vec<(u64, Histogram)>,
     pub(crate) absorb: Option<Absorb>,
     pub(crate) evicted: Vec<Packet>,
 }
@@ -103,7 +103,7 @@ impl Model {
             ticket: None,
             stats: Stats { buffer_size: size as u64, ..Stats::default() },
             ledger: Ledger::default(),
-            histograms: BTreeMap::new(),
+            histograms: Vec::new(),
             absorb: None,
             evicted: Vec::new(),
         }
@@ -139,13 +139,6 @@ impl Model {
         self.ticket = Some(ticket);
     }
 
-    /// In a shard: the smallest ticket of a listed chunk.
-    #[must_use]
-    pub fn oldest_ticket(&self) -> Option<u64> {
-        let listed = self.records.values().filter_map(|record| record.data.as_ref());
-        self.ticket.and(listed.map(|data| data.turn.0).min())
-    }
-
     /// Something changes: a read pass ends, and in a shard it looks again where it is.
     pub(crate) fn end_read_pass(&mut self) {
         self.pass = self.pass.take().filter(|pass| pass.cut.is_some());
@@ -171,10 +164,20 @@ impl Model {
         self.ledger
     }
 
-    /// `(producer, writer)` of every writer with a histogram, in that order.
+    /// `(producer, writer)` of every writer with a histogram, in the order of their first chunks.
     #[must_use]
     pub fn writer_stats(&self) -> Vec<(u32, u16, Histogram)> {
-        self.histograms.iter().map(|(&key, &h)| ((key >> 16) as u32, key as u16, h)).collect()
+        self.histograms.iter().map(|&(key, h)| ((key >> 16) as u32, key as u16, h)).collect()
+    }
+
+    /// Counts a visible size in a writer's histogram, which is made now if there is none.
+    pub(crate) fn count_size(&mut self, key: u64, visible_bytes: usize) {
+        let position = self.histograms.iter().position(|(other, _)| *other == key);
+        let at = position.unwrap_or_else(|| {
+            self.histograms.push((key, Histogram::default()));
+            self.histograms.len() - 1
+        });
+        self.histograms[at].1.add(visible_bytes);
     }
 
     /// Size after rounding.

@@ -24,10 +24,6 @@ pub trait Subject: Sized {
     fn begin_read_below(&mut self, _cut: u64) {
         self.begin_read();
     }
-    /// The smallest ticket of a listed chunk; none if it does not say.
-    fn oldest_ticket(&mut self) -> Option<u64> {
-        None
-    }
     fn create(size_bytes: usize, policy: Policy, absorb: Option<Absorb>) -> Self;
     fn commit(&mut self, chunk: &Chunk<'_>) -> bool;
     fn patch(
@@ -47,7 +43,7 @@ pub trait Subject: Sized {
     fn take_evicted(&mut self) -> Vec<Packet>;
     fn stats(&self) -> Stats;
     fn ledger(&self) -> Ledger;
-    /// In order of producer and writer.
+    /// In the order of the writers' first chunks; a buffer of many shards has an order of its own.
     fn writer_stats(&self) -> Vec<(u32, u16, Histogram)>;
     fn size_bytes(&self) -> usize;
     fn used_size_bytes(&self) -> usize;
@@ -86,10 +82,6 @@ impl Subject for Model {
 
     fn begin_read_below(&mut self, cut: u64) {
         Self::begin_read_below(self, cut);
-    }
-
-    fn oldest_ticket(&mut self) -> Option<u64> {
-        Self::oldest_ticket(self)
     }
 
     fn create(size_bytes: usize, policy: Policy, absorb: Option<Absorb>) -> Self {

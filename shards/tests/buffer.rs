@@ -79,8 +79,8 @@ fn memory_is_that_of_the_ring_and_of_each_writers_metadata() {
         committer.commit_chunk(&info(producer.into(), 1, 0, 1, 0), &payload(&[b"packet".to_vec()])).unwrap();
     }
     let used = (buffer.memory_usage_bytes() - empty) / usize::from(PRODUCERS);
-    // For each producer two tables of 256 entries in the directory, and its sequence.
-    assert!((3072..6000).contains(&used), "{used} bytes a producer");
+    // For each producer up to a cache line and a half in the directory, and its sequence.
+    assert!((200..1000).contains(&used), "{used} bytes a producer");
 }
 
 /// A clone has what was committed before its cut, whatever comes later, and so has a clone of it.

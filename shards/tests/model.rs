@@ -129,10 +129,6 @@ impl<const EXTENTS: bool> Subject for OneShard<EXTENTS> {
         std::mem::take(&mut self.evicted.lock().unwrap())
     }
 
-    fn oldest_ticket(&mut self) -> Option<u64> {
-        self.shard.oldest_ticket()
-    }
-
     fn stats(&self) -> Stats {
         stats_of(&self.shard.stats())
     }

@@ -1,5 +1,5 @@
 //! What is kept under eviction: what one ring of the size keeps, except for two extents for each
-//! shard.
+//! shard; and without a gap all of the newest part of it.
 
 mod common;
 
@@ -52,6 +52,10 @@ fn compare(num_shards: usize, name: &str, mut choose: impl FnMut(&mut Random, u6
     let bytes_of = |numbers: &mut dyn Iterator<Item = &u64>| -> usize {
         numbers.map(|&number| sizes[number as usize]).sum()
     };
+    let expected = (0..sizes.len() as u64).rev();
+    let newest = ours.iter().rev().zip(expected).take_while(|(kept, expected)| *kept == expected);
+    let whole = bytes_of(&mut newest.map(|(kept, _)| kept)) as f64 / bytes_of(&mut theirs.iter()) as f64;
+    assert!(whole > 0.7, "{name}, {num_shards} shards: all of the newest {whole:.2} of the ring's bytes");
     let missing = bytes_of(&mut theirs.difference(&ours));
     let more = bytes_of(&mut ours.difference(&theirs));
     let bound = 2 * num_shards * layout.extent_bytes;

@@ -138,8 +138,8 @@ impl TraceBuffer {
         self.reader.accounts(&self.store).ledger(self.store.index.sequences.forgotten)
     }
 
-    /// The histogram of every writer that has committed a chunk, in the order of producer and
-    /// writer.
+    /// The histogram of every writer that has committed a chunk, in the order of their first
+    /// chunks.
     pub fn writer_stats(&self) -> impl ExactSizeIterator<Item = WriterStats> + use<> {
         self.store.index.writer_stats().into_iter()
     }

@@ -16,6 +16,7 @@ use crate::ring::extents::Extents;
 use crate::ring::mem::Region;
 use crate::ring::space::Space;
 use crate::ring::tbchunk::outer_bytes;
+use crate::write::Writer;
 use crate::write::source::ByteSource;
 
 /// A shard. Its owner uses it exclusively. Through it only bytes of extents that were granted to it
@@ -85,21 +86,20 @@ impl Shard {
         evictor.evict_oldest_extent(store, reader)
     }
 
-    /// Gives back extents in which nothing is listed; with `all` also one that was granted and not
-    /// used.
-    pub fn take_emptied(&mut self, all: bool) -> impl Iterator<Item = u32> + '_ {
+    /// Gives back extents in which nothing is listed.
+    pub fn take_emptied(&mut self) -> impl Iterator<Item = u32> + '_ {
         let TraceBuffer { store, reader, evictor, .. } = &mut self.0;
         if store.ring.space.extents().is_some() {
-            evictor.trim(store, reader, all);
+            evictor.trim(store, reader);
         }
         store.ring.space.extents_mut().into_iter().flat_map(Extents::take_emptied)
     }
 
-    /// Ticket of the oldest record. None if there is none.
+    /// The last ticket of the oldest extent: all that is newer is in other extents. None if there
+    /// is none.
     #[inline]
-    pub fn oldest_ticket(&mut self) -> Option<u64> {
-        let TraceBuffer { store, reader, .. } = &mut self.0;
-        store.index.oldest_ticket(|slot| reader.has_left(slot))
+    pub fn oldest_ticket(&self) -> Option<u64> {
+        Some(self.extents()?.oldest_ticket()?.min(self.newest_ticket()))
     }
 
     /// The largest ticket so far; 0 if there was none.
@@ -107,9 +107,9 @@ impl Shard {
         self.0.store.index.newest_ticket()
     }
 
-    /// Whether the shard has extents.
-    pub fn has_extents(&self) -> bool {
-        self.extents().is_some_and(|extents| extents.iter().next().is_some())
+    /// How many extents the shard has.
+    pub fn num_extents(&self) -> usize {
+        self.extents().map_or(0, |extents| extents.iter().len())
     }
 
     /// Bytes of extents that were evicted.
@@ -159,7 +159,7 @@ impl Shard {
 
     /// Sequences that are not known any more: they may get another home.
     pub fn take_dropped(&mut self) -> impl Iterator<Item = (ProducerId, WriterId)> + '_ {
-        self.0.store.index.sequences.dropped.drain(..).map(ids_of)
+        self.0.store.index.take_dropped().map(ids_of)
     }
 
     /// Whether [`take_dropped`](Self::take_dropped) has any.
@@ -203,7 +203,7 @@ impl Shard {
         self.0.ledger()
     }
 
-    /// The histogram of every writer.
+    /// The histogram of every writer, in the order of their first chunks.
     pub fn writer_stats(&self) -> impl ExactSizeIterator<Item = WriterStats> + use<> {
         self.0.writer_stats()
     }
@@ -233,5 +233,19 @@ impl Shard {
     /// Nobody else may touch these bytes of `region` as long as the copy lives.
     pub unsafe fn copy_structure(&self, region: Arc<Region>) -> Shard {
         Shard(self.0.copy_read_only(region))
+    }
+
+    /// For a shard that has panicked: nothing that it knows is used any more. What was listed
+    /// counts as damaged, what comes is discarded and counted. Returns its extents, which it does
+    /// not touch any more. `region` is the shard's.
+    pub fn give_up(&mut self, region: Arc<Region>) -> Vec<u32> {
+        let extents = self.0.store.ring.space.extents_mut().map_or_else(Vec::new, Extents::take_all);
+        let mut empty = Shard::in_ring(Ring::new(region, Space::new(0)), FillPolicy::Discard);
+        empty.0.writer = Writer::sealed();
+        empty.0.store.accounts = self.0.store.accounts;
+        empty.0.store.accounts.give_up_listed();
+        // Not dropped: its parts may contradict each other.
+        std::mem::forget(std::mem::replace(self, empty));
+        extents
     }
 }

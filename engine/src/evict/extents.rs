@@ -88,8 +88,8 @@ impl Evictor {
     }
 
     /// Gives up what nothing is listed in: padding at the front of the records, and empty extents,
-    /// which are collected; also the granted one if `all`.
-    pub(crate) fn trim(&self, store: &mut Store, reader: &mut Reader, all: bool) {
+    /// which are collected.
+    pub(crate) fn trim(&self, store: &mut Store, reader: &mut Reader) {
         reader.flush(store);
         while store.index.records.front().is_some_and(|slot| store.index.records.get(slot).is_padding()) {
             pop_oldest(store, reader);
@@ -100,6 +100,6 @@ impl Evictor {
             // Nothing of it is needed, so its rest is no padding either.
             store.ring.space.close();
         }
-        extents_mut(store).collect_emptied(all);
+        extents_mut(store).collect_emptied();
     }
 }

@@ -1,6 +1,6 @@
 //! Histograms of chunk sizes, one for each writer.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use crate::ids::{ClientIdentity, ProducerId, WriterId, ids_of};
 use crate::index::identities::Identities;
@@ -82,13 +82,21 @@ impl Bucket {
 
 type Full = [Bucket; NUM_BUCKETS];
 
-/// The histograms of a buffer's writers. Nothing is removed: readers want the writers that are
-/// gone, too.
+/// So many histograms are kept of writers that are gone: readers want these, too.
+const MAX_GONE: usize = 1 << 11;
+
+/// The histograms of a buffer's writers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Histograms {
-    index: HashMap<u64, u32, FxBuildHasher>,
+    /// Of each key a number that says which came first, and its histogram's.
+    index: HashMap<u64, (u64, u32), FxBuildHasher>,
+    num_made: u64,
     entries: Vec<Entry>,
     full: Vec<Full>,
+    free: Vec<u32>,
+    free_full: Vec<u32>,
+    /// Keys of writers that are gone, the longest first; some may have come back.
+    gone: VecDeque<u64>,
 }
 
 impl Histograms {
@@ -96,12 +104,33 @@ impl Histograms {
     #[cold]
     #[inline(never)]
     fn number_of(&mut self, key: u64, identity: u32) -> u32 {
-        let number = *self.index.entry(key).or_insert_with(|| {
-            self.entries.push(Entry { key, identity, place: 0, one: Bucket::default() });
-            self.entries.len() as u32 - 1
+        let Histograms { index, num_made, entries, free, .. } = self;
+        let (_, number) = *index.entry(key).or_insert_with(|| {
+            *num_made += 1;
+            let new = Entry { key, identity, place: 0, one: Bucket::default() };
+            (*num_made, put(entries, free, new))
         });
-        self.entries[number as usize].identity = identity;
+        entries[number as usize].identity = identity;
         number
+    }
+
+    /// The writer of a key is gone. `is_known` says of another one whether it has come back.
+    pub(crate) fn retire(&mut self, key: u64, is_known: impl FnOnce(u64) -> bool) {
+        self.gone.push_back(key);
+        if self.gone.len() > MAX_GONE
+            && let Some(oldest) = self.gone.pop_front()
+            && !is_known(oldest)
+            && let Some((_, number)) = self.index.remove(&oldest)
+        {
+            let place = self.entries[number as usize].place;
+            self.free_full.extend((place & ALL_BUCKETS != 0).then_some(place ^ ALL_BUCKETS));
+            self.free.push(number);
+        }
+    }
+
+    /// Numbers of identities: all that are in use, and perhaps others.
+    pub(crate) fn identities(&self) -> impl Iterator<Item = u32> + '_ {
+        self.entries.iter().map(|entry| entry.identity)
     }
 
     /// Prefetches histogram `number`, which will be counted in soon.
@@ -146,7 +175,7 @@ impl Histograms {
                 entry.one.add(visible_bytes);
                 return number;
             }
-            Self::fill(entry, &mut self.full);
+            Self::fill(entry, &mut self.full, &mut self.free_full);
         }
         self.full[(entry.place ^ ALL_BUCKETS) as usize][bucket].add(visible_bytes);
         entry.place
@@ -155,25 +184,27 @@ impl Histograms {
     /// Gives a writer all buckets.
     #[cold]
     #[inline(never)]
-    fn fill(entry: &mut Entry, all: &mut Vec<Full>) {
+    fn fill(entry: &mut Entry, all: &mut Vec<Full>, free: &mut Vec<u32>) {
         let mut full = Full::default();
         full[entry.place as usize] = entry.one;
-        entry.place = all.len() as u32 | ALL_BUCKETS;
-        all.push(full);
+        entry.place = put(all, free, full) | ALL_BUCKETS;
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>()
             + self.full.capacity() * size_of::<Full>()
-            + self.index.capacity() * 17
+            + self.index.capacity() * 25
+            + (self.free.capacity() + self.free_full.capacity()) * 4
+            + self.gone.capacity() * 8
     }
 
-    /// All writers that have a chunk in their histogram, in the order of producer and writer.
+    /// All writers that have a chunk in their histogram, in the order of their first chunks.
     pub(crate) fn list(&self, identities: &Identities) -> Vec<WriterStats> {
-        let mut list: Vec<WriterStats> =
-            self.entries.iter().map(|entry| self.stats_of(entry, identities)).collect();
-        list.sort_unstable_by_key(|writer| (writer.producer_id, writer.writer_id));
-        list
+        let mut made: Vec<_> = self.index.values().collect();
+        made.sort_unstable();
+        made.into_iter()
+            .map(|&(_, number)| self.stats_of(&self.entries[number as usize], identities))
+            .collect()
     }
 
     fn stats_of(&self, entry: &Entry, identities: &Identities) -> WriterStats {
@@ -187,6 +218,16 @@ impl Histograms {
         let identity = identities.get(entry.identity);
         WriterStats { producer_id, writer_id, identity, bucket_count, bucket_sum }
     }
+}
+
+/// Puts a value into a free place of a list, or at its end. Returns where.
+fn put<T>(list: &mut Vec<T>, free: &mut Vec<u32>, value: T) -> u32 {
+    let Some(at) = free.pop() else {
+        list.push(value);
+        return list.len() as u32 - 1;
+    };
+    list[at as usize] = value;
+    at
 }
 
 #[cfg(test)]

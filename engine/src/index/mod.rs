@@ -41,11 +41,11 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// An empty index; that of a shard has tickets and collects sequences that are forgotten.
+    /// An empty index; that of a shard has tickets.
     pub(crate) fn new(of_shard: bool) -> Index {
         Index {
             records: Records::new(),
-            sequences: SequenceTable::new(of_shard),
+            sequences: SequenceTable::new(),
             identities: Identities::default(),
             histograms: Histograms::default(),
             tickets: of_shard.then(Box::default),
@@ -60,13 +60,30 @@ impl Index {
 
     /// Makes a sequence that is not known.
     pub(crate) fn create_sequence(&mut self, key: u64, identity: ClientIdentity) -> u32 {
-        let identity = self.identities.intern(identity);
+        if self.tickets.is_none() {
+            // Nobody else asks for them.
+            drop(self.take_dropped());
+        }
+        let identity = self.intern(identity);
         self.sequences.create(key, identity)
+    }
+
+    /// Keys that are not known any more.
+    pub(crate) fn take_dropped(&mut self) -> impl Iterator<Item = u64> + '_ {
+        self.sequences.take_dropped(&mut self.histograms)
+    }
+
+    fn intern(&mut self, identity: ClientIdentity) -> u32 {
+        let Index { sequences, histograms, identities, .. } = self;
+        if identities.is_crowded() {
+            identities.keep(sequences.identities().chain(histograms.identities()));
+        }
+        identities.intern(identity)
     }
 
     /// What comes from now on is another writer's.
     pub(crate) fn start_life(&mut self, sequence: u32, identity: ClientIdentity) {
-        let identity = self.identities.intern(identity);
+        let identity = self.intern(identity);
         self.sequences.get_mut(sequence).start_life(&mut self.records, identity);
     }
 

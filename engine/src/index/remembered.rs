@@ -57,6 +57,10 @@ impl Remembered {
         (position.wrapping_sub(self.base) % POSITIONS) as usize
     }
 
+    pub(crate) fn identities(&self) -> impl Iterator<Item = u32> + '_ {
+        self.ring.iter().map(|memory| memory.identity)
+    }
+
     pub(crate) fn memory_bytes(&self) -> usize {
         self.ring.capacity() * size_of::<Memory>()
     }

@@ -9,6 +9,8 @@
 //! at its next chunk. Records hold the slab index, so that only commits and patches look keys up;
 //! these find recent keys without a hash.
 
+use std::vec::Drain;
+
 use crate::index::histograms::Histograms;
 use crate::index::key_table::{Entry, KeyTable, VACANT};
 use crate::index::records::NONE;
@@ -58,16 +60,15 @@ pub(crate) struct SequenceTable {
     recent: Vec<(u64, u32)>,
     /// Number of empty sequences that were forgotten.
     pub(crate) forgotten: u64,
-    /// Keys that are not known any more, for a shard.
+    /// Keys that are not known any more.
     pub(crate) dropped: Vec<u64>,
-    collects_dropped: bool,
     /// Where [`fit_some`](Self::fit_some) goes on in the slab.
     next_to_fit: usize,
 }
 
 impl SequenceTable {
-    /// No sequences. Keys that are not known any more are collected if `collects_dropped`.
-    pub(crate) fn new(collects_dropped: bool) -> SequenceTable {
+    /// No sequences.
+    pub(crate) fn new() -> SequenceTable {
         SequenceTable {
             slab: Vec::new(),
             free: Vec::new(),
@@ -78,7 +79,6 @@ impl SequenceTable {
             recent: Vec::new(),
             forgotten: 0,
             dropped: Vec::new(),
-            collects_dropped,
             next_to_fit: 0,
         }
     }
@@ -183,9 +183,21 @@ impl SequenceTable {
     #[inline(never)]
     fn drop_key(&mut self, key: u64) {
         self.index.remove(key);
-        if self.collects_dropped {
-            self.dropped.push(key);
+        self.dropped.push(key);
+    }
+
+    /// Keys that are not known any more. Their histograms may go.
+    pub(crate) fn take_dropped(&mut self, histograms: &mut Histograms) -> Drain<'_, u64> {
+        let SequenceTable { index, dropped, .. } = self;
+        for &key in &*dropped {
+            histograms.retire(key, |oldest| index.find(oldest).is_some());
         }
+        dropped.drain(..)
+    }
+
+    /// Numbers of identities: all that are in use, and perhaps others.
+    pub(crate) fn identities(&self) -> impl Iterator<Item = u32> + '_ {
+        self.slab.iter().flat_map(Sequence::identities).chain(self.remembered.identities())
     }
 
     /// Number of sequences that are live.
@@ -318,7 +330,7 @@ mod tests {
     fn keys_that_share_a_recent_slot_are_distinguished_and_removed_when_not_live() {
         let (one, other, third) = (1 << 16 | 1, 2 << 16 | 0x61, 0x1_0001 << 16 | 1);
         assert_eq!(recent_index(one), recent_index(other));
-        let (mut sequences, histograms) = (SequenceTable::new(false), Histograms::default());
+        let (mut sequences, histograms) = (SequenceTable::new(), Histograms::default());
         for key in [one, other, third] {
             let index = sequences.create(key, 7);
             sequences.get_mut(index).push_back(key as u32, ChunkId(0));
@@ -342,7 +354,7 @@ mod tests {
     #[test]
     fn the_sequences_that_were_empty_longest_are_forgotten_first() {
         const TOO_MANY: u64 = 10;
-        let (mut sequences, histograms) = (SequenceTable::new(true), Histograms::default());
+        let (mut sequences, histograms) = (SequenceTable::new(), Histograms::default());
         let last = MAX_REMEMBERED as u64 + TOO_MANY;
         for key in 1..=last {
             let index = sequences.create(key, 7);

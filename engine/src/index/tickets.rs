@@ -60,15 +60,6 @@ impl Index {
         self.tickets.as_ref().map_or(0, |tickets| tickets.newest)
     }
 
-    /// The ticket of the oldest listed record, but for those that a read pass has left.
-    pub(crate) fn oldest_ticket(&mut self, has_left: impl Fn(Slot) -> bool) -> Option<u64> {
-        self.drop_gone();
-        let records = &self.records;
-        let oldest = records.slots().find(|&slot| !records.get(slot).is_padding() && !has_left(slot))?;
-        let late = self.tickets().late.first();
-        Some(records.ticket(oldest).min(late.map_or(u64::MAX, |late| late.0)))
-    }
-
     /// The record to be read next: of those below the cut whose sequence has not stalled in this
     /// pass, the one with the smallest ticket. Records that are not late are looked for from `from`
     /// on, which becomes the first of them, or, if there is none, the newest record.

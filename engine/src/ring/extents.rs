@@ -17,13 +17,17 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+/// Above every ticket.
+const OPEN: u64 = u64::MAX;
+
 /// The extents that a shard has.
 #[derive(Clone, Debug)]
 pub(crate) struct Extents {
     /// Log2 of the size of an extent.
     shift: u32,
-    /// Indices of ours, oldest first; the last is the open one.
-    order: VecDeque<u32>,
+    /// Ours, oldest first: index and last ticket. The last is the open one, whose ticket is
+    /// [`OPEN`].
+    order: VecDeque<(u32, u64)>,
     /// The next to be opened, granted before it is needed.
     granted: Option<u32>,
     /// Listed records in each extent of the region; allocated at the first grant.
@@ -67,13 +71,18 @@ impl Extents {
     }
 
     /// Ours, oldest first.
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = u32> + '_ {
-        self.order.iter().copied()
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = u32> + ExactSizeIterator + '_ {
+        self.order.iter().map(|&(index, _)| index)
     }
 
     /// Whether the oldest extent is also the open one.
     pub(crate) fn has_one(&self) -> bool {
         self.order.len() == 1
+    }
+
+    /// The last ticket of the oldest extent; above every ticket if that is open.
+    pub(crate) fn oldest_ticket(&self) -> Option<u64> {
+        self.order.front().map(|&(_, ticket)| ticket)
     }
 
     /// Bytes of extents that were evicted.
@@ -96,9 +105,14 @@ impl Extents {
         self.granted = Some(index);
     }
 
-    pub(super) fn open_granted(&mut self) -> Range<usize> {
+    /// Opens the extent that was granted. The newest ticket is the last of the one before it,
+    /// unless that was sealed before: an open one is given back when it has been read empty.
+    pub(super) fn open_granted(&mut self, newest_ticket: u64) -> Range<usize> {
         let index = self.granted.take().expect("the caller has granted an extent before the commit");
-        self.order.push_back(index);
+        if let Some((_, ticket)) = self.order.back_mut() {
+            *ticket = newest_ticket.min(*ticket);
+        }
+        self.order.push_back((index, OPEN));
         self.range_of(index)
     }
 
@@ -140,19 +154,26 @@ impl Extents {
         self.evicted_bytes += 1 << self.shift;
     }
 
-    /// Collects extents with nothing listed; also the granted one if `all`.
-    pub(crate) fn collect_emptied(&mut self, all: bool) {
-        let Extents { order, listed, emptied, granted, .. } = self;
-        order.retain(|&index| {
+    /// Collects extents with nothing listed.
+    pub(crate) fn collect_emptied(&mut self) {
+        let Extents { order, listed, emptied, .. } = self;
+        order.retain(|&(index, _)| {
             let has_listed = listed[index as usize] != 0;
             if !has_listed {
                 emptied.push(index);
             }
             has_listed
         });
-        if all {
-            emptied.extend(granted.take());
-        }
+    }
+
+    /// Gives all of them up. Each extent is in one of the lists at most, at any moment.
+    pub(crate) fn take_all(&mut self) -> Vec<u32> {
+        self.order
+            .drain(..)
+            .map(|(index, _)| index)
+            .chain(self.granted.take())
+            .chain(self.emptied.drain(..))
+            .collect()
     }
 
     /// Those that were collected, for the pool.

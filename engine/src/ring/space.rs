@@ -57,9 +57,9 @@ impl Space {
     ///
     /// # Panics
     /// If there are no extents, or none was granted.
-    pub(crate) fn open_granted_extent(&mut self) {
+    pub(crate) fn open_granted_extent(&mut self, newest_ticket: u64) {
         let extents = self.extents.as_mut().expect("a shard has extents");
-        let extent = extents.open_granted();
+        let extent = extents.open_granted(newest_ticket);
         (self.cursor, self.limit) = (extent.start, extent.end);
     }
 

@@ -88,7 +88,7 @@ impl Store {
     #[inline(never)]
     fn open_next_extent(&mut self) {
         self.close_extent();
-        self.ring.space.open_granted_extent();
+        self.ring.space.open_granted_extent(self.index.newest_ticket());
     }
 
     /// Takes the oldest record, which is padding, out of the list.

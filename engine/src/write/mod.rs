@@ -76,6 +76,11 @@ impl Writer {
         Writer { policy, is_sealed: false, scratch: None }
     }
 
+    /// A writer that discards all chunks, and counts them.
+    pub(crate) fn sealed() -> Writer {
+        Writer { is_sealed: true, ..Writer::new(FillPolicy::Discard) }
+    }
+
     /// A writer of a copy.
     pub(crate) fn of_copy(&self) -> Writer {
         Writer { is_sealed: self.is_sealed, ..Writer::new(self.policy) }

@@ -28,42 +28,29 @@ pub enum Source<'a> {
 }
 
 /// The bytes of a chunk behind a pointer.
-pub struct OwnedBytes(Box<Measured<dyn ByteSource + Send + Sync>>);
-
-/// A source whose size was taken once: the size that a commit checks is the one that is copied.
-struct Measured<S: ?Sized> {
+pub struct OwnedBytes {
     size_bytes: usize,
-    source: S,
+    source: Box<dyn ByteSource + Send + Sync>,
 }
 
 impl OwnedBytes {
-    /// Asks the source for its size, and never again.
+    /// Asks the source for its size, and never again: the size that a commit checks is the one that
+    /// is copied.
     pub fn new(source: impl ByteSource + Send + Sync + 'static) -> OwnedBytes {
-        OwnedBytes(Box::new(Measured { size_bytes: source.size_bytes(), source }))
-    }
-}
-
-impl ByteSource for OwnedBytes {
-    fn size_bytes(&self) -> usize {
-        self.0.size_bytes
+        OwnedBytes { size_bytes: source.size_bytes(), source: Box::new(source) }
     }
 
-    fn copy_range(&self, offset_bytes: usize, dst: &mut [u8]) {
-        self.0.source.copy_range(offset_bytes, dst);
-    }
-
-    fn stable_bytes(&self) -> Option<&[u8]> {
-        self.0.source.stable_bytes()
-    }
-
-    fn shared_bytes(&self) -> Option<watershed_engine::SharedBytes<'_>> {
-        self.0.source.shared_bytes()
+    /// A copy of the bytes, by code that may panic.
+    pub(crate) fn copy(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.size_bytes];
+        self.source.copy_range(0, &mut bytes);
+        bytes
     }
 }
 
 impl std::fmt::Debug for OwnedBytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} bytes", self.size_bytes())
+        write!(f, "{} bytes", self.size_bytes)
     }
 }
 
@@ -108,36 +95,14 @@ impl Source<'_> {
             Source::Borrowed(bytes) => bytes.len(),
             Source::Shared(token) => token.size_bytes(),
             Source::Scraped(payload) => payload.size_bytes(),
-            Source::Owned(bytes) => bytes.size_bytes(),
-        }
-    }
-
-    /// Commits the chunk to a locked shard that has an extent for it, and leaves nothing here.
-    /// `memory` is the batch's. A refusal is the caller's mistake, who was told at the commit.
-    pub(crate) fn commit_to(
-        &mut self,
-        memory: Option<&Smb>,
-        engine: &mut Shard,
-        info: &ChunkInfo,
-        ticket: u64,
-    ) {
-        match std::mem::replace(self, Source::Borrowed(&[])) {
-            Source::Borrowed(bytes) => copy_to(engine, info, bytes, ticket),
-            Source::Scraped(payload) => copy_to(engine, info, &SharedBytes(payload), ticket),
-            Source::Owned(bytes) => copy_to(engine, info, &bytes, ticket),
-            Source::Shared(token) => {
-                // The commit has checked that there is one.
-                let Some(memory) = memory else { return };
-                let chunk = memory.attach(token);
-                copy_to(engine, info, &SharedBytes(chunk.payload()), ticket);
-            }
+            Source::Owned(bytes) => bytes.size_bytes,
         }
     }
 }
 
 /// Not inlined: the engine's commit is large.
 #[inline(never)]
-fn copy_to<S: ByteSource + ?Sized>(engine: &mut Shard, info: &ChunkInfo, source: &S, ticket: u64) {
+pub(crate) fn copy_to<S: ByteSource + ?Sized>(engine: &mut Shard, info: &ChunkInfo, source: &S, ticket: u64) {
     let _ = engine.copy_chunk_untrusted(info, source, ticket);
 }
 

@@ -1,5 +1,7 @@
 //! How a buffer is to be made, and what was made of it.
 
+use std::time::Duration;
+
 use watershed_engine::{BufferConfig, HugePages};
 
 use crate::shard::homes::Homes;
@@ -68,4 +70,6 @@ pub struct Report {
     pub num_workers: usize,
     /// How many of them the system has pinned to a CPU.
     pub num_workers_pinned: usize,
+    /// Of a clone: for how long shards were held for the copy.
+    pub held: Duration,
 }

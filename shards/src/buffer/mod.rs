@@ -8,6 +8,7 @@ mod stats;
 pub(crate) mod testing;
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use watershed_engine::{BufferConfig, CreateError, FillPolicy, OverwriteSink, mem::Region};
 
@@ -101,6 +102,7 @@ impl ShardedBuffer {
             pages,
             num_workers: if config.has_workers { layout.num_shards } else { 0 },
             num_workers_pinned: workers.as_ref().map_or(0, |workers| workers.num_pinned),
+            held: Duration::ZERO,
         };
         let (reading, owner) = (Mutex::default(), OwnerId((1 << 29) + 1));
         let prefaulted_bytes = AtomicUsize::new(0);

@@ -1,10 +1,22 @@
 //! Clones: a read-only copy of all shards at one cut.
+//!
+//! ```text
+//!   look at what is listed -> touch its memory in the new region -> again, while there is more
+//!   cut -> drain each shard up to it -> lock all -> copy bytes and structures -> unlock all
+//! ```
+//!
+//! While shards are held every commit to them queues, so the memory is made ready before: of a
+//! clone of 64 MB that took 20 to 37 ms, 24 ms were page faults.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use rayon::ThreadPool;
-use watershed_engine::{CreateError, HugePages, mem::Region};
+use watershed_engine::{
+    CreateError, HugePages,
+    mem::{Region, page_size_bytes},
+};
 
 use crate::buffer::ShardedBuffer;
 use crate::buffer::config::Report;
@@ -14,9 +26,12 @@ use crate::shard::guard::ShardGuard;
 use crate::shard::{Shared, SharedConfig};
 use crate::sync::{AtomicUsize, Ordering};
 
-/// What one thread copies at a time: a huge page of the new region, so that one thread alone
-/// touches it.
+/// What one thread touches or copies at a time: a huge page of the new region.
 const STRIDE_BYTES: usize = 2 << 20;
+
+/// While memory is made ready others commit, a third as much at most as was made ready: after so
+/// many looks little is left.
+const MAX_LOOKS: usize = 4;
 
 impl ShardedBuffer {
     /// A read-only copy of all shards at one cut. All shards are locked for the time of the copy.
@@ -37,9 +52,17 @@ impl ShardedBuffer {
         let shared = &*self.shared;
         let size_bytes = self.size_bytes();
         let reading = self.reading.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let region = Region::map(size_bytes, HugePages::Advise)
-            .map_err(|source| CreateError::NoMemory { size_bytes, source })?;
-        let region = Arc::new(region);
+        let region =
+            self.ready_region(pool).map_err(|source| CreateError::NoMemory { size_bytes, source })?;
+        let copy = Shared::new(SharedConfig {
+            layout: shared.layout,
+            queue_capacity: 1,
+            policy: shared.policy,
+            region: Arc::new(region),
+            topology: shared.topology.clone(),
+            has_workers: false,
+            homes: shared.homes,
+        });
         // The cut comes first. What it covers is queued by now, so it is in the rings when they
         // have been drained. What else gets there meanwhile is behind the cut and is not read from
         // the copy. No shard is held while another one is drained: that one may need an extent of
@@ -50,25 +73,17 @@ impl ShardedBuffer {
             // cut.
             self.lock_drained(shard, limit).note_rest();
         }
+        let held_from = Instant::now();
         let mut guards: Vec<ShardGuard<'_>> =
             shared.slots.made().map(|(shard, _)| self.lock(shard)).collect();
-        let ranges = guards.iter().filter_map(|guard| Some(guard.state.engine.as_ref()?.filled())).flatten();
-        copy_bytes(pool, &shared.region, &region, ranges.collect());
-        let copy = Shared::new(SharedConfig {
-            layout: shared.layout,
-            queue_capacity: 1,
-            policy: shared.policy,
-            region,
-            topology: shared.topology.clone(),
-            has_workers: false,
-            homes: shared.homes,
-        });
+        copy_bytes(pool, &shared.region, &copy.region, guards.iter().flat_map(filled));
         // Relaxed: whoever reads the copy has got it from this thread.
         copy.extracted_bytes.store(self.extracted_bytes(), Ordering::Relaxed);
         let copy_structure = |original: &mut ShardGuard<'_>| {
             if let (Some(engine), Some(guard)) =
                 (&original.state.engine, ShardGuard::try_lock(&copy, original.shard, self.owner))
             {
+                guard.state.is_poisoned = original.state.is_poisoned;
                 // SAFETY: the region is new and has the bytes. Each of its extents goes to the one
                 // copy whose original has it.
                 guard.state.engine = Some(unsafe { engine.copy_structure(Arc::clone(&copy.region)) });
@@ -77,9 +92,10 @@ impl ShardedBuffer {
         for_each(pool, guards.iter_mut(), copy_structure);
         let locked: Vec<usize> = guards.iter().map(|guard| guard.shard).collect();
         drop(guards);
-        let mut budget = DrainBudget::new();
-        locked.into_iter().for_each(|shard| shared.help_after_unlock(shard, self.owner, &mut budget));
-        let report = Report { num_workers: 0, num_workers_pinned: 0, ..self.report };
+        let held = held_from.elapsed();
+        let budget = &mut DrainBudget::new();
+        locked.into_iter().for_each(|shard| shared.help_after_unlock(shard, self.owner, budget));
+        let report = Report { num_workers: 0, num_workers_pinned: 0, held, ..self.report };
         let shared = Arc::new(copy);
         let reading = Mutex::new(reading.clone());
         Ok(ShardedBuffer {
@@ -92,29 +108,127 @@ impl ShardedBuffer {
             prefaulted_bytes: AtomicUsize::new(0),
         })
     }
+
+    /// New memory for a copy. Of what lies in shards now, and of the rest of their open extents,
+    /// each page has been touched. Where commits come meanwhile it is looked again.
+    fn ready_region(&self, pool: Option<&ThreadPool>) -> std::io::Result<Region> {
+        let mut region = Region::map(self.size_bytes(), HugePages::Advise)?;
+        let unit_bytes = self.shared.layout.extent_bytes.min(STRIDE_BYTES);
+        let mut is_ready = vec![false; self.size_bytes().div_ceil(unit_bytes)];
+        for _ in 0..MAX_LOOKS {
+            let mut is_wanted = vec![false; is_ready.len()];
+            for (shard, _) in self.shared.slots.made() {
+                // Others are helped when the copy is made: here as there.
+                for range in filled(&self.lock(shard)) {
+                    let units = range.start / unit_bytes..range.end.div_ceil(unit_bytes);
+                    units.for_each(|unit| is_wanted[unit] = !is_ready[unit]);
+                }
+            }
+            if !is_wanted.contains(&true) {
+                break;
+            }
+            touch(pool, &mut region, unit_bytes, &is_wanted);
+            is_ready.iter_mut().zip(is_wanted).for_each(|(is_ready, is_wanted)| *is_ready |= is_wanted);
+        }
+        Ok(region)
+    }
+}
+
+/// Where records of a locked shard lie.
+fn filled(guard: &ShardGuard<'_>) -> Vec<Range<usize>> {
+    guard.state.engine.as_ref().map_or_else(Vec::new, |engine| engine.filled())
+}
+
+/// Writes to each page of the wanted units of a new region.
+fn touch(pool: Option<&ThreadPool>, region: &mut Region, unit_bytes: usize, is_wanted: &[bool]) {
+    let strides = region.as_mut_slice().chunks_mut(STRIDE_BYTES);
+    let strides: Vec<_> = strides.zip(is_wanted.chunks(STRIDE_BYTES / unit_bytes)).collect();
+    for_each(pool, strides.into_iter(), |(bytes, is_wanted)| {
+        for (unit, _) in bytes.chunks_mut(unit_bytes).zip(is_wanted).filter(|(_, is_wanted)| **is_wanted) {
+            unit.iter_mut().step_by(page_size_bytes()).for_each(|byte| *byte = 0);
+        }
+    });
 }
 
 /// Copies ranges of one region to the same places of another, which nobody else has seen. The
 /// caller has locked all shards.
-fn copy_bytes(pool: Option<&ThreadPool>, from: &Region, to: &Region, mut ranges: Vec<Range<usize>>) {
-    ranges.sort_unstable_by_key(|range| range.start);
-    let mut strides: Vec<(usize, Vec<Range<usize>>)> = Vec::new();
-    for range in ranges {
-        let mut start = range.start;
-        while start < range.end {
-            let stride = start / STRIDE_BYTES;
-            let end = range.end.min((stride + 1) * STRIDE_BYTES);
-            match strides.last_mut() {
-                Some((last, parts)) if *last == stride => parts.push(start..end),
-                _ => strides.push((stride, std::iter::once(start..end).collect())),
-            }
-            start = end;
-        }
-    }
-    let copy = |part: &Range<usize>| {
+fn copy_bytes(
+    pool: Option<&ThreadPool>,
+    from: &Region,
+    to: &Region,
+    ranges: impl Iterator<Item = Range<usize>>,
+) {
+    let pieces: Vec<Range<usize>> = ranges
+        .flat_map(|Range { start, end }| {
+            (start..end).step_by(STRIDE_BYTES).map(move |start| start..end.min(start + STRIDE_BYTES))
+        })
+        .collect();
+    for_each(pool, pieces.into_iter(), |piece| {
         // SAFETY: the caller has locked the shards whose bytes are read, nobody else knows the new
         // region, and no two ranges overlap.
-        unsafe { to.copy_range(from, part.clone()) }
-    };
-    for_each(pool, strides.iter(), |(_, parts)| parts.iter().for_each(copy));
+        unsafe { to.copy_range(from, piece) }
+    });
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use crate::ShardedConfig;
+    use watershed_engine::{ChunkId, ChunkInfo, ProducerId, WriterId};
+
+    /// Bytes of a region that have memory.
+    fn resident_bytes(region: &Region) -> usize {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let start = format!("{:x}-", region.base().addr());
+        let mut lines = smaps.lines().skip_while(|line| !line.starts_with(&start));
+        let line = lines.find_map(|line| line.strip_prefix("Rss:")).expect("the region is a mapping");
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+    }
+
+    fn buffer(num_shards: usize) -> ShardedBuffer {
+        let config = ShardedConfig { num_shards: Some(num_shards), ..ShardedConfig::ring(64 << 20) };
+        ShardedBuffer::create(config).unwrap()
+    }
+
+    /// Writes so many MiB, half of it into the first shard.
+    fn fill(buffer: &ShardedBuffer, mb: usize) {
+        let mut committer = buffer.committer().unwrap();
+        let bytes = [&[0xfe, 0x7f][..], &[7; 0x3ffe]].concat();
+        for number in 0..mb << 6 {
+            let cpu = if number % 2 == 0 { 0 } else { number / 2 % 8 };
+            committer.set_cpu(Some(cpu));
+            let info = ChunkInfo {
+                producer_id_trusted: ProducerId(1),
+                writer_id: WriterId(1 + cpu as u16),
+                chunk_id: ChunkId(number as u32),
+                num_fragments: 1,
+                complete: true,
+                ..ChunkInfo::default()
+            };
+            committer.commit_chunk(&info, &bytes).unwrap();
+        }
+    }
+
+    /// The copy itself, for which shards are held, faults no page in, and no more is made ready
+    /// than is listed and one extent a shard.
+    #[test]
+    fn a_clone_makes_its_memory_ready_before_it_holds_a_shard() {
+        for (num_shards, mb) in [(8, 10), (8, 200), (1, 10), (1, 200)] {
+            let buffer = buffer(num_shards);
+            fill(&buffer, mb);
+            let region = buffer.ready_region(None).unwrap();
+            let guards: Vec<_> = (0..num_shards).map(|shard| buffer.lock(shard)).collect();
+            let filled_bytes: usize = guards.iter().flat_map(filled).map(|range| range.len()).sum();
+            let ready_bytes = resident_bytes(&region);
+            copy_bytes(None, &buffer.shared.region, &region, guards.iter().flat_map(filled));
+            assert_eq!(resident_bytes(&region), ready_bytes, "{num_shards} shards, {mb} MiB");
+            assert!(filled_bytes > (8 << 20), "{filled_bytes}");
+            // Where there are huge pages, the last of them is ready as a whole.
+            let most = filled_bytes + num_shards * buffer.report.layout.extent_bytes.min(STRIDE_BYTES);
+            assert!(
+                (filled_bytes..=most + STRIDE_BYTES).contains(&ready_bytes),
+                "{ready_bytes} of {filled_bytes}"
+            );
+        }
+    }
 }

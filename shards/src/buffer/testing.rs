@@ -37,6 +37,13 @@ impl ShardedBuffer {
         }
     }
 
+    /// Panics while it owns a shard, as an engine with a mistake would.
+    pub fn panic_in_shard(&self, shard: usize) {
+        let _guard = self.lock(shard);
+        // Without the panic's message.
+        std::panic::resume_unwind(Box::new("broken"));
+    }
+
     /// Locks a shard until the guard is dropped, like a thread that stops while it owns the shard.
     pub fn stop_shard(&self, shard: usize) -> Stopped<'_> {
         Stopped { _guard: ShardGuard::lock(&self.shared, shard, OwnerId(STOPPED_OWNER), |_, _| {}) }

@@ -132,7 +132,8 @@ fn is_home_of_all(shared: &Shared, home: u16, batch: &Batch<'_>) -> bool {
     let mut last = Key(0);
     batch.chunks.iter().all(|(info, _)| {
         let key = key_of_chunk(info);
-        key == std::mem::replace(&mut last, key) || shared.directory.settled(key) == Some(home)
+        key == std::mem::replace(&mut last, key)
+            || shared.directory.settled(key).is_some_and(|(at, _)| at == home)
     })
 }
 

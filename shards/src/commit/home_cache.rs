@@ -4,7 +4,7 @@ use crate::batch::{Batch, key_of_chunk};
 use crate::shard::Shared;
 use crate::sync::directory::{Entry, Key};
 
-/// Saves the walk through the directory, since the next chunk is nearly always of the same
+/// Saves the search in the directory, since the next chunk is nearly always of the same
 /// sequence.
 ///
 /// A hint: whoever relies on it asks `is_valid` with the home's lock held. All its entries are of
@@ -33,9 +33,8 @@ impl HomeCache {
 
     #[inline]
     fn find(&mut self, shared: &Shared, key: Key) -> Option<()> {
-        let entry = shared.directory.entry_of(key)?;
-        // SAFETY: the entry is of that directory.
-        let home = unsafe { shared.directory.settled_at(entry) }?;
+        let (home, entry) = shared.directory.settled(key)?;
+        shared.directory.prefetch_next(key);
         *self = HomeCache { key, home, entry: Some(entry) };
         Some(())
     }
@@ -44,7 +43,8 @@ impl HomeCache {
     #[inline]
     pub(crate) fn is_valid(&self, shared: &Shared) -> bool {
         // SAFETY: the entry is of the directory of this committer's buffer.
-        self.entry.is_some_and(|entry| unsafe { shared.directory.settled_at(entry) } == Some(self.home))
+        let home = |entry| unsafe { shared.directory.settled_at(entry, self.key) };
+        self.entry.is_some_and(|entry| home(entry) == Some(self.home))
     }
 
     /// The last sequence, if there is one, and its home.
@@ -66,12 +66,7 @@ impl HomeCache {
     #[cold]
     #[inline(never)]
     fn find_or_choose(&mut self, shared: &Shared, cpu_id: Option<usize>, key: Key) {
-        let entry = match self.entry {
-            Some(entry) if key == self.key => entry,
-            _ => shared.directory.entry_or_insert(key),
-        };
-        // SAFETY: as in `is_valid`.
-        let (home, _) = unsafe { shared.directory.home_or_at(entry, || shared.choose_home(cpu_id)) };
+        let (home, entry) = shared.directory.home_or(key, || shared.choose_home(cpu_id));
         *self = HomeCache { key, home, entry: Some(entry) };
     }
 

@@ -3,7 +3,7 @@
 use crate::{
     models::{model, settled},
     sync::UnsafeCell,
-    sync::directory::Directory,
+    sync::directory::{Directory, Key},
     sync::lock::{OwnerId, OwnerLock},
     sync::node_pool::NodePool,
     sync::queue::CommitQueue,
@@ -123,17 +123,16 @@ fn a_home_stays_while_its_lock_is_held() {
             thread::spawn(move || {
                 // SAFETY: the cell is dropped here, while `homes` is alive.
                 let mut cell = unsafe { homes.tickets.register() };
-                let home = homes.directory.settled(key);
-                let entry = homes.directory.entry_of(key).expect("an entry was made");
+                let Some((home, entry)) = homes.directory.settled(key) else { return false };
                 let write = |is_gone: &mut bool| {
                     // SAFETY: the entry is of this directory.
-                    let is_settled = unsafe { homes.directory.settled_at(entry) } == home;
+                    let is_settled = unsafe { homes.directory.settled_at(entry, key) } == Some(home);
                     is_settled.then(|| {
                         assert!(!*is_gone, "locked, settled, and removed");
                         cell.take_tickets_locked(&homes.tickets, 1)
                     })
                 };
-                home == Some(0) && homes.is_gone.try_with(1, write).flatten().is_some()
+                homes.is_gone.try_with(1, write).flatten().is_some()
             })
         };
         let moment = homes.is_gone.wait_with(2, |_| {
@@ -148,6 +147,74 @@ fn a_home_stays_while_its_lock_is_held() {
         writer.join().unwrap();
         // No other batch holds the cut back, and none with a reservation has cleared LEAVING.
         assert!(is_gone);
-        assert_eq!(homes.directory.settled(key), None);
+        assert!(homes.directory.settled(key).is_none());
+    });
+}
+
+/// A committer remembers the entry of a sequence, and locks its home. Meanwhile the owner of the
+/// home frees the entry, and a third thread uses it for another sequence of the same shard.
+#[test]
+fn an_entry_that_is_used_again_is_not_taken_for_the_old() {
+    struct Homes {
+        tickets: Tickets,
+        directory: Directory,
+        /// The shard: whether the home was removed.
+        is_gone: Locked<bool>,
+    }
+
+    model(|| {
+        let homes = Arc::new(Homes {
+            tickets: Tickets::new(),
+            directory: Directory::new(),
+            is_gone: Locked::new(false),
+        });
+        let (key, other) = (settled(&homes.directory), Key::new(0, 2));
+        let (home, entry) = homes.directory.settled(key).expect("a home");
+        let committer = {
+            let homes = Arc::clone(&homes);
+            thread::spawn(move || {
+                homes.is_gone.try_with(1, |is_gone| {
+                    // SAFETY: the entry is of this directory.
+                    let is_settled = unsafe { homes.directory.settled_at(entry, key) } == Some(home);
+                    assert!(!(is_settled && *is_gone), "the entry of another sequence");
+                })
+            })
+        };
+        let newcomer = {
+            let homes = Arc::clone(&homes);
+            thread::spawn(move || homes.directory.home_or(other, || 0).0)
+        };
+        let moment = homes.is_gone.wait_with(2, |_| {
+            homes.directory.start_leaving(key);
+            homes.tickets.now()
+        });
+        let cut = homes.tickets.cut();
+        homes.is_gone.wait_with(2, |is_gone| {
+            *is_gone = moment <= cut && homes.directory.finish_leaving(key);
+            assert!(*is_gone);
+        });
+        committer.join().unwrap();
+        assert_eq!(newcomer.join().unwrap(), 0);
+        assert_eq!((homes.directory.home(key), homes.directory.home(other)), (None, Some(0)));
+    });
+}
+
+/// Two committers meet a new sequence while an entry is freed in which one of them may put it.
+#[test]
+fn two_committers_choose_one_home() {
+    model(|| {
+        let directory = Arc::new(Directory::new());
+        let (gone, key) = (settled(&directory), Key::new(0, 2));
+        directory.start_leaving(gone);
+        let committers: Vec<_> = (1..=2)
+            .map(|home| {
+                let directory = Arc::clone(&directory);
+                thread::spawn(move || directory.home_or(key, || home).0)
+            })
+            .collect();
+        assert!(directory.finish_leaving(gone));
+        let homes: Vec<u16> = committers.into_iter().map(|thread| thread.join().unwrap()).collect();
+        assert_eq!(homes[0], homes[1], "one home");
+        assert_eq!(directory.homes_of(0), [(key, homes[0])], "one entry");
     });
 }

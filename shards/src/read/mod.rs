@@ -86,6 +86,7 @@ pub struct ReadPass<'a, W> {
     may_go_on: Vec<bool>,
     unread_bytes: u64,
     waits: Vec<Wait>,
+    poisoned: Vec<usize>,
 }
 
 /// How packets come out of the shards of a pass.
@@ -124,6 +125,7 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
             may_go_on: Vec::new(),
             unread_bytes: 0,
             waits: Vec::new(),
+            poisoned: Vec::new(),
         };
         pass.reading.resize(shared.slots.len());
         pass.unread_bytes = shared.extracted_bytes.load(Ordering::Relaxed) as u64;
@@ -155,6 +157,7 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
         let guard = lock_drained(shared, (shard, cut), owner, |shard, owner| {
             note(&mut self.waits, Wait { shard, owner });
         });
+        self.poisoned.extend(guard.state.is_poisoned.then_some(shard));
         let listed_bytes = guard.state.engine.as_mut().map(|engine| {
             engine.begin_read();
             engine.ledger().listed.bytes
@@ -254,6 +257,12 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
         &self.waits
     }
 
+    /// Shards that panicked before this pass began. What they had and was not read is lost, and
+    /// what is committed to them is discarded; both are counted.
+    pub fn poisoned(&self) -> &[usize] {
+        &self.poisoned
+    }
+
     /// Every chunk with a ticket below this belongs to the pass.
     pub fn cut(&self) -> u64 {
         self.extractor.cut
@@ -302,7 +311,10 @@ impl<W: PacketWriter> Extractor<'_, W> {
         while block.bytes.len() < self.block_bytes {
             let Some((ticket, packet)) = engine.read_next(self.cut) else { return false };
             let before = block.bytes.len();
-            if !self.writer.write(&packet, &mut block.bytes) {
+            let may_poison = std::mem::replace(&mut guard.may_poison, false);
+            let is_kept = self.writer.write(&packet, &mut block.bytes);
+            guard.may_poison = may_poison;
+            if !is_kept {
                 block.bytes.truncate(before);
                 let (producer, writer, loss) = (packet.producer_id, packet.writer_id, packet.loss);
                 engine.return_loss(producer, writer, loss);

@@ -20,7 +20,7 @@ use watershed_engine::ChunkInfo;
 use watershed_smb::{Reads, Smb};
 
 use crate::batch::queued::{Op, PendingChunks, QueuedBatch, QueuedBytes};
-use crate::batch::{PatchSet, Source};
+use crate::batch::{PatchSet, SharedBytes, Source, copy_to};
 use crate::shard::Shared;
 use crate::shard::guard::ShardGuard;
 use crate::shard::smb_chunks::StopReason;
@@ -67,9 +67,10 @@ impl ShardGuard<'_> {
         }
         let mut in_progress = None;
         let mut returns = NodeReturns::none();
+        let mut state = DrainState { cut, budget, reads: Reads::new() };
         // Sources are foreign code and may panic in their copy. The thread dies of it; the rest of
         // the batch does not.
-        let drain = || self.drain_nodes(&mut in_progress, &mut returns, (cut, budget));
+        let drain = || self.drain_nodes(&mut in_progress, &mut returns, &mut state);
         match catch_unwind(AssertUnwindSafe(drain)) {
             Ok(result) => {
                 self.state.in_progress = in_progress;
@@ -77,7 +78,10 @@ impl ShardGuard<'_> {
             }
             Err(panic) => {
                 if let Some(node) = &mut in_progress {
-                    node.with_item(|batch| batch.done += 1);
+                    node.with_item(|batch| {
+                        batch.done += 1;
+                        batch.memory = batch.memory.take().or_else(|| state.reads.put_down());
+                    });
                 }
                 self.state.in_progress = in_progress;
                 self.shared.defer_drain(self.shard);
@@ -91,12 +95,11 @@ impl ShardGuard<'_> {
         &mut self,
         in_progress: &mut Option<OwnedNode<QueuedBatch>>,
         returns: &mut NodeReturns<QueuedBatch>,
-        (cut, budget): (u64, &mut DrainBudget),
+        drain: &mut DrainState<'_>,
     ) -> DrainResult {
-        let mut drain = DrainState { cut, budget, reads: Reads::new() };
         *in_progress = self.state.in_progress.take();
         loop {
-            match self.drain_smb_chunks(in_progress, &mut drain, returns) {
+            match self.drain_smb_chunks(in_progress, drain, returns) {
                 None => return DrainResult::Empty,
                 Some(StopReason::BudgetSpent) => return DrainResult::BudgetSpent,
                 Some(StopReason::NeedsExtent) if self.acquire_extent() => continue,
@@ -104,7 +107,7 @@ impl ShardGuard<'_> {
                 Some(StopReason::NotSmbChunk) => {}
             }
             let Some(node) = in_progress else { return DrainResult::Empty };
-            if let Some(stopped) = node.with_item(|batch| self.drain_batch(batch, &mut drain)) {
+            if let Some(stopped) = node.with_item(|batch| self.drain_batch(batch, drain)) {
                 return stopped;
             }
             in_progress.take().into_iter().for_each(|node| returns.add(node));
@@ -172,7 +175,24 @@ impl ShardGuard<'_> {
         if !self.has_extent_for(bytes) {
             return None;
         }
-        source.commit_to(memory, self.engine(), info, ticket);
+        // A refusal is the caller's mistake, who was told at the commit.
+        match std::mem::replace(source, Source::Borrowed(&[])) {
+            Source::Borrowed(bytes) => copy_to(self.engine(), info, bytes, ticket),
+            Source::Scraped(payload) => copy_to(self.engine(), info, &SharedBytes(payload), ticket),
+            Source::Owned(bytes) => {
+                // Foreign code: the engine is as it was if this panics.
+                let may_poison = std::mem::replace(&mut self.may_poison, false);
+                let bytes = bytes.copy();
+                self.may_poison = may_poison;
+                copy_to(self.engine(), info, bytes.as_slice(), ticket);
+            }
+            Source::Shared(token) => {
+                // The commit has checked that there is memory.
+                let Some(memory) = memory else { return Some(bytes) };
+                let chunk = memory.attach(token);
+                copy_to(self.engine(), info, &SharedBytes(chunk.payload()), ticket);
+            }
+        }
         Some(bytes)
     }
 }

@@ -1,8 +1,10 @@
-//! Extents for a shard: out of the pool, or by evicting the globally oldest data.
+//! Extents for a shard: out of the pool, or by evicting the globally oldest data: the extent whose
+//! last ticket is the oldest, so that all that is newer is still there. By the first ticket it
+//! would be the only extent of a quiet shard, which has its newest records too.
 //!
 //! ```text
 //!   pool has one? ------------------------------------> take it
-//!   whose oldest record has the smallest ticket?
+//!   whose oldest extent has the smallest last ticket?
 //!     mine, or mine is hardly younger ----------------> evict my oldest extent
 //!     another's, active: post a request --------------> evict my oldest extent
 //!     another's, idle, or a request was not served:
@@ -12,8 +14,14 @@
 //! ```
 //!
 //! "Hardly younger" is what all shards together write into one extent of each. A shard that evicts
-//! its own extent neither contends for locks nor fetches what another core has in its cache; with
-//! evenly spread data nearly all evictions are of that kind.
+//! its own extent neither contends for locks nor fetches what another core has in its cache. With
+//! 16 shards and evenly spread data a quarter of the evictions concern another shard. With half the
+//! margin it would be half of them and nothing won, since an active shard is asked and not locked;
+//! without one nine of ten, under the other's lock, for 93% of the ring's bytes that are whole in
+//! place of 90% (64 MB).
+//!
+//! The last ticket of an open extent, a quiet shard's only one, grows unseen. Whoever has locked
+//! that shard looks again.
 //!
 //! An active shard serves a request at its next commit, by a thread that has its data in the cache.
 //! To lock it for an eviction instead would send all that is committed there meanwhile through the
@@ -53,21 +61,20 @@ impl ShardGuard<'_> {
             if ticket >= mine.saturating_sub(margin) {
                 return self.evict_own();
             }
-            let is_left_alone = self.engine().has_extents() && self.is_active(theirs, 2 * margin);
+            let has_extents = self.engine().num_extents() > 0;
+            let is_left_alone = has_extents && self.is_active(theirs, 2 * margin);
             if is_left_alone && self.shared.slots.get(theirs).hints.extent_request.post() {
                 return self.evict_own();
             }
-            if let Some(index) = self.evict_from(theirs) {
-                return Some(index);
+            match self.evict_from(theirs, ticket.saturating_add(margin)) {
+                Some(Some(index)) => return Some(index),
+                None if has_extents => return self.evict_own(),
+                _ => skipped.push(theirs),
             }
-            if self.engine().has_extents() {
-                return self.evict_own();
-            }
-            skipped.push(theirs);
         }
     }
 
-    /// The oldest record of all other shards but the skipped ones, with its shard.
+    /// The oldest extent of all other shards but the skipped ones: its last ticket, and its shard.
     fn oldest_except(&self, skipped: &[usize]) -> (u64, usize) {
         let mut oldest = (NO_TICKET, self.shard);
         for (shard, ticket) in self.shared.oldest.iter().enumerate() {
@@ -86,7 +93,7 @@ impl ShardGuard<'_> {
         self.state.engine.as_ref().map_or(0, |engine| engine.newest_ticket())
     }
 
-    /// By how many tickets another shard's oldest record must be older than `mine` to be evicted
+    /// By how many tickets another shard's oldest extent must be older than `mine` to be evicted
     /// first.
     fn margin(&self, mine: u64) -> u64 {
         let layout = self.shared.layout;
@@ -106,13 +113,15 @@ impl ShardGuard<'_> {
         index.or_else(|| self.shared.extent_pool.take())
     }
 
-    fn evict_from(&mut self, theirs: usize) -> Option<u32> {
+    /// Evicts another shard's oldest extent, unless that goes on beyond `limit`: then what it had
+    /// told of an open one was old. None if it is locked.
+    fn evict_from(&mut self, theirs: usize, limit: u64) -> Option<Option<u32>> {
         let slot = self.shared.slots.get(theirs);
         let mut other = loop {
             if let Some(other) = ShardGuard::try_lock(self.shared, theirs, self.owner) {
                 break other;
             }
-            if !self.engine().has_extents() {
+            if self.engine().num_extents() == 0 {
                 // Before the request: the owner that hands an extent over comes back for this
                 // shard.
                 self.shared.defer_drain(self.shard);
@@ -123,21 +132,24 @@ impl ShardGuard<'_> {
             // It was unlocked meanwhile: nobody would see the request.
         };
         other.slot.hints.extent_request.withdraw();
-        let index = other.evict_own();
+        let is_older = other.engine().oldest_ticket().is_none_or(|ticket| ticket <= limit);
+        let index = if is_older { other.evict_own() } else { None };
         drop(other);
         // Whoever pushed there meanwhile relies on this thread; another lock is held, so the drain
         // waits.
         if !slot.queue.is_empty() {
             self.shared.defer_drain(theirs);
         }
-        index
+        Some(index)
     }
 
-    /// Evicts an extent for others.
+    /// Evicts an extent for others. Not the only one: its owner is at work in it, so it is not the
+    /// oldest.
     #[cold]
     pub(crate) fn hand_over_extent(&mut self) {
         self.oldest_may_change = true;
-        if let Some(index) = self.state.engine.as_mut().and_then(|engine| engine.evict_oldest_extent()) {
+        let engine = self.state.engine.as_mut().filter(|engine| engine.num_extents() > 1);
+        if let Some(index) = engine.and_then(|engine| engine.evict_oldest_extent()) {
             self.shared.extent_pool.put(index);
         }
         self.return_empty_extents();
@@ -146,7 +158,7 @@ impl ShardGuard<'_> {
     /// Puts extents without records back into the pool.
     pub(crate) fn return_empty_extents(&mut self) {
         let Some(engine) = &mut self.state.engine else { return };
-        for index in engine.take_emptied(false) {
+        for index in engine.take_emptied() {
             self.shared.extent_pool.put(index);
         }
     }

@@ -7,6 +7,7 @@
 //!      +------------------------------------- to serve a REQUEST that came in meanwhile ----+
 //! ```
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use watershed_engine::Shard;
@@ -31,8 +32,11 @@ pub(crate) struct ShardGuard<'a> {
     pub(crate) slot: &'a ShardSlot,
     pub(crate) state: &'a mut ShardState,
     pub(crate) owner: OwnerId,
-    /// Whether the oldest record may be another one at the end: not while chunks are only added.
+    /// Whether the oldest extent may be another one at the end: not while chunks are only added.
     pub(crate) oldest_may_change: bool,
+    /// A panic from now on is one of the shard: not of foreign code that is called, nor one that
+    /// was there before.
+    pub(crate) may_poison: bool,
 }
 
 impl<'a> ShardGuard<'a> {
@@ -55,7 +59,8 @@ impl<'a> ShardGuard<'a> {
         // SAFETY: the lock is held until the drop, and this is the only reference made of the
         // state.
         let state = unsafe { slot.state() };
-        ShardGuard { shared, shard, slot, state, owner, oldest_may_change: true }
+        let may_poison = !std::thread::panicking();
+        ShardGuard { shared, shard, slot, state, owner, oldest_may_change: true, may_poison }
     }
 
     /// Locks a shard in order to add chunks: if it is free and nothing is queued there.
@@ -154,6 +159,21 @@ impl<'a> ShardGuard<'a> {
             || self.slot.hints.extent_request.is_pending()
     }
 
+    /// Something has panicked in the shard, so nothing that it has is used any more. What comes for
+    /// it is discarded and counted, and no new sequence gets it as its home.
+    #[cold]
+    fn poison(&mut self) {
+        let ShardState { engine: Some(engine), published, is_poisoned, .. } = &mut *self.state else {
+            return;
+        };
+        let extents = engine.give_up(Arc::clone(&self.shared.region));
+        extents.into_iter().for_each(|index| self.shared.extent_pool.put(index));
+        *is_poisoned = true;
+        self.shared.live.fetch_sub(published.live, Ordering::Relaxed);
+        published.live = 0;
+        self.slot.hints.live.store(u32::MAX, Ordering::Relaxed);
+    }
+
     /// Serves an extent request and updates the hints. Before the unlock. Stores only what has
     /// changed, since others read it.
     #[cold]
@@ -242,6 +262,9 @@ impl<'a> ShardGuard<'a> {
 impl Drop for ShardGuard<'_> {
     #[inline(never)]
     fn drop(&mut self) {
+        if self.may_poison && std::thread::panicking() {
+            self.poison();
+        }
         self.end();
     }
 }

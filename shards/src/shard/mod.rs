@@ -41,7 +41,7 @@ use crate::sync::reclaim::{ExtentRequest, PendingDrain, PendingDrains};
 use crate::sync::tickets::Tickets;
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering, UnsafeCell};
 
-/// The oldest ticket of a shard without records: above every ticket.
+/// The oldest ticket of a shard without extents: above every ticket.
 pub(crate) const NO_TICKET: u64 = u64::MAX;
 
 /// What only the owner of a shard touches.
@@ -55,13 +55,15 @@ pub(crate) struct ShardState {
     /// Sequences that have gone, with the moment at which their homes were marked as leaving.
     pub(crate) leaving: Vec<(Key, u64)>,
     pub(crate) published: PublishedHints,
+    /// The engine has panicked, and is another one that discards all.
+    pub(crate) is_poisoned: bool,
 }
 
 /// The owner's copy of its hints: the hints themselves are in cache lines that other cores read.
 #[derive(Debug)]
 pub(crate) struct PublishedHints {
-    /// The ticket of the oldest record, or [`NO_TICKET`]. A shard that is alone publishes 0: nobody
-    /// asks.
+    /// The last ticket of the oldest extent, or [`NO_TICKET`]. A shard that is alone publishes 0:
+    /// nobody asks.
     pub(crate) oldest: u64,
     pub(crate) live: u32,
 }
@@ -109,6 +111,7 @@ impl ShardSlot {
                 backlog: NodeList::none(),
                 leaving: Vec::new(),
                 published: PublishedHints { oldest: NO_TICKET, live: 0 },
+                is_poisoned: false,
             })),
         }
     }
@@ -180,8 +183,8 @@ pub(crate) struct Shared {
     pub(crate) policy: FillPolicy,
     pub(crate) region: Arc<Region>,
     pub(crate) topology: Topology,
-    /// The ticket of each shard's oldest record, or [`NO_TICKET`]: a hint for evictions. Side by
-    /// side, since these look at all of them.
+    /// The last ticket of each shard's oldest extent, or [`NO_TICKET`]: a hint for evictions. Side
+    /// by side, since these look at all of them.
     pub(crate) oldest: Box<[AtomicU64]>,
     /// Numbers for owners that are not workers.
     pub(crate) next_owner: AtomicU32,

@@ -7,6 +7,7 @@
 //! - `Workers::is_stopping`: publishes nothing. SeqCst store, against `is_parked`; the threads are
 //!   joined.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 
@@ -102,12 +103,17 @@ fn work(shared: &Shared, shard: usize, is_stopping: &AtomicBool) {
     let _ = slot.parker.worker.set(thread::current());
     while !is_stopping.load(Ordering::Acquire) {
         slot.parker.wait_at_gate();
-        if shared.drain_by_worker(shard, owner) {
+        let drain = || {
+            let is_short = shared.drain_by_worker(shard, owner);
+            shared.run_pending_drains(owner, &mut DrainBudget::new());
+            is_short
+        };
+        // A panic took one chunk, or has poisoned its shard. What else is queued is drained.
+        if catch_unwind(AssertUnwindSafe(drain)).unwrap_or(true) {
             // Other owners hold all extents, and will return one.
             thread::yield_now();
             continue;
         }
-        shared.run_pending_drains(owner, &mut DrainBudget::new());
         slot.parker.is_parked.store(true, Ordering::SeqCst);
         let has_work = !slot.queue.is_empty() || slot.hints.pending_drain.is_pending();
         if !has_work && !is_stopping.load(Ordering::SeqCst) {

@@ -1,7 +1,7 @@
 //! The memory of a buffer, cut into extents of one size, and those that no shard has.
 //!
 //! A shard takes an extent when its newest is full, and returns those without records. When the
-//! pool is empty, the extent with the oldest ticket is evicted, whichever shard has it (see
+//! pool is empty, the extent whose last ticket is the oldest is evicted, whoever has it (see
 //! `shard::evict`): so one busy shard can use nearly all of the memory.
 //!
 //! ```text

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   tickets      one order over all chunks, and cuts through it   (one fetch_add per batch)
-//!   directory    sequence -> home shard                           (loads; three levels)
+//!   directory    sequence -> home shard                           (loads; a lock for a new one)
 //!   lock         who may touch a shard's ring                     (try-lock)
 //!   queue        batches for a locked shard                       (one compare-exchange per batch)
 //!   node_pool    the nodes of the queues
@@ -29,11 +29,14 @@ pub(crate) mod tickets;
 #[cfg(loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
+    sync::Mutex,
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 
 #[cfg(not(loom))]
 pub(crate) use self::std_cell::UnsafeCell;
+#[cfg(not(loom))]
+pub(crate) use std::sync::Mutex;
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 

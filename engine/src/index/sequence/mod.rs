@@ -175,6 +175,12 @@ impl Sequence {
         }
     }
 
+    /// Identities of all lives.
+    pub(crate) fn identities(&self) -> impl Iterator<Item = u32> + '_ {
+        let old = self.old_lives.iter().flat_map(|lives| lives.iter());
+        old.map(|life| life.identity).chain([self.identity])
+    }
+
     /// Identity of the newest life.
     pub(crate) fn newest_identity(&self) -> u32 {
         self.identity

@@ -74,12 +74,6 @@ impl Reader {
         })
     }
 
-    /// Whether the pass has left a record that is still listed.
-    #[inline]
-    pub(crate) fn has_left(&self, slot: Slot) -> bool {
-        self.deferred().is_some_and(|deferred| slot.wrapping_sub(deferred.slot) < deferred.left_records)
-    }
-
     /// What a store has counted, with what the cursor has taken from it.
     pub(crate) fn accounts(&self, store: &Store) -> Accounts {
         let mut accounts = store.accounts;

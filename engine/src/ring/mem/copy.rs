@@ -1,14 +1,15 @@
 //! Copies of a region's contents into another.
 //!
-//! The copy goes by pieces: one `memcpy` of megabytes would bypass the caches, in which the system
-//! has just cleared the page that is written.
+//! The copy goes by pieces. One `memcpy` of megabytes would bypass the caches, in which the system
+//! may just have cleared the page that is written; pieces of a page or two, of which 64 MB take 5.3
+//! ms and not 4.3, do without the processor's string instructions.
 
 use std::ops::Range;
 
 use super::Region;
 
-/// Bytes of one call of the copy kernel: as many as it copies by itself, in vectors.
-const PIECE_BYTES: usize = 4096;
+/// Bytes of one call of the copy kernel.
+const PIECE_BYTES: usize = 256 << 10;
 
 impl Region {
     /// Copies a range of another region to the same offsets of this one.

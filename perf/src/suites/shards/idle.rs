@@ -79,24 +79,13 @@ fn resident_bytes() -> Result<usize, WrongAnswer> {
 /// regions that are there; and a new mapping of which each page is touched by one thread: the
 /// system's part of a clone.
 pub(super) fn clone(options: &Options) -> Result<Measurement, WrongAnswer> {
-    let ring_bytes = options.size(64 << 20, 8 << 20);
-    let chunks = templates::mixed(100);
-    let full = exact_ring(ring_bytes, 8)?;
-    for cpu in 0..8 {
-        let mut writers = Writers::new(&full, &chunks, 1 + cpu as u16, 1);
-        writers.committer.set_cpu(Some(cpu));
-        writers.commit(ring_bytes / 1024 / 8, 1);
-    }
-    let expected = count_packets(&full.clone_read_only().map_err(|error| error.to_string())?);
-
+    let full = Full::new(options)?;
+    let ring_bytes = full.buffer.size_bytes();
     let (source, mut target) = touched_pair(ring_bytes)?;
 
     let clone_lap = || -> LapResult {
-        let (lap, copy) = timed(1, || full.clone_read_only());
-        match count_packets(&copy.map_err(|error| error.to_string())?) {
-            packets if packets == expected => Ok(lap),
-            packets => Err(format!("{packets} packets are in the clone, {expected} in the buffer")),
-        }
+        let (lap, copy) = timed(1, || full.buffer.clone_read_only());
+        full.check(&copy.map_err(|error| error.to_string())?).map(|()| lap)
     };
     let plain_lap = || -> LapResult {
         let (lap, ()) = timed(1, || {
@@ -125,6 +114,62 @@ pub(super) fn clone(options: &Options) -> Result<Measurement, WrongAnswer> {
         .with("ratio_to_memcpy", ours.speedup_over(&plain))
         .with("memcpy_us", plain.median() / 1e3)
         .with("touch_us", touched.median() / 1e3))
+}
+
+/// For how long a clone of a full buffer of eight shards holds them, against a copy of as many
+/// bytes by one thread, an extent at a time, between regions that are there.
+pub(super) fn clone_hold(options: &Options) -> Result<Measurement, WrongAnswer> {
+    let full = Full::new(options)?;
+    let bytes = full.buffer.ledger().listed.bytes as usize;
+    let extent_bytes = full.buffer.report().layout.extent_bytes;
+    let (source, mut target) = touched_pair(full.buffer.size_bytes())?;
+    let hold_lap = || -> LapResult {
+        let copy = full.buffer.clone_read_only().map_err(|error| error.to_string())?;
+        full.check(&copy).map(|()| Lap { elapsed: copy.report().held, units: 1 })
+    };
+    let plain_lap = || -> LapResult {
+        let (lap, ()) = timed(1, || {
+            let from = source.as_slice()[..bytes].chunks(extent_bytes);
+            from.zip(target.as_mut_slice().chunks_mut(extent_bytes))
+                .for_each(|(from, to)| to[..from.len()].copy_from_slice(from));
+            black_box(target.as_slice());
+        });
+        Ok(lap)
+    };
+    let [ours, plain] = interleave(options, [Box::new(hold_lap), Box::new(plain_lap)])?;
+    Ok(Measurement::microseconds("clone_hold", &ours)
+        .with("ratio_to_memcpy", ours.speedup_over(&plain))
+        .with("memcpy_us", plain.median() / 1e3))
+}
+
+/// A full buffer of eight shards.
+struct Full {
+    buffer: ShardedBuffer,
+    packets: u64,
+}
+
+impl Full {
+    fn new(options: &Options) -> Result<Full, WrongAnswer> {
+        let ring_bytes = options.size(64 << 20, 8 << 20);
+        let chunks = templates::mixed(100);
+        let buffer = exact_ring(ring_bytes, 8)?;
+        for cpu in 0..8 {
+            let mut writers = Writers::new(&buffer, &chunks, 1 + cpu as u16, 1);
+            writers.committer.set_cpu(Some(cpu));
+            writers.commit(ring_bytes / 1024 / 8, 1);
+        }
+        let packets = count_packets(&buffer.clone_read_only().map_err(|error| error.to_string())?);
+        Ok(Full { buffer, packets })
+    }
+
+    fn check(&self, copy: &ShardedBuffer) -> Result<(), WrongAnswer> {
+        match (count_packets(copy), self.packets) {
+            (packets, expected) if packets == expected => Ok(()),
+            (packets, expected) => {
+                Err(format!("{packets} packets are in the clone, {expected} in the buffer"))
+            }
+        }
+    }
 }
 
 fn count_packets(buffer: &ShardedBuffer) -> u64 {

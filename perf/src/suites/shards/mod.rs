@@ -63,6 +63,7 @@ fn workloads() -> Vec<Workload> {
         Workload::new("beside_read_start", beside::read_start),
         Workload::new("beside_clone", beside::clone),
         Workload::new("clone_64mb", idle::clone),
+        Workload::new("clone_hold", idle::clone_hold),
         Workload::new("create_1024_shards", idle::create),
         Workload::new("idle_1024_shards", idle::memory),
         Workload::new("sequences_100k", idle::sequences),

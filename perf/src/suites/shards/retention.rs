@@ -135,8 +135,9 @@ fn retention(
         kept.push(ours.listed.bytes as f64 / theirs.listed.bytes as f64);
         whole.push(trace.newest_whole(&sharded)? as f64 / theirs.listed.bytes as f64);
     }
-    let kept = Series::new(kept);
+    let (kept, whole) = (Series::new(kept), Series::new(whole));
     Ok(Measurement::ratio(name, &kept)
-        .with("newest_whole", Series::new(whole).median())
+        .with("newest_whole", whole.median())
+        .with("newest_whole_min", whole.min())
         .with("shards", sharded.report().layout.num_shards as f64))
 }
