@@ -1,5 +1,5 @@
-//! What tests and measurements need of a buffer: its invariants, and threads that stop in the middle
-//! of their work. The feature `testing`.
+//! What tests and measurements need of a buffer: its invariants, and threads that stop in the
+//! middle of their work. The feature `testing`.
 
 use std::sync::MutexGuard;
 
