@@ -276,7 +276,7 @@ impl std::fmt::Debug for TraceBuffer {
         f.debug_struct("TraceBuffer")
             .field("policy", &self.policy())
             .field("space", &self.store.ring.space)
-            .field("records", &self.store.index.records.len())
+            .field("records", &self.store.index.records.slots().count())
             .field("stats", &self.stats())
             .field("ledger", &self.ledger())
             .finish_non_exhaustive()

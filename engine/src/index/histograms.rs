@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::ids::{ClientIdentity, ProducerId, WriterId, ids_of};
 use crate::index::identities::Identities;
+use crate::index::put;
 use crate::index::records::NONE;
 use crate::index::sequence::Sequence;
 use rustc_hash::FxBuildHasher;
@@ -218,16 +219,6 @@ impl Histograms {
         let identity = identities.get(entry.identity);
         WriterStats { producer_id, writer_id, identity, bucket_count, bucket_sum }
     }
-}
-
-/// Puts a value into a free place of a list, or at its end. Returns where.
-fn put<T>(list: &mut Vec<T>, free: &mut Vec<u32>, value: T) -> u32 {
-    let Some(at) = free.pop() else {
-        list.push(value);
-        return list.len() as u32 - 1;
-    };
-    list[at as usize] = value;
-    at
 }
 
 #[cfg(test)]

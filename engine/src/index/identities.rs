@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::ids::ClientIdentity;
+use crate::index::put;
 use crate::index::records::NONE;
 
 /// So many are kept without a look at which are in use.
@@ -27,14 +28,7 @@ impl Identities {
             return self.last;
         }
         let Identities { list, index, free, .. } = self;
-        self.last = *index.entry(identity).or_insert_with(|| {
-            let number = free.pop().unwrap_or_else(|| {
-                list.push(identity);
-                list.len() as u32 - 1
-            });
-            list[number as usize] = identity;
-            number
-        });
+        self.last = *index.entry(identity).or_insert_with(|| put(list, free, identity));
         self.last
     }
 

@@ -44,7 +44,7 @@ impl Index {
     /// An empty index; that of a shard has tickets.
     pub(crate) fn new(of_shard: bool) -> Index {
         Index {
-            records: Records::new(),
+            records: Records::default(),
             sequences: SequenceTable::new(),
             identities: Identities::default(),
             histograms: Histograms::default(),
@@ -157,4 +157,14 @@ impl Index {
             + self.histograms.memory_bytes()
             + self.identities.memory_bytes()
     }
+}
+
+/// Puts a value into a free place of a list, or at its end. Returns where.
+fn put<T>(list: &mut Vec<T>, free: &mut Vec<u32>, value: T) -> u32 {
+    let Some(at) = free.pop() else {
+        list.push(value);
+        return list.len() as u32 - 1;
+    };
+    list[at as usize] = value;
+    at
 }

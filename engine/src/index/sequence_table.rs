@@ -45,7 +45,7 @@ fn grow(slab: &mut Vec<Sequence>) -> u32 {
 }
 
 /// All sequences of a buffer.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct SequenceTable {
     slab: Vec<Sequence>,
     free: Vec<u32>,
@@ -69,18 +69,7 @@ pub(crate) struct SequenceTable {
 impl SequenceTable {
     /// No sequences.
     pub(crate) fn new() -> SequenceTable {
-        SequenceTable {
-            slab: Vec::new(),
-            free: Vec::new(),
-            index: KeyTable::default(),
-            remembered: Remembered::default(),
-            last_key: 0,
-            last_index: NONE,
-            recent: Vec::new(),
-            forgotten: 0,
-            dropped: Vec::new(),
-            next_to_fit: 0,
-        }
+        SequenceTable { last_index: NONE, ..SequenceTable::default() }
     }
 
     #[inline]

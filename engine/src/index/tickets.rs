@@ -67,7 +67,9 @@ impl Index {
     /// Records that are not late lie in the order of their tickets, so the next of them is compared
     /// with the earliest late one.
     pub(crate) fn next_to_read(&mut self, from: &mut Slot, cut: u64, generation: u32) -> Option<NextRecord> {
-        self.drop_gone();
+        if self.has_late() {
+            self.drop_gone_late();
+        }
         let is_ready = |slot: Slot| {
             let record = self.records.get(slot);
             !record.is_padding() && self.sequences.get(record.sequence).stalled_in != generation
@@ -106,13 +108,6 @@ impl Index {
     }
 
     /// Late records that are gone are not the first any more.
-    #[inline]
-    fn drop_gone(&mut self) {
-        if self.has_late() {
-            self.drop_gone_late();
-        }
-    }
-
     #[cold]
     fn drop_gone_late(&mut self) {
         while let Some(&(ticket, slot)) = self.tickets().late.first()

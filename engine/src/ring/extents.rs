@@ -21,7 +21,7 @@ use std::ops::Range;
 const OPEN: u64 = u64::MAX;
 
 /// The extents that a shard has.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Extents {
     /// Log2 of the size of an extent.
     shift: u32,
@@ -41,15 +41,8 @@ pub(crate) struct Extents {
 impl Extents {
     pub(super) fn new(size_bytes: usize, extent_bytes: usize) -> Extents {
         assert!(extent_bytes.is_power_of_two());
-        Extents {
-            shift: extent_bytes.trailing_zeros(),
-            order: VecDeque::new(),
-            granted: None,
-            listed: Vec::new(),
-            num_extents: size_bytes >> extent_bytes.trailing_zeros(),
-            emptied: Vec::new(),
-            evicted_bytes: 0,
-        }
+        let shift = extent_bytes.trailing_zeros();
+        Extents { shift, num_extents: size_bytes >> shift, ..Extents::default() }
     }
 
     #[inline]

@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn lists_of_blocks_that_were_freed_together_are_used_again() {
-        let mut records = Records::new();
+        let mut records = Records::default();
         (0..4).for_each(|_| push_block(&mut records));
         for round in 0..4 {
             let bytes = records.memory_bytes();

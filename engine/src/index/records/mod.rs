@@ -52,8 +52,8 @@ impl Block {
     }
 }
 
-/// The records of a buffer, oldest first.
-#[derive(Clone)]
+/// The records of a buffer, oldest first. The default has no records, and no memory yet.
+#[derive(Clone, Default)]
 pub(crate) struct Records {
     blocks: Vec<Box<Block>>,
     free: Vec<u32>,
@@ -68,23 +68,6 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// No records, and no memory yet.
-    pub(crate) fn new() -> Records {
-        Records {
-            blocks: Vec::new(),
-            free: Vec::new(),
-            most_in_use: 0,
-            spare_sizes: Vec::new(),
-            head: 0,
-            end: 0,
-        }
-    }
-
-    /// Number of records. Counts them: not for hot paths.
-    pub(crate) fn len(&self) -> usize {
-        self.slots().count()
-    }
-
     #[inline]
     pub(crate) fn get(&self, slot: Slot) -> &Record {
         &self.blocks[(slot >> BLOCK_BITS) as usize].records[slot as usize % BLOCK_RECORDS]

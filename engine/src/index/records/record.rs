@@ -72,7 +72,7 @@ const UNALIGNED: u16 = u16::MAX;
 impl Record {
     pub(crate) fn padding(offset: usize) -> Record {
         Record {
-            offset_units: units_of(offset),
+            offset_units: (offset / 16) as u32,
             sequence: NONE,
             chunk_id: 0,
             unread_bytes: 0,
@@ -125,9 +125,4 @@ impl Record {
             None => self.sizes_or_first,
         }
     }
-}
-
-#[inline]
-fn units_of(offset: usize) -> u32 {
-    (offset / 16) as u32
 }

@@ -17,7 +17,6 @@ mod page;
 pub use page::page_size_bytes;
 
 use std::io;
-use std::mem::ManuallyDrop;
 use std::ops::Range;
 
 use memmap2::{MmapOptions, MmapRaw};
@@ -26,8 +25,8 @@ use crate::config::HugePages;
 
 /// Lazily backed memory with guard pages on both sides.
 pub struct Region {
-    /// Unmapped on drop.
-    outer: ManuallyDrop<MmapRaw>,
+    #[cfg_attr(not(test), expect(dead_code, reason = "dropping it unmaps"))]
+    outer: MmapRaw,
     base: *mut u8,
     size_bytes: usize,
     granted: HugePages,
@@ -70,7 +69,7 @@ impl Region {
         let is_worth_it = pages != HugePages::No && size_bytes >= huge::SIZE_BYTES;
         let align = if is_worth_it { huge::SIZE_BYTES.max(page_size) } else { page_size };
         let mut region = Self::reserve(size_bytes, align, page_size)?;
-        if is_worth_it && huge::advise(region.base, region.inner_bytes(page_size)) {
+        if is_worth_it && huge::advise(region.base, size_bytes.next_multiple_of(page_size)) {
             region.granted = HugePages::Advise;
         }
         Ok(region)
@@ -91,7 +90,7 @@ impl Region {
         page::forbid_access(start, head)?;
         // SAFETY: head + inner_bytes <= outer_bytes, as above.
         page::forbid_access(unsafe { base.add(inner_bytes) }, tail)?;
-        Ok(Region { outer: ManuallyDrop::new(outer), base, size_bytes, granted: HugePages::No })
+        Ok(Region { outer, base, size_bytes, granted: HugePages::No })
     }
 
     fn map_explicit(size_bytes: usize, page_size: usize) -> io::Result<Region> {
@@ -105,10 +104,6 @@ impl Region {
         }
         region.granted = HugePages::Explicit;
         Ok(region)
-    }
-
-    fn inner_bytes(&self, page_size: usize) -> usize {
-        self.size_bytes.next_multiple_of(page_size)
     }
 
     /// Makes the pages of a range ready, as a write to each would, without changing a byte. False
@@ -151,13 +146,6 @@ impl Region {
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as in `as_slice`; `&mut self` makes the access exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.base, self.size_bytes) }
-    }
-}
-
-impl Drop for Region {
-    fn drop(&mut self) {
-        // SAFETY: dropped once, here.
-        unsafe { ManuallyDrop::drop(&mut self.outer) }
     }
 }
 
