@@ -159,11 +159,6 @@ impl ShardedBuffer {
         bytes
     }
 
-    /// Extents that no shard has: a hint.
-    pub fn num_free_extents(&self) -> usize {
-        self.shared.extent_pool.num_free_hint()
-    }
-
     /// Locks a shard, waiting for its owner.
     pub(crate) fn lock(&self, shard: usize) -> ShardGuard<'_> {
         ShardGuard::lock(&self.shared, shard, self.owner, |_, _| {})

@@ -1,6 +1,6 @@
 //! Statistics, ledger and histograms of all shards, in sum and one by one.
 
-use watershed_engine::{Amount, BufferStats, Ledger, ProducerId, WriterId, WriterStats};
+use watershed_engine::{BufferStats, Ledger, ProducerId, WriterId, WriterStats};
 
 use crate::batch::key_of;
 use crate::buffer::ShardedBuffer;
@@ -35,17 +35,6 @@ impl ShardedBuffer {
         sum
     }
 
-    /// Statistics of each shard, in their order; zeros for one that was never used.
-    pub fn shard_stats(&self) -> Vec<(BufferStats, Ledger)> {
-        let mut list = vec![Default::default(); self.shared.slots.len()];
-        self.for_each_shard(|guard| {
-            if let Some(engine) = &guard.state.engine {
-                list[guard.shard] = (engine.stats(), engine.ledger());
-            }
-        });
-        list
-    }
-
     /// What became of every record of all shards.
     pub fn ledger(&self) -> Ledger {
         let mut sum = Ledger::default();
@@ -69,7 +58,7 @@ impl ShardedBuffer {
 }
 
 macro_rules! add_fields {
-    ($sum:expr, $part:expr, $($field:ident)*) => { $( $sum.$field += $part.$field; )* };
+    ($sum:expr, $part:expr, $($($field:ident).+)*) => { $( $sum.$($field).+ += $part.$($field).+; )* };
 }
 
 fn add_stats(sum: &mut BufferStats, part: &BufferStats) {
@@ -80,24 +69,15 @@ fn add_stats(sum: &mut BufferStats, part: &BufferStats) {
 }
 
 fn add_ledger(sum: &mut Ledger, part: Ledger) {
-    let pairs: [(&mut Amount, Amount); 6] = [
-        (&mut sum.written, part.written),
-        (&mut sum.read, part.read),
-        (&mut sum.overwritten, part.overwritten),
-        (&mut sum.empty, part.empty),
-        (&mut sum.damaged, part.damaged),
-        (&mut sum.listed, part.listed),
-    ];
-    for (sum, part) in pairs {
-        sum.chunks += part.chunks;
-        sum.bytes += part.bytes;
-    }
-    add_fields!(sum, part, duplicate_commits forgotten_sequences);
+    add_fields!(sum, part, written.chunks written.bytes read.chunks read.bytes overwritten.chunks overwritten.bytes
+        empty.chunks empty.bytes damaged.chunks damaged.bytes listed.chunks listed.bytes
+        duplicate_commits forgotten_sequences);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use watershed_engine::Amount;
 
     /// Every field is named here, so that none is forgotten above.
     #[test]

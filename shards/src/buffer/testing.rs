@@ -1,15 +1,35 @@
 //! What tests and measurements need of a buffer: its invariants, and threads that stop in the
 //! middle of their work. The feature `testing`.
 
+use std::io::{self, IoSlice, Write};
 use std::sync::MutexGuard;
 
+use watershed_engine::{BufferStats, Ledger};
+
 use super::ShardedBuffer;
+use crate::read::merge::Pieces;
 use crate::shard::drain::DrainBudget;
 use crate::shard::guard::ShardGuard;
 use crate::sync::lock::OwnerId;
 use crate::sync::reclaim::DrainResult;
 
 impl ShardedBuffer {
+    /// Statistics of each shard, in their order; zeros for one that was never used.
+    pub fn shard_stats(&self) -> Vec<(BufferStats, Ledger)> {
+        let mut list = vec![Default::default(); self.shared.slots.len()];
+        self.for_each_shard(|guard| {
+            if let Some(engine) = &guard.state.engine {
+                list[guard.shard] = (engine.stats(), engine.ledger());
+            }
+        });
+        list
+    }
+
+    /// Extents that no shard has: a hint.
+    pub fn num_free_extents(&self) -> usize {
+        self.shared.extent_pool.num_free_hint()
+    }
+
     /// Checks every invariant of the structure.
     ///
     /// # Errors
@@ -61,4 +81,26 @@ pub const STOPPED_OWNER: u32 = 1 << 29;
 /// A shard that is locked without any work: see [`ShardedBuffer::stop_shard`].
 pub struct Stopped<'a> {
     _guard: ShardGuard<'a>,
+}
+
+impl Pieces<'_> {
+    /// Writes all of them, many in one call.
+    ///
+    /// # Errors
+    /// That of the writer. How much was written is then not known.
+    pub fn write_to(&self, out: &mut impl Write) -> io::Result<()> {
+        self.write_slices(|slices| write_all(out, slices))
+    }
+}
+
+fn write_all(out: &mut impl Write, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
+    while !slices.is_empty() {
+        match out.write_vectored(slices) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => IoSlice::advance_slices(&mut slices, written),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }

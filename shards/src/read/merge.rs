@@ -13,7 +13,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::io::{self, IoSlice, Write};
+use std::io::IoSlice;
 use std::ops::Range;
 
 use crate::read::block_pool::BlockPool;
@@ -225,24 +225,4 @@ impl<'a> Pieces<'a> {
             out(&mut slices[..count])?;
         }
     }
-
-    /// Writes all of them, many in one call.
-    ///
-    /// # Errors
-    /// That of the writer. How much was written is then not known.
-    pub fn write_to(&self, out: &mut impl Write) -> io::Result<()> {
-        self.write_slices(|slices| write_all(out, slices))
-    }
-}
-
-fn write_all(out: &mut impl Write, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
-    while !slices.is_empty() {
-        match out.write_vectored(slices) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => IoSlice::advance_slices(&mut slices, written),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

@@ -20,8 +20,8 @@
 //!   `has_returned`, against `OwnerLock`: "put, then look who needs one; unlock, then look for
 //!   one". Models: `an_extent_has_one_holder`,
 //!   `what_found_no_extent_is_done_by_who_hands_one_over`.
-//! - `ExtentPool::fresh`, `num_free`: publish nothing: an extent before its first use has no past,
-//!   the number is a hint. Relaxed. Model: the same, which takes its extents from `fresh`.
+//! - `ExtentPool::fresh`: publishes nothing: an extent before its first use has no past. Relaxed.
+//!   Model: the same, which takes its extents from `fresh`.
 
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -76,30 +76,21 @@ pub(crate) struct ExtentPool {
     /// Extents from here on were never taken. They are not in the stack, so making a pool touches
     /// no memory.
     fresh: AtomicUsize,
-    num_free: AtomicUsize,
 }
 
 impl ExtentPool {
     pub(crate) fn new(num_extents: usize) -> Self {
         assert!(u32::try_from(num_extents).is_ok_and(|count| count < u32::MAX), "{num_extents} extents");
-        Self {
-            top: AtomicU64::new(0),
-            next: zeros(num_extents),
-            fresh: AtomicUsize::new(0),
-            num_free: AtomicUsize::new(num_extents),
-        }
+        Self { top: AtomicU64::new(0), next: zeros(num_extents), fresh: AtomicUsize::new(0) }
     }
 
     /// Takes an extent: it is the caller's alone until it is put back.
     pub(crate) fn take(&self) -> Option<u32> {
-        let index = self.pop().or_else(|| self.take_fresh())?;
-        self.num_free.fetch_sub(1, Ordering::Relaxed);
-        Some(index)
+        self.pop().or_else(|| self.take_fresh())
     }
 
     /// Puts an extent back. What the caller did in it happens before what the next holder does.
     pub(crate) fn put(&self, index: u32) {
-        self.num_free.fetch_add(1, Ordering::Relaxed);
         let mut top = self.top.load(Ordering::Relaxed);
         loop {
             self.next[index as usize].store(top as u32, Ordering::Relaxed);
@@ -118,8 +109,14 @@ impl ExtentPool {
     }
 
     /// Extents that no shard has: a hint.
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn num_free_hint(&self) -> usize {
-        self.num_free.load(Ordering::Relaxed)
+        let used = self.num_used_hint();
+        let top = self.top.load(Ordering::Acquire) as u32;
+        let below = |index: &u32| Some(self.next[index.checked_sub(1)? as usize].load(Ordering::Relaxed));
+        let returned = std::iter::successors(Some(top), below).take_while(|&index| index != 0);
+        // While others change the stack, a walk may go round.
+        self.next.len() - used + returned.take(used).count()
     }
 
     /// Extents that were handed out at least once, which are those with the smallest indices: a

@@ -174,7 +174,7 @@ impl<T: Default> NodePool<T> {
 
     /// A pool that is never dropped, so that no node of it can outlive it. For the queue's
     /// benchmark.
-    #[cfg(not(loom))]
+    #[cfg(all(not(loom), any(test, feature = "testing")))]
     pub fn leaked(max_nodes: usize) -> &'static mut Self {
         // SAFETY: the pool is never dropped.
         Box::leak(Box::new(unsafe { Self::new(max_nodes) }))
