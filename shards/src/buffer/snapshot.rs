@@ -166,7 +166,7 @@ fn copy_bytes(
     for_each(pool, pieces.into_iter(), |piece| {
         // SAFETY: the caller has locked the shards whose bytes are read, nobody else knows the new
         // region, and no two ranges overlap.
-        unsafe { to.copy_range(from, piece) }
+        unsafe { to.copy_range_touched(from, piece) }
     });
 }
 
