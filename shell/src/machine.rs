@@ -1,14 +1,20 @@
-//! What the shell reads of the machine for the service.
+//! What a shell reads of the machine for the service.
 
 use std::hash::{BuildHasher, Hasher};
 
-use rustix::time::ClockId;
+use rustix::time::{ClockId, clock_gettime};
 use watershed_service::{ClockReadings, PeerIdentity, SystemInfo};
 
-use crate::clock::read_ns;
+/// Nanoseconds of a clock of the system; 0 for a wall clock before 1970.
+#[must_use]
+pub fn read_ns(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
 
 /// All clocks, one right after the other.
-pub(super) fn read_clocks() -> ClockReadings {
+#[must_use]
+pub fn read_clocks() -> ClockReadings {
     let monotonic_ns = read_ns(ClockId::Monotonic);
     let realtime_ns = read_ns(ClockId::Realtime);
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -35,8 +41,9 @@ pub(super) fn read_clocks() -> ClockReadings {
     readings
 }
 
-/// This process.
-pub(super) fn identity() -> PeerIdentity {
+/// This process, as a peer of the service in it.
+#[must_use]
+pub fn identity() -> PeerIdentity {
     PeerIdentity {
         uid: rustix::process::getuid().as_raw().cast_signed(),
         pid: Some(std::process::id().cast_signed()),
@@ -46,7 +53,8 @@ pub(super) fn identity() -> PeerIdentity {
 }
 
 /// A number that nobody can guess.
-pub(super) fn seed() -> u64 {
+#[must_use]
+pub fn seed() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
 }
 
