@@ -31,6 +31,11 @@ impl EnableTracingRequest {
         EnableTracingRequest { trace_config: vec![trace_config], attach_notification_only: None }
     }
 
+    /// For the notice of the end of the session that the connection is attached to.
+    pub fn of_attached() -> Self {
+        EnableTracingRequest { trace_config: Vec::new(), attach_notification_only: Some(true) }
+    }
+
     /// The encoded `TraceConfig`.
     pub fn trace_config(&self) -> Option<Vec<u8>> {
         joined(&self.trace_config)
