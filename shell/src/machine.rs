@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, Hasher};
 
 use rustix::time::{ClockId, clock_gettime};
-use watershed_service::{ClockReadings, PeerIdentity, SystemInfo};
+use watershed_service::{ClockReadings, PeerIdentity, Shards, SystemInfo};
 
 /// Nanoseconds of a clock of the system; 0 for a wall clock before 1970.
 #[must_use]
@@ -56,6 +56,20 @@ pub fn identity() -> PeerIdentity {
 #[must_use]
 pub fn seed() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
+}
+
+/// Name and version of the service for traces and clients. Readers of traces want it to begin like
+/// that.
+#[must_use]
+pub fn service_version() -> String {
+    format!("Perfetto v58.0-watershed-{}", env!("CARGO_PKG_VERSION"))
+}
+
+/// Up to one shard for each CPU that this process may keep busy, by affinity and by the control
+/// group's quota.
+#[must_use]
+pub fn default_shards() -> Shards {
+    Shards::UpTo(std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// What a trace says about this machine; the offset of local time is not known here.

@@ -117,7 +117,7 @@ impl Default for InProcessOptions {
             smb_size: SmbSize::negotiate(4096, 1 << 20),
             producer,
             system: system_info(),
-            shards: Shards::UpTo(std::thread::available_parallelism().map_or(1, usize::from)),
+            shards: machine::default_shards(),
         }
     }
 }
@@ -284,7 +284,7 @@ fn service_options(system: SystemInfo, shards: Shards) -> ServiceOptions {
     ServiceOptions {
         seed: machine::seed(),
         uid: machine::identity().uid,
-        version: format!("Perfetto v58.0-watershed-{}", env!("CARGO_PKG_VERSION")),
+        version: machine::service_version(),
         system,
         scraping_by_default: true,
         shards,

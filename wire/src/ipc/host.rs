@@ -77,6 +77,11 @@ impl<M: Method, A> HostConnection<M, A> {
         self.frames.received(size_bytes);
     }
 
+    /// Takes what was received elsewhere; see [`FrameBuffer::append`].
+    pub fn append(&mut self, bytes: &[u8]) {
+        self.frames.append(bytes);
+    }
+
     /// The next call, `None` until more is received.
     ///
     /// Answered here: bind requests; calls of an unknown service or method, which are rejected even
