@@ -35,7 +35,10 @@ impl Committer {
         let (key, mut home) = home_cache.last()?;
         let mut slot = shared.slots.get(home.into());
         // First the lock: if it is free, the batch is checked once, by another path.
-        if !(shared.has_workers || slot.lock.is_locked()) || !batch.is_only_shared_of(key) {
+        if !(shared.has_workers || slot.lock.is_locked())
+            || shared.has_poisoned()
+            || !batch.is_only_shared_of(key)
+        {
             return None;
         }
         let mut reservation = cell.reserve(&shared.tickets);

@@ -20,7 +20,7 @@ use watershed_engine::ChunkInfo;
 use watershed_smb::{Reads, Smb};
 
 use crate::batch::queued::{Op, PendingChunks, QueuedBatch, QueuedBytes};
-use crate::batch::{PatchSet, SharedBytes, Source, copy_to};
+use crate::batch::{PatchSet, SharedBytes, Source, copy_to, key_of};
 use crate::shard::Shared;
 use crate::shard::guard::ShardGuard;
 use crate::shard::smb_chunks::StopReason;
@@ -57,12 +57,8 @@ impl ShardGuard<'_> {
     /// As `drain`, but no further than the cut, up to which the queue was sorted.
     pub(crate) fn drain_until(&mut self, cut: u64, budget: &mut DrainBudget) -> DrainResult {
         self.shared.pending_drains.take(&self.slot.hints.pending_drain);
-        if self
-            .state
-            .in_progress
-            .as_mut()
-            .is_some_and(|node| node.with_item(|batch| batch.first_ticket >= cut))
-        {
+        let is_behind = |node: &mut OwnedNode<QueuedBatch>| node.with_item(|batch| batch.first_ticket >= cut);
+        if self.state.in_progress.as_mut().is_some_and(is_behind) {
             return DrainResult::Empty;
         }
         let mut in_progress = None;
@@ -71,23 +67,18 @@ impl ShardGuard<'_> {
         // Sources are foreign code and may panic in their copy. The thread dies of it; the rest of
         // the batch does not.
         let drain = || self.drain_nodes(&mut in_progress, &mut returns, &mut state);
-        match catch_unwind(AssertUnwindSafe(drain)) {
-            Ok(result) => {
-                self.state.in_progress = in_progress;
-                result
-            }
-            Err(panic) => {
-                if let Some(node) = &mut in_progress {
-                    node.with_item(|batch| {
-                        batch.done += 1;
-                        batch.memory = batch.memory.take().or_else(|| state.reads.put_down());
-                    });
-                }
-                self.state.in_progress = in_progress;
-                self.shared.defer_drain(self.shard);
-                resume_unwind(panic);
-            }
+        let drained = catch_unwind(AssertUnwindSafe(drain));
+        if let (Err(_), Some(node)) = (&drained, &mut in_progress) {
+            node.with_item(|batch| {
+                batch.done += 1;
+                batch.memory = batch.memory.take().or_else(|| state.reads.put_down());
+            });
         }
+        self.state.in_progress = in_progress;
+        drained.unwrap_or_else(|panic| {
+            self.shared.defer_drain(self.shard);
+            resume_unwind(panic)
+        })
     }
 
     /// Leaves a batch that is not done in `in_progress`.
@@ -150,6 +141,14 @@ impl ShardGuard<'_> {
                 return self.commit_source(info, &mut source, None, *ticket);
             }
             Op::Patch(set) => self.patch(set),
+            // The engine knows none of its sequences any more: if they come back, it is elsewhere.
+            Op::EndWriter(producer, writer) if self.state.is_poisoned => {
+                self.release_homes(vec![key_of(*producer, *writer)]);
+            }
+            Op::EndProducer(producer) if self.state.is_poisoned => {
+                let homes = self.shared.directory.homes_of(producer.0);
+                self.release_homes(homes.into_iter().map(|(key, _)| key).collect());
+            }
             Op::EndWriter(producer, writer) => self.engine().end_writer(*producer, *writer),
             Op::EndProducer(producer) => self.engine().end_producer(*producer),
         }
