@@ -273,7 +273,7 @@ impl Shared {
     fn make_engine(&self) -> Shard {
         let region = Arc::clone(&self.region);
         if self.has_extents() {
-            Shard::new(region, self.layout.extent_bytes)
+            Shard::new(region, self.layout.extent_bytes, self.layout.num_shards)
         } else {
             // SAFETY: the buffer has one shard and the region is the buffer's: nobody else touches
             // its bytes.
