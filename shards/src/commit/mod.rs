@@ -32,7 +32,7 @@ use crate::commit::home_cache::HomeCache;
 use crate::commit::per_shard::commit_per_shard;
 use crate::commit::route::{LIST_CAPACITY, Route};
 use crate::shard::Shared;
-use crate::shard::drain::DrainBudget;
+use crate::shard::budget::DrainBudget;
 use crate::shard::guard::ShardGuard;
 use crate::sync::Ordering;
 use crate::sync::lock::OwnerId;

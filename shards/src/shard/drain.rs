@@ -14,7 +14,6 @@
 //! (`sync::reclaim`). Only a worker works until nothing is left.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::time::{Duration, Instant};
 
 use watershed_engine::ChunkInfo;
 use watershed_smb::{Reads, Smb};
@@ -22,6 +21,7 @@ use watershed_smb::{Reads, Smb};
 use crate::batch::queued::{Op, PendingChunks, QueuedBatch, QueuedBytes};
 use crate::batch::{PatchSet, SharedBytes, Source, copy_to, key_of};
 use crate::shard::Shared;
+use crate::shard::budget::DrainBudget;
 use crate::shard::guard::ShardGuard;
 use crate::shard::smb_chunks::StopReason;
 use crate::sync::lock::OwnerId;
@@ -29,12 +29,6 @@ use crate::sync::node_pool::{NodeReturns, OwnedNode};
 use crate::sync::queue::NodeList;
 use crate::sync::reclaim::{DrainResult, help};
 
-/// A budget: the most chunks, and the longest time, before the lock is released; and for which a
-/// thread helps others in one operation.
-const MAX_CHUNKS: usize = 32;
-const MAX_TIME: Duration = Duration::from_micros(50);
-/// The clock is read after so many bytes.
-const BYTES_PER_CLOCK_READ: isize = 32 << 10;
 impl ShardGuard<'_> {
     /// Works through the queue, as far as the budget goes. What is left is the caller's to come
     /// back for, or to note.
@@ -204,50 +198,6 @@ pub(crate) struct DrainState<'a> {
     /// The shared memory at hand. Chunks that were read are released when the drain ends, or
     /// earlier.
     pub(crate) reads: Reads,
-}
-
-/// What is left of a budget.
-pub(crate) struct DrainBudget {
-    chunks_left: usize,
-    bytes_to_clock_read: isize,
-    started: Option<Instant>,
-}
-
-impl DrainBudget {
-    #[inline]
-    pub(crate) fn new() -> DrainBudget {
-        DrainBudget { chunks_left: MAX_CHUNKS, bytes_to_clock_read: BYTES_PER_CLOCK_READ, started: None }
-    }
-
-    /// Does something that tells its size in bytes, or that there is no extent; unless the budget
-    /// is spent.
-    fn spend(&mut self, work: impl FnOnce() -> Option<usize>) -> Option<DrainResult> {
-        if self.is_spent() {
-            return Some(DrainResult::BudgetSpent);
-        }
-        let Some(bytes) = work() else { return Some(DrainResult::NoExtent) };
-        self.note(bytes);
-        None
-    }
-
-    #[inline]
-    pub(crate) fn note(&mut self, bytes: usize) {
-        self.chunks_left -= 1;
-        // No chunk has more than 64 KiB.
-        self.bytes_to_clock_read -= bytes as isize;
-    }
-
-    #[inline]
-    pub(crate) fn is_spent(&mut self) -> bool {
-        self.chunks_left == 0 || self.bytes_to_clock_read <= 0 && self.is_late()
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn is_late(&mut self) -> bool {
-        self.bytes_to_clock_read = BYTES_PER_CLOCK_READ;
-        self.started.get_or_insert_with(Instant::now).elapsed() >= MAX_TIME
-    }
 }
 
 /// Locks a shard in which all that the cut covers has been written, waiting for its owner. What

@@ -13,6 +13,7 @@
 //! - `Hints::live`, `Shared::live`, `has_poisoned`, `next_owner`, `next_home`, `next_help`,
 //!   `extracted_bytes`: publish nothing: hints and numbers. Relaxed.
 
+pub(crate) mod budget;
 pub(crate) mod drain;
 pub(crate) mod evict;
 pub(crate) mod guard;
@@ -27,7 +28,7 @@ use crossbeam_utils::CachePadded;
 use watershed_engine::{FillPolicy, Shard, mem::Region};
 
 use crate::batch::queued::QueuedBatch;
-use crate::shard::drain::DrainBudget;
+use crate::shard::budget::DrainBudget;
 use crate::shard::homes::Homes;
 use crate::shard::topology::{MAX_SHARDS, Topology};
 use crate::shard::worker::Parker;

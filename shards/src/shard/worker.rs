@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 
 use crate::shard::Shared;
-use crate::shard::drain::DrainBudget;
+use crate::shard::budget::DrainBudget;
 use crate::sync::lock::OwnerId;
 use crate::sync::{AtomicBool, Ordering};
 
