@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
 use crate::exit::Failure;
-use crate::{inspect, record};
+use crate::{daemon, inspect, record};
 
 /// Record what this machine does into a trace, and look into traces.
 #[derive(Debug, Parser)]
@@ -31,6 +31,8 @@ pub(crate) enum Command {
     Record(record::Args),
     /// Say what is in a trace file and whether it is complete
     Inspect(inspect::Args),
+    /// Be the tracing service that programs and consumers of this machine connect to
+    Daemon(daemon::Args),
 }
 
 /// The command line of this process. The parser itself answers a request for help, and ends the

@@ -2,9 +2,13 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod daemon;
 mod exit;
 mod inspect;
+mod machine;
 mod record;
+mod signals;
+mod units;
 mod version;
 
 use std::process::ExitCode;
@@ -28,6 +32,7 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
     match &cli.command {
         Some(Command::Record(args)) => record::run(args, cli.verbose),
         Some(Command::Inspect(args)) => inspect::run(args, cli.verbose),
+        Some(Command::Daemon(args)) => daemon::run(args, cli.verbose),
         None => {
             // Asked for nothing: the same answer as to an unknown option, so that scripts notice.
             let help = Cli::command().render_help();

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
+use watershed_shell::machine::read_ns;
 
 /// Nanoseconds of CLOCK_MONOTONIC, on which timers run.
 #[must_use]
@@ -22,13 +23,6 @@ pub fn boottime_ns() -> u64 {
     {
         monotonic_ns()
     }
-}
-
-pub(crate) fn read_ns(clock: ClockId) -> u64 {
-    let now = clock_gettime(clock);
-    // Both parts are not negative for the clocks read here (or a wall clock before 1970 reads as
-    // 0).
-    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
 /// How long it is until `due_ns`, zero when it has passed.

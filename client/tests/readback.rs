@@ -227,8 +227,10 @@ fn run(steps: &[Step], pages: usize, layout: PageLayout, direct_patching: bool, 
         }
     }
     let ids: Vec<_> = writers.iter().map(TraceWriter::writer_id).collect();
-    // A writer whose last packets were dropped ends with one that says so.
+    // A writer whose last packets were dropped ends with one that says so. It has room: the other
+    // two hold a chunk each at most.
     for (i, writer) in writers.iter_mut().enumerate() {
+        writer.flush();
         arbiter.flush_commits();
         let number = written[i].len() as u64;
         write(writer, number, 1, 0);

@@ -188,7 +188,7 @@ fn metadata_of_a_shard_that_is_read_behind_records_that_wait_is_bounded() {
     const EXTENT: usize = 128 << 10;
     const WAITING: u32 = 5;
     let region = Arc::new(Region::map(RING, HugePages::No).expect("memory"));
-    let mut shard = Shard::new(region, EXTENT);
+    let mut shard = Shard::new(region, EXTENT, 1);
     let mut free: Vec<u32> = (0..(RING / EXTENT) as u32).collect();
     let (steps, every) = (WAITING * LAP / 2, LAP / 2);
     let (mut kept, mut read) = (Vec::new(), 0);

@@ -1,7 +1,9 @@
 //! The trace buffers of all sessions, by their global number.
 
 use watershed_engine::{BufferConfig, CreateError};
-use watershed_shards::{Batch, Committer, Homes, ShardedBuffer, ShardedConfig, Source, Topology};
+use watershed_shards::{
+    Batch, CommitError, Committer, Homes, ShardedBuffer, ShardedConfig, Source, Topology,
+};
 
 use crate::ids::{BufferId, SessionId};
 use crate::limits::BUFFERS_MAX;
@@ -45,11 +47,12 @@ impl Buffer {
     /// buffer did not take.
     pub(crate) fn commit(&mut self, batch: &mut Batch<'_>) -> u64 {
         let num_chunks = batch.chunks.len() as u64;
-        let committed = self.committer.commit(batch);
-        debug_assert_eq!(committed, Ok(()), "chunks have been checked, and nobody else has the shards");
-        if committed.is_ok() {
-            return 0;
-        }
+        let error = match self.committer.commit(batch) {
+            Ok(()) => return 0,
+            Err(CommitError::Poisoned(chunks)) => return chunks as u64,
+            Err(error) => error,
+        };
+        debug_assert!(false, "chunks have been checked, and nobody else has the shards: {error}");
         let Batch { chunks, memory, .. } = std::mem::take(batch);
         for (_, source) in chunks {
             if let (Source::Shared(token), Some(smb)) = (source, &memory) {

@@ -115,6 +115,7 @@ mod options;
 mod output;
 mod producer;
 mod proto_bytes;
+mod query;
 mod read;
 mod service;
 mod session;

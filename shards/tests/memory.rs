@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{payload, read_all};
+use common::{info, payload, read_all};
 use watershed_engine::{ChunkId, ChunkInfo, ClientIdentity, ProducerId, WriterId};
 use watershed_shards::{Batch, ShardedBuffer, ShardedConfig};
 
@@ -70,4 +70,28 @@ fn writers_and_connections_that_are_gone_leave_nothing() {
         assert!(histograms.iter().all(|stats| stats.bucket_count[1] == 1));
         assert!(histograms.iter().any(|stats| stats.identity.pid == connections as i32));
     }
+}
+
+/// The shards of a buffer share the number of sequences without records that are remembered.
+#[test]
+fn what_is_remembered_is_bounded_for_the_whole_buffer() {
+    const SHARDS: usize = 256;
+    const MOST: u32 = (1 << 20) / SHARDS as u32;
+    const FORGOTTEN: u32 = 100;
+    let config = ShardedConfig { num_shards: Some(SHARDS), ..ShardedConfig::ring(SHARDS << 20) };
+    let buffer = ShardedBuffer::create(config).unwrap();
+    assert_eq!(buffer.report().layout.num_shards, SHARDS);
+    let mut committer = buffer.committer().unwrap();
+    committer.set_cpu(Some(0));
+    let bytes = payload(&[b"the only packet".to_vec()]);
+    for producer in 1..=MOST + FORGOTTEN {
+        committer.commit_chunk(&info(producer, 1, 0, 1, 0), &bytes).unwrap();
+        if producer % 4 == 0 {
+            assert_eq!(read_all(&buffer).len(), 4);
+        }
+    }
+    assert_eq!(buffer.shard_stats()[0].0.chunks_written, u64::from(MOST + FORGOTTEN), "all in one shard");
+    assert_eq!(buffer.ledger().forgotten_sequences, u64::from(FORGOTTEN));
+    let is_known = |producer| buffer.has_sequence(ProducerId(producer), WriterId(1));
+    assert!(!is_known(FORGOTTEN) && is_known(FORGOTTEN + 1), "the oldest are forgotten");
 }

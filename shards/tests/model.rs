@@ -52,7 +52,7 @@ impl<const EXTENTS: bool> Subject for OneShard<EXTENTS> {
     fn create(size_bytes: usize, policy: Policy, absorb: Option<Absorb>) -> Self {
         let region = region(size_bytes);
         if EXTENTS {
-            return Self::of(Shard::new(Arc::clone(&region), EXTENT_BYTES), region);
+            return Self::of(Shard::new(Arc::clone(&region), EXTENT_BYTES, 1), region);
         }
         // SAFETY: nobody else touches the region.
         let shard = unsafe { Shard::alone(Arc::clone(&region), policy_of(policy)) };

@@ -6,6 +6,7 @@
 //! | [`schema`] | the messages as descriptors: names, numbers, types at run time |
 //! | [`config`] | what is to be recorded: text or binary, kept byte for byte |
 //! | [`framing`] | how packets follow each other in a file, and frames on a socket |
+//! | [`ipc`] | calls and replies in such frames, for both ends of a connection |
 //! | [`reader`] | a trace file as a stream of packets, with the offset of any damage |
 //! | [`packet`] | what a packet is, when and whose, without decoding what it holds |
 //! | [`raw`] | the fields of any message as they lie in its bytes |
@@ -13,6 +14,7 @@
 
 pub mod config;
 pub mod framing;
+pub mod ipc;
 pub mod packet;
 pub mod raw;
 pub mod reader;

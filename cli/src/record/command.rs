@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::signals::Received;
 use crate::exit::Failure;
+use crate::signals::Received;
 
 /// How long a command is given to get its name. One that has ended has none any more, and all of
 /// this is spent for it.

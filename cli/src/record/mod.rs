@@ -13,16 +13,15 @@ mod config;
 mod output;
 mod progress;
 mod session;
-mod signals;
 mod summary;
 mod tally;
-mod units;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::exit::{Exit, Failure};
+use crate::units;
 
 /// Arguments of `watershed record`.
 #[derive(Debug, clap::Args)]

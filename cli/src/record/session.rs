@@ -17,10 +17,11 @@ use watershed_wire::config::TraceConfig;
 use super::command::{CommandHandle, Running};
 use super::output::{Output, Written};
 use super::progress::Progress;
-use super::signals::{self, Received};
 use super::summary::{self, Summary};
 use super::{Args, config};
 use crate::exit::{Exit, Failure};
+use crate::machine;
+use crate::signals::{self, Received};
 
 /// How often the progress line is brought up to date.
 const PROGRESS_PERIOD: Duration = Duration::from_millis(250);
@@ -52,7 +53,7 @@ struct Backend {
 impl Backend {
     fn new(args: &Args) -> Result<Self, Failure> {
         let mut options = InProcessOptions::default();
-        options.system.timezone_off_mins = Some(timezone_off_mins());
+        options.system = machine::system_info();
         options.shards = args.shards.map_or(options.shards, Shards::Wanted);
         let in_process = InProcess::with_events(options, |event| match event {
             in_process::Event::Warning(warning) => warn(&warning),
@@ -71,11 +72,6 @@ impl Backend {
         }));
         Ok(Backend { in_process, notices, scan_request })
     }
-}
-
-/// Minutes east of Greenwich.
-fn timezone_off_mins() -> i32 {
-    jiff::Zoned::now().offset().seconds() / 60
 }
 
 /// Records what `config` says for as long as `args` say.

@@ -5,9 +5,9 @@ use std::io::{self, IoSlice};
 use std::sync::mpsc::Sender;
 
 use watershed_service::{FlushId, SessionId};
+use watershed_shell::trace_file;
 
 use super::session::{Notices, SessionEnd};
-use super::sink;
 use crate::sync::Arc;
 
 /// What to do when a flush is over.
@@ -20,7 +20,7 @@ pub(super) enum AfterFlush {
 pub(super) struct Live {
     pub(super) session_id: SessionId,
     pub(super) notices: Arc<Notices>,
-    pub(super) output: Option<sink::Output>,
+    pub(super) output: Option<trace_file::Output>,
     /// The service says when to write; else everything is written at the end.
     pub(super) writes_into_file: bool,
     /// Those that the service lets wait: at most `PENDING_FLUSHES_MAX`.
@@ -41,7 +41,7 @@ impl Live {
     }
 
     pub(super) fn sync(&mut self) -> Result<(), String> {
-        let result = self.output.as_mut().map_or(Ok(()), sink::Output::sync);
+        let result = self.output.as_mut().map_or(Ok(()), trace_file::Output::sync);
         self.note(result)
     }
 

@@ -37,11 +37,8 @@
 
 mod endpoint;
 mod live;
-mod machine;
-mod read_pool;
 mod session;
 mod shell;
-mod sink;
 
 use std::io;
 use std::sync::mpsc::{self, Sender};
@@ -54,6 +51,8 @@ use watershed_service::{
     ConnectError, ProducerHello, ProducerId, ProducerMemory, ScrapingMode, Service, ServiceOptions,
     SystemInfo, Warning,
 };
+use watershed_shell::read_pool::read_pool;
+use watershed_shell::{machine, trace_file};
 use watershed_smb::{SharedMemory, SmbSize};
 use watershed_wire::protos::TraceConfig;
 
@@ -62,11 +61,11 @@ use crate::data_source::DataSourceFactory;
 use crate::producer::{Producer, ProducerEvent, ProducerOptions};
 use crate::sync::{Arc, Mutex, lock};
 use endpoint::QueueEndpoint;
-pub use machine::system_info;
 pub use session::{Session, SessionEnd, StartError};
 use shell::{Request, Shell};
-pub use sink::{Sink, WriteSend};
 pub use watershed_service::{MAX_SHARDS, Shards, Unread};
+pub use watershed_shell::machine::system_info;
+pub use watershed_shell::trace_file::{Sink, WriteSend};
 
 /// How long full chunks wait for others. Waking the producer's thread for each one costs a writer
 /// more than all else: an instant event takes two thirds of the time when chunks wait, and fewer
@@ -118,7 +117,7 @@ impl Default for InProcessOptions {
             smb_size: SmbSize::negotiate(4096, 1 << 20),
             producer,
             system: system_info(),
-            shards: Shards::UpTo(std::thread::available_parallelism().map_or(1, usize::from)),
+            shards: machine::default_shards(),
         }
     }
 }
@@ -237,7 +236,7 @@ impl InProcess {
         let (reply, enabled) = mpsc::channel();
         let _ = self.requests.send(Request::Enable {
             config: config.to_vec(),
-            output: sink::Output::new(sink),
+            output: trace_file::Output::new(sink),
             notices: Arc::clone(&notices),
             reply,
         });
@@ -285,12 +284,12 @@ fn service_options(system: SystemInfo, shards: Shards) -> ServiceOptions {
     ServiceOptions {
         seed: machine::seed(),
         uid: machine::identity().uid,
-        version: format!("Perfetto v58.0-watershed-{}", env!("CARGO_PKG_VERSION")),
+        version: machine::service_version(),
         system,
         scraping_by_default: true,
         shards,
         memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
-        read_pool: read_pool::read_pool(),
+        read_pool: read_pool(),
     }
 }
 

@@ -10,6 +10,8 @@ use watershed_service::{
     ClockReadings, ConnectError, ConsumerEvent, ConsumerId, EnableError, FileAction, FlushFlags, InstanceId,
     ObservedEvents, Output, OutputFile, ProducerCommand, ProducerHello, ProducerId, ReadProgress, Service,
 };
+use watershed_shell::machine::{identity, read_clocks};
+use watershed_shell::trace_file::{self, Sink};
 use watershed_smb::Smb;
 use watershed_wire::protos::TraceStats;
 use watershed_wire::protos::trace_stats::FinalFlushOutcome;
@@ -17,9 +19,7 @@ use watershed_wire::protos::trace_stats::FinalFlushOutcome;
 use super::Event;
 use super::endpoint::Call;
 use super::live::{AfterFlush, Live};
-use super::machine::{identity, read_clocks};
 use super::session::{Notices, SessionEnd};
-use super::sink::{self, Sink};
 use crate::producer::{Command, CommandSender};
 use crate::sync::Arc;
 
@@ -34,16 +34,34 @@ const REQUESTS_PER_TURN: usize = 256;
 
 /// What the service's thread is asked.
 pub(super) enum Request {
-    Connect { hello: Box<ProducerHello>, reply: Sender<Result<ProducerId, ConnectError>> },
+    Connect {
+        hello: Box<ProducerHello>,
+        reply: Sender<Result<ProducerId, ConnectError>>,
+    },
     Attach(ProducerId, CommandSender),
     Disconnect(ProducerId),
     Producer(ProducerId, Call),
-    Enable { config: Vec<u8>, output: Option<sink::Output>, notices: Arc<Notices>, reply: Sender<Enabled> },
+    Enable {
+        config: Vec<u8>,
+        output: Option<trace_file::Output>,
+        notices: Arc<Notices>,
+        reply: Sender<Enabled>,
+    },
     Start(ConsumerId),
-    Flush { consumer_id: ConsumerId, timeout_ms: u32, reply: Option<Sender<bool>> },
+    Flush {
+        consumer_id: ConsumerId,
+        timeout_ms: u32,
+        reply: Option<Sender<bool>>,
+    },
     Stop(ConsumerId),
-    Stats { consumer_id: ConsumerId, reply: Sender<Option<TraceStats>> },
-    Read { consumer_id: ConsumerId, reply: Sender<(Vec<u8>, bool)> },
+    Stats {
+        consumer_id: ConsumerId,
+        reply: Sender<Option<TraceStats>>,
+    },
+    Read {
+        consumer_id: ConsumerId,
+        reply: Sender<(Vec<u8>, bool)>,
+    },
     Free(ConsumerId),
     DataSources(Sender<Vec<String>>),
     ShutDown,
@@ -177,7 +195,7 @@ impl Shell {
     fn enable(
         &mut self,
         config: &[u8],
-        mut output: Option<sink::Output>,
+        mut output: Option<trace_file::Output>,
         notices: Arc<Notices>,
         now: &ClockReadings,
     ) -> Enabled {
@@ -191,7 +209,7 @@ impl Shell {
                 return Ok(());
             }
             let file = File::create_new(path).map_err(|error| error.to_string())?;
-            output = sink::Output::new(Sink::File(file));
+            output = trace_file::Output::new(Sink::File(file));
             Ok(())
         };
         let file = if provided { OutputFile::Provided } else { OutputFile::Create(&mut create) };

@@ -28,11 +28,16 @@ use crate::write::source::ByteSource;
 pub struct Shard(pub(super) TraceBuffer);
 
 impl Shard {
-    /// A shard without extents. `extent_bytes` must be a power of two, at least 128 KiB.
-    pub fn new(region: Arc<Region>, extent_bytes: usize) -> Shard {
+    /// A shard without extents, of a buffer that has `num_shards`, at least 1. `extent_bytes` must
+    /// be a power of two, at least 128 KiB.
+    ///
+    /// It remembers its part of the 2^20 sequences without records that a buffer remembers.
+    pub fn new(region: Arc<Region>, extent_bytes: usize, num_shards: usize) -> Shard {
         assert!(extent_bytes >= 128 << 10, "a chunk of 64 KiB must fit");
         let space = Space::in_extents(region.size_bytes(), extent_bytes);
-        Shard::in_ring(Ring::new(region, space), FillPolicy::RingBuffer)
+        let mut shard = Shard::in_ring(Ring::new(region, space), FillPolicy::RingBuffer);
+        shard.0.store.index.sequences.max_remembered /= num_shards;
+        shard
     }
 
     /// The one shard of a buffer that has only one: DISCARD, or with a sink, or small.

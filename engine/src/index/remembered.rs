@@ -42,7 +42,7 @@ pub(crate) struct Remembered {
     holes: u32,
 }
 
-/// The most sequences that are remembered: 20 MiB.
+/// The most sequences of a buffer that are remembered: 20 MiB. Each shard has a part of them.
 pub(crate) const MAX_REMEMBERED: usize = 1 << 20;
 
 const POSITIONS: u32 = 1 << 31;
@@ -75,8 +75,8 @@ impl Remembered {
 
     /// Whether there is something to be done before the next push.
     #[inline]
-    pub(crate) fn needs_room(&self) -> bool {
-        self.has_too_many_holes() || self.is_full()
+    pub(crate) fn needs_room(&self, max: usize) -> bool {
+        self.has_too_many_holes() || self.is_full(max)
     }
 
     /// Whether [`pack`](Self::pack) should come before the next push: holes are a fifth or more.
@@ -87,8 +87,8 @@ impl Remembered {
 
     /// Whether the next push must be paid for with the oldest.
     #[inline]
-    pub(crate) fn is_full(&self) -> bool {
-        self.ring.len() >= MAX_REMEMBERED
+    pub(crate) fn is_full(&self, max: usize) -> bool {
+        self.ring.len() >= max
     }
 
     /// What is at a position.

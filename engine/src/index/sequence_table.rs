@@ -14,7 +14,7 @@ use std::vec::Drain;
 use crate::index::histograms::Histograms;
 use crate::index::key_table::{Entry, KeyTable, VACANT};
 use crate::index::records::NONE;
-use crate::index::remembered::{Remembered, memory_bit};
+use crate::index::remembered::{MAX_REMEMBERED, Remembered, memory_bit};
 use crate::index::sequence::{Ended, Sequence};
 
 const REMEMBERED: u32 = 1 << 31;
@@ -52,6 +52,8 @@ pub(crate) struct SequenceTable {
     /// Values say where a sequence is; notes are the histograms of those that are remembered.
     index: KeyTable,
     remembered: Remembered,
+    /// The most that are remembered.
+    pub(crate) max_remembered: usize,
     /// The key that was looked up last, if it was live; 0 if none.
     last_key: u64,
     last_index: u32,
@@ -69,7 +71,7 @@ pub(crate) struct SequenceTable {
 impl SequenceTable {
     /// No sequences.
     pub(crate) fn new() -> SequenceTable {
-        SequenceTable { last_index: NONE, ..SequenceTable::default() }
+        SequenceTable { last_index: NONE, max_remembered: MAX_REMEMBERED, ..SequenceTable::default() }
     }
 
     #[inline]
@@ -198,7 +200,7 @@ impl SequenceTable {
     #[inline(never)]
     fn remember(&mut self, index: u32) {
         let is_done_with = self.get(index).is_done_with();
-        if !is_done_with && self.remembered.needs_room() {
+        if !is_done_with && self.remembered.needs_room(self.max_remembered) {
             self.make_room_to_remember();
         }
         let sequence = &mut self.slab[index as usize];
@@ -229,15 +231,12 @@ impl SequenceTable {
     fn make_room_to_remember(&mut self) {
         if self.remembered.has_too_many_holes() {
             let index = &mut self.index;
-            self.remembered.pack(|key, position| {
-                index.insert(key, position | REMEMBERED);
-            });
+            self.remembered.pack(|key, position| _ = index.insert(key, position | REMEMBERED));
         }
-        while self.remembered.is_full() {
-            if let Some(key) = self.remembered.forget_oldest() {
-                self.drop_key(key);
-                self.forgotten += 1;
-            }
+        while self.remembered.is_full(self.max_remembered) {
+            let Some(key) = self.remembered.forget_oldest() else { return };
+            self.drop_key(key);
+            self.forgotten += 1;
         }
     }
 
@@ -313,7 +312,6 @@ impl SequenceTable {
 mod tests {
     use super::*;
     use crate::ids::ChunkId;
-    use crate::index::remembered::MAX_REMEMBERED;
 
     #[test]
     fn keys_that_share_a_recent_slot_are_distinguished_and_removed_when_not_live() {

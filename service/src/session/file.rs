@@ -65,6 +65,10 @@ impl FileWriter {
         }
     }
 
+    fn has_work(&self) -> bool {
+        self.in_flight.is_none() && !self.closed && (self.ended || self.sync || self.drain)
+    }
+
     /// What the file may still grow by, exclusive.
     fn room_bytes(&self) -> Option<u64> {
         self.max_size_bytes.map(|max| max.saturating_sub(self.bytes_written))
@@ -89,9 +93,14 @@ impl Service {
         self.session_ids().into_iter().find_map(|session_id| self.poll_file_of(session_id))
     }
 
+    /// Whether [`Service::poll_file`] has something to do.
+    pub fn has_file_work(&self) -> bool {
+        self.sessions.values().any(|session| session.file.as_ref().is_some_and(FileWriter::has_work))
+    }
+
     fn poll_file_of(&mut self, session_id: SessionId) -> Option<FileAction> {
         let file = self.sessions.get_mut(&session_id)?.file.as_mut()?;
-        if file.in_flight.is_some() || file.closed {
+        if !file.has_work() {
             return None;
         }
         let (in_flight, action) = if file.ended && file.ended_synced {

@@ -21,7 +21,7 @@ use watershed_engine::{
 use crate::buffer::ShardedBuffer;
 use crate::buffer::config::Report;
 use crate::read::parallel::for_each;
-use crate::shard::drain::DrainBudget;
+use crate::shard::budget::DrainBudget;
 use crate::shard::guard::ShardGuard;
 use crate::shard::{Shared, SharedConfig};
 use crate::sync::{AtomicUsize, Ordering};

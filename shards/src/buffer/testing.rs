@@ -8,7 +8,7 @@ use watershed_engine::{BufferStats, Ledger};
 
 use super::ShardedBuffer;
 use crate::read::merge::Pieces;
-use crate::shard::drain::DrainBudget;
+use crate::shard::budget::DrainBudget;
 use crate::shard::guard::ShardGuard;
 use crate::sync::lock::OwnerId;
 use crate::sync::reclaim::DrainResult;

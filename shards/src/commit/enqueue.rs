@@ -14,7 +14,7 @@ use crate::batch::Batch;
 use crate::batch::queued::QueuedBatch;
 use crate::commit::direct::DirectPath;
 use crate::commit::{Committer, QueueFull};
-use crate::shard::drain::DrainBudget;
+use crate::shard::budget::DrainBudget;
 use crate::shard::{ShardSlot, Shared};
 use crate::sync::directory::Key;
 use crate::sync::lock::OwnerId;
@@ -35,7 +35,8 @@ impl Committer {
         let (key, mut home) = home_cache.last()?;
         let mut slot = shared.slots.get(home.into());
         // First the lock: if it is free, the batch is checked once, by another path.
-        if !(shared.has_workers || slot.lock.is_locked()) || !batch.is_only_shared_of(key) {
+        let is_busy = shared.has_workers || slot.lock.is_locked();
+        if !is_busy || shared.has_poisoned() || !batch.is_only_shared_of(key) {
             return None;
         }
         let mut reservation = cell.reserve(&shared.tickets);

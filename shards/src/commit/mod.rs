@@ -1,6 +1,7 @@
 //! Committing, by any thread that has a [`Committer`]. Never waits.
 //!
 //! ```text
+//!   any shard poisoned --------------------------------------------> as "else", with all homes
 //!   home known and locked, chunks of one writer -------------------> enqueue
 //!   home known and free, nothing queued there ---------------------> direct: the fast path
 //!   else: reserve -> tickets -> find or choose homes
@@ -24,14 +25,14 @@ use std::sync::Arc;
 use watershed_engine::{ChunkInfo, Refused};
 
 use crate::batch::queued::QueuedBatch;
-use crate::batch::{Batch, BatchSummary, check};
+use crate::batch::{Batch, check};
 use crate::commit::direct::{DirectCommit, DirectPath, write_chunks};
 use crate::commit::enqueue::drain_for_room;
 use crate::commit::home_cache::HomeCache;
 use crate::commit::per_shard::commit_per_shard;
 use crate::commit::route::{LIST_CAPACITY, Route};
 use crate::shard::Shared;
-use crate::shard::drain::DrainBudget;
+use crate::shard::budget::DrainBudget;
 use crate::shard::guard::ShardGuard;
 use crate::sync::Ordering;
 use crate::sync::lock::OwnerId;
@@ -67,7 +68,7 @@ pub struct QueueFull {
     pub shard: usize,
 }
 
-/// Why a batch was not committed.
+/// Why a batch was not committed, or not all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
     /// A chunk of it breaks a rule: the caller's mistake. Nothing of the batch was committed.
@@ -80,6 +81,10 @@ pub enum CommitError {
     /// To be tried again later.
     #[error(transparent)]
     QueueFull(#[from] QueueFull),
+    /// So many chunks of it are for shards whose engines have panicked. They are discarded, and
+    /// counted in the statistics; all else of the batch was committed, and the batch is empty.
+    #[error("{0} chunks are for a shard that has panicked")]
+    Poisoned(usize),
 }
 
 impl Committer {
@@ -117,7 +122,7 @@ impl Committer {
     /// stopped in the middle of a commit (then it covers neither). Never waits.
     ///
     /// # Errors
-    /// [`CommitError`]; then the batch is unchanged.
+    /// [`CommitError`]; then the batch is unchanged, but for [`CommitError::Poisoned`].
     pub fn commit(&mut self, batch: &mut Batch<'_>) -> Result<(), CommitError> {
         self.shared.tickets.prefetch();
         match self.enqueue_fast(batch) {
@@ -137,28 +142,21 @@ impl Committer {
         }
         let can_write = !self.shared.has_workers;
         let direct = match can_write {
+            _ if self.shared.has_poisoned() => DirectCommit::NotApplicable,
             true => self.direct.commit_batch(&self.shared, batch, summary.only_writer),
             false => DirectCommit::Locked,
         };
         match (direct, summary.only_writer) {
             (DirectCommit::Done, _) => {}
             (DirectCommit::Locked, Some(key)) => self.enqueue(key, batch, summary.is_owned)?,
-            _ => self.commit_slow(batch, summary, can_write && direct != DirectCommit::Locked)?,
+            _ => {
+                let first_ticket = self.reserve_tickets(batch.chunks.len() as u64);
+                let may_write = can_write && direct != DirectCommit::Locked;
+                return self.commit_reserved(first_ticket, batch, summary.is_owned, may_write);
+            }
         }
         batch.memory = None;
         Ok(())
-    }
-
-    /// Commits a batch that goes to more than one shard, or whose home is not known.
-    #[inline(never)]
-    fn commit_slow(
-        &mut self,
-        batch: &mut Batch<'_>,
-        summary: BatchSummary,
-        may_write: bool,
-    ) -> Result<(), QueueFull> {
-        let first_ticket = self.reserve_tickets(batch.chunks.len() as u64);
-        self.commit_reserved(first_ticket, batch, summary.is_owned, may_write)
     }
 
     /// Reserves a batch and takes its tickets. Until [`commit_reserved`](Self::commit_reserved) no
@@ -170,18 +168,23 @@ impl Committer {
         first_ticket
     }
 
-    /// `may_write`: whether the fast path may be tried, since the shard was not just found locked.
+    /// Commits a batch that goes to more than one shard, or whose home is not known. `may_write`:
+    /// whether the fast path may be tried, since the shard was not just found locked.
+    #[inline(never)]
     fn commit_reserved(
         &mut self,
         first_ticket: u64,
         batch: &mut Batch<'_>,
         is_owned: bool,
         may_write: bool,
-    ) -> Result<(), QueueFull> {
+    ) -> Result<(), CommitError> {
         let Committer { direct: DirectPath { owner, cell, .. }, pool, cpu_id, route, nodes, shared } = self;
         let owner = *owner;
         let reservation = cell.resume_reservation(&shared.tickets);
         route.find(shared, *cpu_id, batch);
+        // A poisoned shard discards and counts what comes, and frees it.
+        let chunk_homes = &route.homes[..batch.chunks.len()];
+        let refused = chunk_homes.iter().filter(|&&home| shared.is_poisoned(home.into())).count();
         let budget = &mut DrainBudget::new();
         let routed = RoutedCommit { shared, owner, pool, nodes, may_write, is_owned, first_ticket };
         let committed = routed.commit(route, batch, budget);
@@ -189,7 +192,9 @@ impl Committer {
         // Also if a queue is full: whoever pushed while this thread held the lock relies on it.
         route.shards.iter().for_each(|&home| shared.after_push(home.into(), owner, budget));
         shared.run_pending_drains(owner, budget);
-        committed
+        committed?;
+        batch.memory = None;
+        if refused == 0 { Ok(()) } else { Err(CommitError::Poisoned(refused)) }
     }
 
     /// Commits one chunk of the caller's bytes. See [`commit`](Self::commit).
@@ -200,7 +205,7 @@ impl Committer {
     pub fn commit_chunk(&mut self, info: &ChunkInfo, bytes: &[u8]) -> Result<(), CommitError> {
         self.shared.tickets.prefetch();
         check(info, bytes.len())?;
-        if !self.shared.has_workers
+        if !(self.shared.has_workers || self.shared.has_poisoned())
             && let Some(done) = self.direct.commit_chunk(&self.shared, info, bytes)
         {
             return done.map_err(CommitError::from);

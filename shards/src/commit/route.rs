@@ -110,13 +110,10 @@ impl Route {
             }
         }
         for producer in batch.ended_producers.drain(..) {
-            let mut homes: Vec<u16> =
-                shared.directory.homes_of(producer.0).into_iter().map(|(_, home)| home).collect();
-            homes.sort_unstable();
-            homes.dedup();
-            for home in homes {
-                with_share(&self.shards, nodes, home, |queued| queued.push_op(Op::EndProducer(producer)));
-            }
+            // To a shard that has no sequence of it this means nothing.
+            nodes
+                .iter_mut()
+                .for_each(|node| node.with_item(|queued| queued.push_op(Op::EndProducer(producer))));
         }
     }
 }

@@ -19,6 +19,6 @@ impl Committer {
         batch: &mut Batch<'_>,
     ) -> Result<(), CommitError> {
         let is_owned = batch.summarize().is_ok_and(|summary| summary.is_owned);
-        Ok(self.commit_reserved(first_ticket, batch, is_owned, !self.shared.has_workers)?)
+        self.commit_reserved(first_ticket, batch, is_owned, !self.shared.has_workers)
     }
 }

@@ -14,14 +14,14 @@
 //! (`sync::reclaim`). Only a worker works until nothing is left.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::time::{Duration, Instant};
 
 use watershed_engine::ChunkInfo;
 use watershed_smb::{Reads, Smb};
 
 use crate::batch::queued::{Op, PendingChunks, QueuedBatch, QueuedBytes};
-use crate::batch::{PatchSet, SharedBytes, Source, copy_to};
+use crate::batch::{PatchSet, SharedBytes, Source, copy_to, key_of};
 use crate::shard::Shared;
+use crate::shard::budget::DrainBudget;
 use crate::shard::guard::ShardGuard;
 use crate::shard::smb_chunks::StopReason;
 use crate::sync::lock::OwnerId;
@@ -29,12 +29,6 @@ use crate::sync::node_pool::{NodeReturns, OwnedNode};
 use crate::sync::queue::NodeList;
 use crate::sync::reclaim::{DrainResult, help};
 
-/// A budget: the most chunks, and the longest time, before the lock is released; and for which a
-/// thread helps others in one operation.
-const MAX_CHUNKS: usize = 32;
-const MAX_TIME: Duration = Duration::from_micros(50);
-/// The clock is read after so many bytes.
-const BYTES_PER_CLOCK_READ: isize = 32 << 10;
 impl ShardGuard<'_> {
     /// Works through the queue, as far as the budget goes. What is left is the caller's to come
     /// back for, or to note.
@@ -57,12 +51,8 @@ impl ShardGuard<'_> {
     /// As `drain`, but no further than the cut, up to which the queue was sorted.
     pub(crate) fn drain_until(&mut self, cut: u64, budget: &mut DrainBudget) -> DrainResult {
         self.shared.pending_drains.take(&self.slot.hints.pending_drain);
-        if self
-            .state
-            .in_progress
-            .as_mut()
-            .is_some_and(|node| node.with_item(|batch| batch.first_ticket >= cut))
-        {
+        let is_behind = |node: &mut OwnedNode<QueuedBatch>| node.with_item(|batch| batch.first_ticket >= cut);
+        if self.state.in_progress.as_mut().is_some_and(is_behind) {
             return DrainResult::Empty;
         }
         let mut in_progress = None;
@@ -71,23 +61,18 @@ impl ShardGuard<'_> {
         // Sources are foreign code and may panic in their copy. The thread dies of it; the rest of
         // the batch does not.
         let drain = || self.drain_nodes(&mut in_progress, &mut returns, &mut state);
-        match catch_unwind(AssertUnwindSafe(drain)) {
-            Ok(result) => {
-                self.state.in_progress = in_progress;
-                result
-            }
-            Err(panic) => {
-                if let Some(node) = &mut in_progress {
-                    node.with_item(|batch| {
-                        batch.done += 1;
-                        batch.memory = batch.memory.take().or_else(|| state.reads.put_down());
-                    });
-                }
-                self.state.in_progress = in_progress;
-                self.shared.defer_drain(self.shard);
-                resume_unwind(panic);
-            }
+        let drained = catch_unwind(AssertUnwindSafe(drain));
+        if let (Err(_), Some(node)) = (&drained, &mut in_progress) {
+            node.with_item(|batch| {
+                batch.done += 1;
+                batch.memory = batch.memory.take().or_else(|| state.reads.put_down());
+            });
         }
+        self.state.in_progress = in_progress;
+        drained.unwrap_or_else(|panic| {
+            self.shared.defer_drain(self.shard);
+            resume_unwind(panic)
+        })
     }
 
     /// Leaves a batch that is not done in `in_progress`.
@@ -150,6 +135,14 @@ impl ShardGuard<'_> {
                 return self.commit_source(info, &mut source, None, *ticket);
             }
             Op::Patch(set) => self.patch(set),
+            // The engine knows none of its sequences any more: if they come back, it is elsewhere.
+            Op::EndWriter(producer, writer) if self.state.is_poisoned => {
+                self.release_homes(vec![key_of(*producer, *writer)]);
+            }
+            Op::EndProducer(producer) if self.state.is_poisoned => {
+                let homes = self.shared.directory.homes_of(producer.0);
+                self.release_homes(homes.into_iter().map(|(key, _)| key).collect());
+            }
             Op::EndWriter(producer, writer) => self.engine().end_writer(*producer, *writer),
             Op::EndProducer(producer) => self.engine().end_producer(*producer),
         }
@@ -205,50 +198,6 @@ pub(crate) struct DrainState<'a> {
     /// The shared memory at hand. Chunks that were read are released when the drain ends, or
     /// earlier.
     pub(crate) reads: Reads,
-}
-
-/// What is left of a budget.
-pub(crate) struct DrainBudget {
-    chunks_left: usize,
-    bytes_to_clock_read: isize,
-    started: Option<Instant>,
-}
-
-impl DrainBudget {
-    #[inline]
-    pub(crate) fn new() -> DrainBudget {
-        DrainBudget { chunks_left: MAX_CHUNKS, bytes_to_clock_read: BYTES_PER_CLOCK_READ, started: None }
-    }
-
-    /// Does something that tells its size in bytes, or that there is no extent; unless the budget
-    /// is spent.
-    fn spend(&mut self, work: impl FnOnce() -> Option<usize>) -> Option<DrainResult> {
-        if self.is_spent() {
-            return Some(DrainResult::BudgetSpent);
-        }
-        let Some(bytes) = work() else { return Some(DrainResult::NoExtent) };
-        self.note(bytes);
-        None
-    }
-
-    #[inline]
-    pub(crate) fn note(&mut self, bytes: usize) {
-        self.chunks_left -= 1;
-        // No chunk has more than 64 KiB.
-        self.bytes_to_clock_read -= bytes as isize;
-    }
-
-    #[inline]
-    pub(crate) fn is_spent(&mut self) -> bool {
-        self.chunks_left == 0 || self.bytes_to_clock_read <= 0 && self.is_late()
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn is_late(&mut self) -> bool {
-        self.bytes_to_clock_read = BYTES_PER_CLOCK_READ;
-        self.started.get_or_insert_with(Instant::now).elapsed() >= MAX_TIME
-    }
 }
 
 /// Locks a shard in which all that the cut covers has been written, waiting for its owner. What

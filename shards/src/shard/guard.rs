@@ -13,7 +13,7 @@ use std::time::Duration;
 use watershed_engine::Shard;
 
 use crate::batch::queued::QueuedBatch;
-use crate::shard::{NO_TICKET, ShardSlot, ShardState, Shared};
+use crate::shard::{NO_TICKET, POISONED, ShardSlot, ShardState, Shared};
 use crate::sync::Ordering;
 use crate::sync::directory::Key;
 use crate::sync::lock::OwnerId;
@@ -159,8 +159,9 @@ impl<'a> ShardGuard<'a> {
             || self.slot.hints.extent_request.is_pending()
     }
 
-    /// Something has panicked in the shard, so nothing that it has is used any more. What comes for
-    /// it is discarded and counted, and no new sequence gets it as its home.
+    /// Something has panicked in the shard, so nothing that it has is used any more. What is queued
+    /// for it is discarded and counted, commits to it are refused, and no new sequence gets it as
+    /// its home.
     #[cold]
     fn poison(&mut self) {
         let ShardState { engine: Some(engine), published, is_poisoned, .. } = &mut *self.state else {
@@ -171,7 +172,8 @@ impl<'a> ShardGuard<'a> {
         *is_poisoned = true;
         self.shared.live.fetch_sub(published.live, Ordering::Relaxed);
         published.live = 0;
-        self.slot.hints.live.store(u32::MAX, Ordering::Relaxed);
+        self.slot.hints.live.store(POISONED, Ordering::Relaxed);
+        self.shared.has_poisoned.store(true, Ordering::Relaxed);
     }
 
     /// Serves an extent request and updates the hints. Before the unlock. Stores only what has
@@ -215,9 +217,11 @@ impl<'a> ShardGuard<'a> {
     }
 
     /// Removes the homes of sequences that have gone, when no committer can be about to push to
-    /// them any more: see `sync::directory`.
+    /// them any more: see `sync::directory`. Of homes that are not here, nothing.
     #[cold]
-    fn release_homes(&mut self, dropped: Vec<Key>) {
+    pub(crate) fn release_homes(&mut self, mut dropped: Vec<Key>) {
+        // An end may come late to a poisoned shard, when the sequence has got another home.
+        dropped.retain(|&key| self.shared.directory.home(key) == Some(self.shard as u16));
         for &key in &dropped {
             self.shared.directory.start_leaving(key);
         }

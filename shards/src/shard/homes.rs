@@ -32,7 +32,11 @@ impl Shared {
         };
         let live = |shard: usize| self.slots.get(shard).hints.live.load(Ordering::Relaxed) as usize;
         let limit = (2 * self.live.load(Ordering::Relaxed) as usize / num).max(MIN_LIVE_LIMIT);
-        (0..num).map(|step| (wanted + step) % num).find(|&shard| live(shard) <= limit).unwrap_or(wanted)
-            as u16
+        let all = (0..num).map(|step| (wanted + step) % num);
+        // With poisoned shards, whose number of sequences is the largest, all may be above twice
+        // the mean.
+        let shard =
+            all.clone().find(|&shard| live(shard) <= limit).or_else(|| all.min_by_key(|&shard| live(shard)));
+        shard.unwrap_or(wanted) as u16
     }
 }

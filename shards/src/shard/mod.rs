@@ -10,9 +10,10 @@
 //!
 //! - `Shared::oldest`, `Hints::granted_ticket`: publish nothing: a shard is locked before anything
 //!   is done about them. Relaxed.
-//! - `Hints::live`, `Shared::live`, `next_owner`, `next_home`, `next_help`, `extracted_bytes`:
-//!   publish nothing: hints and numbers. Relaxed.
+//! - `Hints::live`, `Shared::live`, `has_poisoned`, `next_owner`, `next_home`, `next_help`,
+//!   `extracted_bytes`: publish nothing: hints and numbers. Relaxed.
 
+pub(crate) mod budget;
 pub(crate) mod drain;
 pub(crate) mod evict;
 pub(crate) mod guard;
@@ -27,7 +28,7 @@ use crossbeam_utils::CachePadded;
 use watershed_engine::{FillPolicy, Shard, mem::Region};
 
 use crate::batch::queued::QueuedBatch;
-use crate::shard::drain::DrainBudget;
+use crate::shard::budget::DrainBudget;
 use crate::shard::homes::Homes;
 use crate::shard::topology::{MAX_SHARDS, Topology};
 use crate::shard::worker::Parker;
@@ -39,10 +40,13 @@ use crate::sync::once::OnceBox;
 use crate::sync::queue::{CommitQueue, NodeList};
 use crate::sync::reclaim::{ExtentRequest, PendingDrain, PendingDrains};
 use crate::sync::tickets::Tickets;
-use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering, UnsafeCell};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, UnsafeCell};
 
 /// The oldest ticket of a shard without extents: above every ticket.
 pub(crate) const NO_TICKET: u64 = u64::MAX;
+
+/// The live sequences of a poisoned shard: more than any other has.
+pub(crate) const POISONED: u32 = u32::MAX;
 
 /// What only the owner of a shard touches.
 #[derive(Debug)]
@@ -83,7 +87,7 @@ pub(crate) struct ShardSlot {
 pub(crate) struct Hints {
     /// The shard's newest ticket when it got its newest extent: tells whether it is active.
     pub(crate) granted_ticket: AtomicU64,
-    /// Live sequences, for the choice of homes.
+    /// Live sequences, for the choice of homes; [`POISONED`] in a poisoned shard.
     pub(crate) live: AtomicU32,
     pub(crate) extent_request: ExtentRequest,
     pub(crate) pending_drain: PendingDrain,
@@ -192,6 +196,7 @@ pub(crate) struct Shared {
     pub(crate) live: CachePadded<AtomicU32>,
     pub(crate) pending_drains: PendingDrains,
     pub(crate) has_workers: bool,
+    pub(crate) has_poisoned: AtomicBool,
     pub(crate) homes: Homes,
     /// The shard for the next sequence, for [`Homes::RoundRobin`].
     pub(crate) next_home: AtomicU32,
@@ -232,6 +237,7 @@ impl Shared {
             live: AtomicU32::new(0).into(),
             pending_drains: PendingDrains::new(),
             has_workers,
+            has_poisoned: AtomicBool::new(false),
             homes,
             next_home: AtomicU32::new(0),
             next_help: AtomicU32::new(0),
@@ -242,6 +248,16 @@ impl Shared {
     /// Whether the shards have extents, or the one shard has the whole region.
     pub(crate) fn has_extents(&self) -> bool {
         self.slots.len() > 1
+    }
+
+    /// Whether any shard is poisoned: then a commit looks which.
+    pub(crate) fn has_poisoned(&self) -> bool {
+        self.has_poisoned.load(Ordering::Relaxed)
+    }
+
+    /// Whether commits to a shard are refused.
+    pub(crate) fn is_poisoned(&self, shard: usize) -> bool {
+        self.has_poisoned() && self.slots.get(shard).hints.live.load(Ordering::Relaxed) == POISONED
     }
 
     /// The engine of a locked shard, made now if need be.
@@ -258,7 +274,7 @@ impl Shared {
     fn make_engine(&self) -> Shard {
         let region = Arc::clone(&self.region);
         if self.has_extents() {
-            Shard::new(region, self.layout.extent_bytes)
+            Shard::new(region, self.layout.extent_bytes, self.layout.num_shards)
         } else {
             // SAFETY: the buffer has one shard and the region is the buffer's: nobody else touches
             // its bytes.

@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 
 use crate::shard::Shared;
-use crate::shard::drain::DrainBudget;
+use crate::shard::budget::DrainBudget;
 use crate::sync::lock::OwnerId;
 use crate::sync::{AtomicBool, Ordering};
 
 /// Parks a worker, and wakes it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Parker {
     /// The worker is parked, or is about to look at its queue a last time before it parks.
     is_parked: AtomicBool,
@@ -26,13 +26,6 @@ pub(crate) struct Parker {
     /// to look at it.
     gate: Mutex<()>,
     is_gated: AtomicBool,
-}
-
-impl Default for Parker {
-    fn default() -> Parker {
-        let (is_parked, is_gated) = (AtomicBool::new(false), AtomicBool::new(false));
-        Parker { is_parked, worker: OnceLock::new(), gate: Mutex::new(()), is_gated }
-    }
 }
 
 impl Parker {

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +11,8 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use watershed_engine::{
     ByteSource, ChunkFlags, ChunkId, ChunkInfo, ClientIdentity, Packet, ProducerId, WriterId,
 };
-use watershed_shards::{OwnedBytes, ReadPass, ShardedBuffer, Source};
+use watershed_shards::{Batch, CommitError, Committer, OwnedBytes, ReadPass, ShardedBuffer, Source};
+use watershed_smb::{ChunkFlags as SmbFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
 
 /// Random numbers that are the same everywhere.
 pub(crate) struct Random(pub(crate) u64);
@@ -210,4 +212,54 @@ pub(crate) fn pools() -> [Option<&'static ThreadPool>; 3] {
         [1, 3].map(|threads| ThreadPoolBuilder::new().num_threads(threads).build().unwrap())
     });
     [None, Some(&POOLS[0]), Some(&POOLS[1])]
+}
+
+/// Commits a batch, again where a queue is full. Returns how many chunks were refused.
+pub(crate) fn commit_batch(committer: &mut Committer, batch: &mut Batch<'_>) -> usize {
+    loop {
+        match watched("commit", || committer.commit(batch)) {
+            Ok(()) => return 0,
+            Err(CommitError::Poisoned(chunks)) => return chunks,
+            Err(CommitError::QueueFull(_)) => thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// A writer's packet in shared memory, alone in its page, taken for reading.
+pub(crate) fn shared_chunk(
+    smb: &Smb,
+    page: usize,
+    (producer, writer, id): (u32, u16, u32),
+    body: Vec<u8>,
+) -> (ChunkInfo, Source<'static>) {
+    let chunk = smb.try_acquire(page, PageLayout::Div1).unwrap();
+    let header = ChunkHeader { chunk_id: id, writer_id: writer, fragments: 1, flags: SmbFlags::NONE };
+    smb.write_header(&chunk, header);
+    smb.write_payload(&chunk, 0, &payload(&[body]));
+    smb.complete(chunk).unwrap();
+    let token = smb.try_begin_read(page, 0).unwrap().detach();
+    (info(producer, writer, id, 1, 0), Source::Shared(token))
+}
+
+pub(crate) fn shared_memory(pages: usize) -> Smb {
+    Smb::new(Arc::new(SharedMemory::anonymous(pages * 4096).unwrap()), 4096).unwrap()
+}
+
+pub(crate) fn is_free(smb: &Smb, pages: usize) -> bool {
+    (0..pages).all(|page| smb.snapshot(page).unwrap().is_free())
+}
+
+/// Commits a chunk of 1000 bytes whose writer has its home with this CPU. Whether it was taken.
+pub(crate) fn commit_at(committer: &mut Committer, writer: usize, cpu: usize, id: u32) -> bool {
+    committer.set_cpu(Some(cpu));
+    let bytes = payload(&[vec![writer as u8; 1000]]);
+    let mut batch = Batch::of_chunk(info(1, writer as u16, id, 1, 0), &bytes);
+    let refused = commit_batch(committer, &mut batch);
+    assert!(batch.is_empty() && refused < 2);
+    refused == 0
+}
+
+pub(crate) fn panics(work: impl FnOnce()) -> bool {
+    catch_unwind(AssertUnwindSafe(work)).is_err()
 }

@@ -12,6 +12,9 @@ pub const FRAME_SIZE_BYTES_MAX: usize = RECEIVE_SIZE_BYTES_MAX - PREFIX_SIZE_BYT
 
 const PREFIX_SIZE_BYTES: usize = 4;
 
+/// What an empty buffer that is appended to may keep.
+const KEPT_SIZE_BYTES_MAX: usize = 4 << 10;
+
 /// A frame above [`FRAME_SIZE_BYTES_MAX`]. Sent: the caller must split it. Received: the connection
 /// has to be closed, as nothing after it can be found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -43,7 +46,7 @@ pub fn encode_frame(frame: &IpcFrame, out: &mut Vec<u8>) -> Result<(), FrameTooL
 ///            0     begin                        end      RECEIVE_SIZE_BYTES_MAX
 /// ```
 ///
-/// Invariant: `begin <= end <= buffer.len() <= RECEIVE_SIZE_BYTES_MAX`. Once a prefix announces too
+/// Invariant: `begin <= end <= buffer.len() <= 2 * RECEIVE_SIZE_BYTES_MAX`. Once a prefix announces too
 /// much the buffer is poisoned: every later [`Self::pop_frame`] gives the same error.
 #[derive(Debug, Default)]
 pub struct FrameBuffer {
@@ -70,6 +73,21 @@ impl FrameBuffer {
     /// more than was lent counts as all.
     pub fn received(&mut self, size_bytes: usize) {
         self.end = self.end.saturating_add(size_bytes).min(self.buffer.len());
+    }
+
+    /// Takes what was received elsewhere. Keeps no more memory than it needs between two calls: for
+    /// servers with many connections, which read all of them into one place.
+    ///
+    /// All whole frames must have been popped before: then what is kept is below
+    /// [`RECEIVE_SIZE_BYTES_MAX`].
+    pub fn append(&mut self, bytes: &[u8]) {
+        self.buffer.drain(self.end..);
+        self.buffer.drain(..self.begin);
+        if self.buffer.is_empty() && self.buffer.capacity() > KEPT_SIZE_BYTES_MAX {
+            self.buffer = Vec::new();
+        }
+        self.buffer.extend_from_slice(bytes);
+        (self.begin, self.end) = (0, self.buffer.len());
     }
 
     /// The next whole frame, `None` until more is received.

@@ -195,7 +195,7 @@ impl<'a> Writers<'a> {
 fn wait_for_room(error: CommitError) {
     match error {
         CommitError::QueueFull(_) => std::thread::yield_now(),
-        CommitError::Refused(_) | CommitError::NoMemory => panic!("{error}"),
+        CommitError::Refused(_) | CommitError::NoMemory | CommitError::Poisoned(_) => panic!("{error}"),
     }
 }
 

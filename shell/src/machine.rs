@@ -1,14 +1,20 @@
-//! What the shell reads of the machine for the service.
+//! What a shell reads of the machine for the service.
 
 use std::hash::{BuildHasher, Hasher};
 
-use rustix::time::ClockId;
-use watershed_service::{ClockReadings, PeerIdentity, SystemInfo};
+use rustix::time::{ClockId, clock_gettime};
+use watershed_service::{ClockReadings, PeerIdentity, Shards, SystemInfo};
 
-use crate::clock::read_ns;
+/// Nanoseconds of a clock of the system; 0 for a wall clock before 1970.
+#[must_use]
+pub fn read_ns(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
 
 /// All clocks, one right after the other.
-pub(super) fn read_clocks() -> ClockReadings {
+#[must_use]
+pub fn read_clocks() -> ClockReadings {
     let monotonic_ns = read_ns(ClockId::Monotonic);
     let realtime_ns = read_ns(ClockId::Realtime);
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -35,8 +41,9 @@ pub(super) fn read_clocks() -> ClockReadings {
     readings
 }
 
-/// This process.
-pub(super) fn identity() -> PeerIdentity {
+/// This process, as a peer of the service in it.
+#[must_use]
+pub fn identity() -> PeerIdentity {
     PeerIdentity {
         uid: rustix::process::getuid().as_raw().cast_signed(),
         pid: Some(std::process::id().cast_signed()),
@@ -46,8 +53,23 @@ pub(super) fn identity() -> PeerIdentity {
 }
 
 /// A number that nobody can guess.
-pub(super) fn seed() -> u64 {
+#[must_use]
+pub fn seed() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
+}
+
+/// Name and version of the service for traces and clients. Readers of traces want it to begin like
+/// that.
+#[must_use]
+pub fn service_version() -> String {
+    format!("Perfetto v58.0-watershed-{}", env!("CARGO_PKG_VERSION"))
+}
+
+/// Up to one shard for each CPU that this process may keep busy, by affinity and by the control
+/// group's quota.
+#[must_use]
+pub fn default_shards() -> Shards {
+    Shards::UpTo(std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// What a trace says about this machine; the offset of local time is not known here.

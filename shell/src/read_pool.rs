@@ -9,9 +9,10 @@ use watershed_service::PoolFactory;
 /// One thread writes a trace, and that takes longer than what so many extract.
 const THREADS_MAX: usize = 8;
 
-/// Makes threads at the first large read: one for each processor but that on which the service's
-/// own thread writes. None where this process may use only one processor at that moment.
-pub(super) fn read_pool() -> PoolFactory {
+/// A factory for [`watershed_service::ServiceOptions`]. It makes threads at the first large read:
+/// one for each processor but that on which the service's own thread writes. It gives none where
+/// this process may use only one processor at that moment.
+pub fn read_pool() -> PoolFactory {
     let mut pool: Option<Arc<ThreadPool>> = None;
     Box::new(move || {
         let num_others = available_parallelism().map_or(1, usize::from) - 1;

@@ -6,21 +6,21 @@ use jiff::SignedDuration;
 use watershed_client::in_process::MAX_SHARDS;
 
 /// Shortest recording.
-pub(super) const TIME_MIN: Duration = Duration::from_millis(1);
+pub(crate) const TIME_MIN: Duration = Duration::from_millis(1);
 /// Longest recording: the service's own limit for `duration_ms`.
-pub(super) const TIME_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+pub(crate) const TIME_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Smallest buffer on the command line: less cannot hold one reading of a larger machine.
-pub(super) const BUFFER_KB_MIN: u32 = 64;
+pub(crate) const BUFFER_KB_MIN: u32 = 64;
 /// Largest buffer: its size in bytes must stay below 2^32.
-pub(super) const BUFFER_KB_MAX: u32 = (1 << 22) - 1;
+pub(crate) const BUFFER_KB_MAX: u32 = (1 << 22) - 1;
 
 const TIME_RANGE: &str =
     "a time needs a unit (ms, s, m, h; 10s, 500ms, 1.5h) and must be from 1ms to 168h (7 days)";
 const SIZE_RANGE: &str = "a size needs a unit (KB, MB, GB, powers of 1024; 64MB, 1.5GB) and must be from 64KB to 4194303KB (4GB less 1KB)";
 
 /// Reads `10s`, `500ms`, `1h30m`.
-pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     let time: SignedDuration = text.parse().map_err(|_| TIME_RANGE)?;
     Duration::try_from(time)
         .ok()
@@ -30,7 +30,7 @@ pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
 
 /// Reads `64MB`; KiB. Units are powers of 1024, as in Perfetto's command line, with or without an i
 /// in the middle.
-pub(super) fn parse_size_kb(text: &str) -> Result<u32, String> {
+pub(crate) fn parse_size_kb(text: &str) -> Result<u32, String> {
     let text = text.trim();
     let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).ok_or(SIZE_RANGE)?;
     let (number, unit) = text.split_at(unit_at);
@@ -50,7 +50,7 @@ pub(super) fn parse_size_kb(text: &str) -> Result<u32, String> {
 }
 
 /// Reads a number of shards.
-pub(super) fn parse_shards(text: &str) -> Result<usize, String> {
+pub(crate) fn parse_shards(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=MAX_SHARDS).contains(number));
     number.ok_or_else(|| format!("the number of shards must be from 1 to {MAX_SHARDS}"))
 }

@@ -14,7 +14,7 @@ pub enum Sink {
     /// Into anything. It is given slices of whole packets as they lie in a trace file, about 1 MiB
     /// at most unless one packet is larger, many of them in one vectored write.
     Writer(Box<dyn WriteSend>),
-    /// Nowhere: it stays in the buffers until [`super::Session::read`].
+    /// Nowhere: it stays in the buffers until somebody reads it.
     Buffers,
 }
 
@@ -39,7 +39,10 @@ impl Sink {
 
 /// A sink in use.
 #[derive(Debug)]
-pub(super) enum Output {
+pub struct Output(Kind);
+
+#[derive(Debug)]
+enum Kind {
     File {
         file: File,
         /// Where the next block begins; `None` for what cannot be cut, like a pipe.
@@ -49,13 +52,15 @@ pub(super) enum Output {
 }
 
 impl Output {
-    pub(super) fn new(sink: Sink) -> Option<Self> {
+    /// Begins to use a sink; `None` for [`Sink::Buffers`].
+    #[must_use]
+    pub fn new(sink: Sink) -> Option<Self> {
         match sink {
             Sink::File(mut file) => {
                 let end = file.stream_position().ok();
-                Some(Self::File { file, end })
+                Some(Self(Kind::File { file, end }))
             }
-            Sink::Writer(writer) => Some(Self::Writer(writer)),
+            Sink::Writer(writer) => Some(Self(Kind::Writer(writer))),
             Sink::Buffers => None,
         }
     }
@@ -63,13 +68,13 @@ impl Output {
     /// Writes slices of whole packets. Returns how many bytes of them are in the trace, all of them
     /// or, with the error, those of the packets that are there as a whole (none if that is not
     /// known).
-    pub(super) fn write(&mut self, slices: &[IoSlice<'_>]) -> (u64, io::Result<()>) {
-        match self {
-            Self::Writer(writer) => match write_counting(writer, slices) {
+    pub fn write(&mut self, slices: &[IoSlice<'_>]) -> (u64, io::Result<()>) {
+        match &mut self.0 {
+            Kind::Writer(writer) => match write_counting(writer, slices) {
                 (written, Ok(())) => (written as u64, Ok(())),
                 (_, Err(error)) => (0, Err(error)),
             },
-            Self::File { file, end } => {
+            Kind::File { file, end } => {
                 let (written, result) = write_counting(file, slices);
                 let kept = if result.is_ok() { written } else { whole_packets_within(slices, written) };
                 if let Some(end) = end {
@@ -86,12 +91,16 @@ impl Output {
     }
 
     /// Makes what was written durable.
-    pub(super) fn sync(&mut self) -> io::Result<()> {
-        match self {
-            Self::File { end: Some(_), file } => file.sync_data(),
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn sync(&mut self) -> io::Result<()> {
+        match &mut self.0 {
+            Kind::File { end: Some(_), file } => file.sync_data(),
             // What has no position has nothing to make durable either.
-            Self::File { end: None, .. } => Ok(()),
-            Self::Writer(writer) => writer.flush(),
+            Kind::File { end: None, .. } => Ok(()),
+            Kind::Writer(writer) => writer.flush(),
         }
     }
 }
@@ -164,7 +173,7 @@ mod tests {
             output.write(&[IoSlice::new(&packet.repeat(3)), IoSlice::new(&packet.repeat(7))]);
         assert_eq!((bytes, result.is_ok()), (1000, true));
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let mut output = Output::File { file: full, end: None };
+        let mut output = Output(Kind::File { file: full, end: None });
         let (bytes, result) = output.write(&[IoSlice::new(&packet)]);
         assert_eq!((bytes, result.unwrap_err().kind()), (0, io::ErrorKind::StorageFull));
         assert_eq!(file.metadata().unwrap().len(), 1000);

@@ -14,12 +14,12 @@ use signal_hook::low_level::siginfo::Cause;
 
 /// A signal that reached this process.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Received {
-    pub(super) number: i32,
+pub(crate) struct Received {
+    pub(crate) number: i32,
     /// A terminal sent it (Ctrl-C, a hang-up), to every process in its foreground, and not a
     /// process to this one.
-    pub(super) from_terminal: bool,
-    pub(super) at: Instant,
+    pub(crate) from_terminal: bool,
+    pub(crate) at: Instant,
 }
 
 /// Calls `on_signal` with the first signal, from a thread of its own. The second ends
@@ -27,7 +27,7 @@ pub(super) struct Received {
 ///
 /// SIGHUP is left alone when it is ignored already, as under `nohup`. SIGXFSZ is taken so that a
 /// file that reaches the limit on its size makes a write fail and does not kill the process.
-pub(super) fn watch(on_signal: impl FnOnce(Received) + Send + 'static) -> io::Result<()> {
+pub(crate) fn watch(on_signal: impl FnOnce(Received) + Send + 'static) -> io::Result<()> {
     signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
     let mut numbers = vec![SIGINT, SIGTERM];
     if !is_ignored(SIGHUP) {

@@ -1,0 +1,140 @@
+//! `watershed daemon`: the tracing service of this machine.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use watershed_daemon::{Daemon, DaemonOptions, FilePermissions, SocketPermissions};
+use watershed_service::Shards;
+use watershed_shell::address::{self, Address};
+use watershed_shell::machine::{default_shards, service_version};
+
+use crate::exit::{Exit, Failure};
+use crate::{machine, signals, units};
+
+/// Arguments of `watershed daemon`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = MORE)]
+pub(crate) struct Args {
+    /// Where producers connect: a path, or @NAME for an abstract socket; may be given several times
+    /// [default: $PERFETTO_PRODUCER_SOCK_NAME, or the place where Perfetto's programs look]
+    #[arg(long = "producer-socket", value_name = "P", value_parser = Address::parse)]
+    producer_sockets: Vec<Address>,
+
+    /// Where consumers connect [default: $PERFETTO_CONSUMER_SOCK_NAME, or likewise]
+    #[arg(long, value_name = "C", value_parser = Address::parse)]
+    consumer_socket: Option<Address>,
+
+    /// Groups and modes of the socket files: PROD_GROUP:PROD_MODE:CONS_GROUP:CONS_MODE, for example
+    /// traced-producer:0666:tracing:0660; an empty group is left alone [default: :0666::0660]
+    #[arg(long, value_name = "PERMISSIONS", value_parser = parse_permissions)]
+    set_socket_permissions: Option<SocketPermissions>,
+
+    /// Allow configs with output_path to make files below this folder; else they are refused
+    #[arg(long, value_name = "DIR")]
+    allow_output_path: Option<PathBuf>,
+
+    /// Over how many shards each buffer is spread, from 1 to 1024, if it is large enough [default:
+    /// one for each CPU that this process may use, and at most one for each 4 MB]
+    #[arg(long, value_name = "N", value_parser = units::parse_shards, allow_hyphen_values = true)]
+    shards: Option<usize>,
+}
+
+const MORE: &str = "Runs until SIGINT or SIGTERM: then traces that are written into files are completed, \
+and the sockets removed.
+
+Perfetto's programs find the service by themselves at the default sockets: in /run/perfetto where that \
+folder exists, else in /tmp. Who may read a trace sees what the whole machine does: only the owner \
+and the group of the consumers' socket may connect to it.";
+
+pub(crate) fn run(args: &Args, verbose: bool) -> Result<Exit, Failure> {
+    let producer_sockets = match &args.producer_sockets[..] {
+        [] => address::producer_sockets().map_err(Failure::usage)?,
+        given => given.to_vec(),
+    };
+    let consumer_socket = match &args.consumer_socket {
+        Some(given) => given.clone(),
+        None => address::consumer_socket().map_err(Failure::usage)?,
+    };
+    let output_folder = args.allow_output_path.as_deref().map(|folder| {
+        folder.canonicalize().map_err(|error| {
+            Failure::usage(format_args!("--allow-output-path {}: {error}", folder.display()))
+        })
+    });
+    let producers = producer_sockets.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
+    let listening = format!("listening for producers on {producers}, for consumers on {consumer_socket}");
+    let options = DaemonOptions {
+        producer_sockets,
+        consumer_socket,
+        permissions: args.set_socket_permissions.clone(),
+        version: service_version(),
+        system: machine::system_info(),
+        shards: args.shards.map_or_else(default_shards, Shards::Wanted),
+        output_folder: output_folder.transpose()?,
+    };
+    let daemon = Daemon::new(options, say).map_err(Failure::failed)?;
+    let stopper = daemon.stopper();
+    signals::watch(move |signal| {
+        if verbose {
+            say(&format!("signal {}: completing traces", signal.number));
+        }
+        stopper.stop();
+    })
+    .map_err(|error| Failure::failed(format_args!("cannot wait for signals: {error}")))?;
+    say(&listening);
+    daemon.run().map_err(Failure::failed)?;
+    Ok(Exit::Done)
+}
+
+/// A line for the operator.
+fn say(line: &str) {
+    // When standard error is gone the service goes on.
+    let _ = writeln!(io::stderr(), "watershed: {line}");
+}
+
+fn parse_permissions(text: &str) -> Result<SocketPermissions, String> {
+    let parts: Vec<&str> = text.split(':').collect();
+    let [producer_group, producer_mode, consumer_group, consumer_mode] = parts[..] else {
+        return Err("it takes four parts: PROD_GROUP:PROD_MODE:CONS_GROUP:CONS_MODE".to_owned());
+    };
+    Ok(SocketPermissions {
+        producer: parse_file_permissions(producer_group, producer_mode)?,
+        consumer: parse_file_permissions(consumer_group, consumer_mode)?,
+    })
+}
+
+fn parse_file_permissions(group: &str, mode: &str) -> Result<FilePermissions, String> {
+    let gid = match group {
+        "" => None,
+        name => Some(gid_of(name)?),
+    };
+    let mode = u32::from_str_radix(mode, 8).ok().filter(|mode| *mode <= 0o777);
+    let mode = mode.ok_or_else(|| "a mode is an octal number, at most 0777".to_owned())?;
+    Ok(FilePermissions { gid, mode })
+}
+
+fn gid_of(name: &str) -> Result<u32, String> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    match nix::unistd::Group::from_name(name) {
+        Ok(Some(group)) => Ok(group.gid.as_raw()),
+        Ok(None) => Err(format!("there is no group {name:?}")),
+        Err(error) => Err(format!("cannot look for the group {name:?}: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_are_read_as_traced_reads_them() {
+        let producer = FilePermissions { gid: Some(0), mode: 0o666 };
+        let consumer = FilePermissions { gid: None, mode: 0o660 };
+        assert_eq!(parse_permissions("root:0666::0660"), Ok(SocketPermissions { producer, consumer }));
+        for wrong in ["", "root:0666", "root:0666::", "root:9::0660", "::::", "no-such-group:0666::0660"] {
+            assert!(parse_permissions(wrong).is_err(), "{wrong}");
+        }
+        assert!(parse_permissions(":1777::0660").unwrap_err().contains("octal"));
+    }
+}

@@ -1,0 +1,176 @@
+//! One connection: socket, frames, descriptors, and how long it may refuse what is sent to it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use mio::net::UnixStream;
+use thiserror::Error;
+use watershed_shell::socket::{self, Moved, PeerCredentials};
+use watershed_smb::SharedMemory;
+use watershed_wire::framing::FrameTooLong;
+use watershed_wire::ipc::{HostConnection, Invocation, Method, ReplyTo};
+
+/// Descriptors that wait for the calls that take them. No client sends one ahead of its call.
+pub(crate) const PENDING_FDS_MAX: usize = 4;
+/// A connection with more bytes to be sent gets no further calls handled.
+pub(crate) const REPLY_BYTES_MAX: usize = 256 << 10;
+/// A connection that lets more than this pile up is closed: commands come whether it reads or not.
+pub(crate) const UNSENT_BYTES_MAX: usize = 16 << 20;
+
+/// Why a connection is closed.
+#[derive(Debug, Error)]
+pub(crate) enum Closed {
+    /// It is the peer that closed it: nothing to tell.
+    #[error("the peer has closed the connection")]
+    ByPeer,
+    /// The socket is broken.
+    #[error("the connection is broken: {0}")]
+    Broken(#[from] io::Error),
+    /// Nothing behind such a frame can be found.
+    #[error("it sent {0}")]
+    FrameTooLong(#[from] FrameTooLong),
+    /// Descriptors without calls that take them.
+    #[error("it sent more than {PENDING_FDS_MAX} file descriptors that no call takes")]
+    TooManyFds,
+    /// It does not read.
+    #[error("it did not take what was sent to it for {limit_ms} ms")]
+    Stuck { limit_ms: u64 },
+    /// It reads too slowly.
+    #[error("it left more than {UNSENT_BYTES_MAX} bytes unread")]
+    TooFarBehind,
+    /// It has data sources and never asks for commands.
+    #[error("it does not ask for commands")]
+    NoStream,
+    /// A reply or command that no frame can hold.
+    #[error("what it has to be sent does not fit: {0}")]
+    CannotTell(FrameTooLong),
+}
+
+/// The server's end of a connection to the port with the methods `M`.
+#[derive(Debug)]
+pub(crate) struct Connection<M> {
+    pub(crate) socket: UnixStream,
+    pub(crate) peer: PeerCredentials,
+    pub(crate) host: HostConnection<M, Arc<SharedMemory>>,
+    fds: VecDeque<OwnedFd>,
+    /// The system reports changes only: what was reported holds until the socket says otherwise.
+    is_readable: bool,
+    is_writable: bool,
+    /// Its last bytes are here; what they ask for is done before the connection is closed.
+    has_ended: bool,
+    /// There may be whole frames that were not looked at.
+    has_frames: bool,
+    /// Since when the socket has taken nothing although something is to be sent: monotonic time.
+    blocked_since_ns: Option<u64>,
+}
+
+impl<M: Method> Connection<M> {
+    pub(crate) fn new(socket: UnixStream, peer: PeerCredentials) -> Self {
+        Connection {
+            socket,
+            peer,
+            host: HostConnection::new(),
+            fds: VecDeque::new(),
+            is_readable: false,
+            is_writable: true,
+            has_ended: false,
+            has_frames: false,
+            blocked_since_ns: None,
+        }
+    }
+
+    pub(crate) fn note_ready(&mut self, readable: bool, writable: bool) {
+        self.is_readable |= readable;
+        self.is_writable |= writable;
+    }
+
+    /// Whether there is something to do for it that no event will announce.
+    pub(crate) fn has_work(&self) -> bool {
+        let may_send = self.is_writable && !self.host.out().is_empty();
+        may_send || (self.takes_calls() && (self.has_frames || self.is_readable || self.has_ended))
+    }
+
+    fn takes_calls(&self) -> bool {
+        self.host.out().size_bytes() <= REPLY_BYTES_MAX
+    }
+
+    /// Receives once if there is nothing left of what was received before.
+    pub(crate) fn receive(&mut self, scratch: &mut [u8]) -> Result<(), Closed> {
+        if self.has_frames || !self.is_readable || !self.takes_calls() {
+            return Ok(());
+        }
+        match socket::receive(&self.socket, scratch, &mut self.fds)? {
+            Moved::Bytes(count) => {
+                self.host.append(&scratch[..count]);
+                self.has_frames = true;
+            }
+            Moved::NotReady => self.is_readable = false,
+            Moved::Closed => (self.is_readable, self.has_ended) = (false, true),
+        }
+        if self.fds.len() > PENDING_FDS_MAX { Err(Closed::TooManyFds) } else { Ok(()) }
+    }
+
+    /// The next call; `None` until more is received. The connection's end comes behind its last
+    /// call.
+    pub(crate) fn poll(&mut self) -> Result<Option<Invocation<M>>, Closed> {
+        if !self.has_frames || !self.takes_calls() {
+            return if self.has_ended && !self.has_frames { Err(Closed::ByPeer) } else { Ok(None) };
+        }
+        let invocation = self.host.poll()?;
+        self.has_frames = invocation.is_some();
+        match invocation {
+            None if self.has_ended => Err(Closed::ByPeer),
+            invocation => Ok(invocation),
+        }
+    }
+
+    /// The descriptor that came with the call that is being handled, or before it.
+    pub(crate) fn take_fd(&mut self) -> Option<OwnedFd> {
+        self.fds.pop_front()
+    }
+
+    /// Replies, or closes a connection whose reply no frame can hold.
+    pub(crate) fn reply(
+        &mut self,
+        reply_to: ReplyTo,
+        reply: &impl prost::Message,
+        has_more: bool,
+    ) -> Result<(), Closed> {
+        self.host.reply(reply_to, reply, has_more).map_err(Closed::CannotTell)
+    }
+
+    /// Sends what the socket takes.
+    pub(crate) fn send(&mut self, now_ns: u64) -> Result<(), Closed> {
+        while let Some((bytes, memory)) = self.host.out().front().filter(|_| self.is_writable) {
+            let fd = memory.and_then(|memory| memory.fd());
+            match socket::send(&self.socket, bytes, fd)? {
+                Moved::Bytes(count) => {
+                    self.host.out_mut().consume(count);
+                    self.blocked_since_ns = None;
+                }
+                Moved::NotReady | Moved::Closed => self.is_writable = false,
+            }
+        }
+        if self.host.out().is_empty() {
+            self.blocked_since_ns = None;
+        } else if !self.is_writable {
+            self.blocked_since_ns.get_or_insert(now_ns);
+        }
+        if self.host.out().size_bytes() > UNSENT_BYTES_MAX { Err(Closed::TooFarBehind) } else { Ok(()) }
+    }
+
+    /// Whether the peer has taken nothing for longer than it may.
+    pub(crate) fn check_progress(&self, limit_ms: u64, now_ns: u64) -> Result<(), Closed> {
+        match self.deadline_ns(limit_ms) {
+            Some(deadline_ns) if deadline_ns <= now_ns => Err(Closed::Stuck { limit_ms }),
+            _ => Ok(()),
+        }
+    }
+
+    /// When the peer must have taken something, in monotonic time.
+    pub(crate) fn deadline_ns(&self, limit_ms: u64) -> Option<u64> {
+        self.blocked_since_ns.map(|since_ns| since_ns + limit_ms * 1_000_000)
+    }
+}

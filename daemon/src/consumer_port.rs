@@ -1,0 +1,338 @@
+//! The consumer port: calls of one consumer, and what it is told later.
+//!
+//! Four calls are not answered at once:
+//!
+//! ```text
+//!   EnableTracing     when the session has ended, with the reason if it failed
+//!   Flush             when every producer has answered, or not in time
+//!   ReadBuffers       in pieces, as fast as the consumer takes them
+//!   ObserveEvents     at each event, until another request replaces it
+//! ```
+
+use std::collections::BTreeMap;
+use std::fs::File;
+
+use prost::Message as _;
+use watershed_service::{
+    ClockReadings, ConsumerEvent, ConsumerId, FlushFlags, FlushId, ObservedEvents, OutputFile, PacketBatch,
+    PeerIdentity, ReadProgress,
+};
+use watershed_wire::ipc::messages::EnableTracingRequest;
+use watershed_wire::ipc::{ConsumerMethod, Invocation, ReplyTo, read_buffers_replies, split_service_state};
+use watershed_wire::protos;
+use watershed_wire::protos::observable_events::{
+    DataSourceInstanceState, DataSourceInstanceStateChange, Type as EventType,
+};
+
+use crate::connection::{Closed, Connection, REPLY_BYTES_MAX};
+use crate::core::Core;
+
+/// How long a consumer may refuse what is sent to it (spec, service 1.7).
+pub(crate) const SEND_LIMIT_MS: u64 = 10_000;
+
+#[derive(Debug)]
+pub(crate) struct ConsumerPort {
+    pub(crate) connection: Connection<ConsumerMethod>,
+    pub(crate) consumer_id: ConsumerId,
+    /// Where the end of the session is told.
+    enable: Option<ReplyTo>,
+    flushes: BTreeMap<FlushId, ReplyTo>,
+    reading: Option<ReplyTo>,
+    batch: PacketBatch,
+    observing: Option<ReplyTo>,
+    /// What happened since events were last sent.
+    events: protos::ObservableEvents,
+}
+
+impl ConsumerPort {
+    pub(crate) fn new(connection: Connection<ConsumerMethod>, core: &mut Core) -> ConsumerPort {
+        let identity = PeerIdentity {
+            uid: connection.peer.uid.cast_signed(),
+            pid: connection.peer.pid,
+            ..PeerIdentity::default()
+        };
+        ConsumerPort {
+            consumer_id: core.service.handle_consumer_connect(identity),
+            connection,
+            enable: None,
+            flushes: BTreeMap::new(),
+            reading: None,
+            batch: PacketBatch::new(),
+            observing: None,
+            events: protos::ObservableEvents::default(),
+        }
+    }
+
+    pub(crate) fn handle(
+        &mut self,
+        call: Invocation<ConsumerMethod>,
+        core: &mut Core,
+        now: &ClockReadings,
+    ) -> Result<(), Closed> {
+        let (reply_to, consumer_id, service) = (call.reply_to, self.consumer_id, &mut core.service);
+        match call.method {
+            ConsumerMethod::EnableTracing => self.enable_tracing(&call, core, now),
+            ConsumerMethod::StartTracing => {
+                service.handle_start_tracing(consumer_id, now);
+                self.connection.reply(reply_to, &protos::StartTracingResponse {}, false)
+            }
+            ConsumerMethod::DisableTracing => {
+                service.handle_disable_tracing(consumer_id, now);
+                self.connection.reply(reply_to, &protos::DisableTracingResponse {}, false)
+            }
+            ConsumerMethod::FreeBuffers => {
+                service.handle_free_buffers(consumer_id, now);
+                self.connection.reply(reply_to, &protos::FreeBuffersResponse {}, false)
+            }
+            ConsumerMethod::Flush => self.flush(&call, core, now),
+            ConsumerMethod::ReadBuffers => {
+                if let Some(before) = self.reading.replace(reply_to) {
+                    self.connection.host.reject(before);
+                }
+                Ok(())
+            }
+            ConsumerMethod::GetTraceStats => match service.trace_stats(consumer_id) {
+                Some(stats) => {
+                    let reply = protos::GetTraceStatsResponse { trace_stats: Some(stats) };
+                    self.connection.reply(reply_to, &reply, false)
+                }
+                None => self.reject(reply_to),
+            },
+            ConsumerMethod::ObserveEvents => self.observe(&call, core),
+            ConsumerMethod::QueryServiceState => self.query_state(&call, core),
+            ConsumerMethod::QueryCapabilities => self.connection.reply(reply_to, &capabilities(), false),
+            ConsumerMethod::SaveTraceForBugreport => {
+                let msg = "SaveTraceForBugreport is deprecated, clone the session instead".to_owned();
+                let reply = protos::SaveTraceForBugreportResponse { success: Some(false), msg: Some(msg) };
+                self.connection.reply(reply_to, &reply, false)
+            }
+            ConsumerMethod::CloneSession => {
+                // A descriptor comes with it, whether or not it is needed.
+                drop(self.connection.take_fd());
+                let error = Some("this service cannot clone sessions".to_owned());
+                let reply =
+                    protos::CloneSessionResponse { success: Some(false), error, ..Default::default() };
+                self.connection.reply(reply_to, &reply, false)
+            }
+            ConsumerMethod::ChangeTraceConfig | ConsumerMethod::Detach | ConsumerMethod::Attach => {
+                let method = call.method;
+                let line = format_args!("{self}: {method:?} is not supported by this service");
+                core.log.line(now.monotonic_ns, line);
+                self.reject(reply_to)
+            }
+        }
+    }
+
+    fn reject(&mut self, reply_to: ReplyTo) -> Result<(), Closed> {
+        self.connection.host.reject(reply_to);
+        Ok(())
+    }
+
+    fn enable_tracing(
+        &mut self,
+        call: &Invocation<ConsumerMethod>,
+        core: &mut Core,
+        now: &ClockReadings,
+    ) -> Result<(), Closed> {
+        let Ok(request) = EnableTracingRequest::decode(&call.args[..]) else {
+            return self.reject(call.reply_to);
+        };
+        if let Some(before) = self.enable.replace(call.reply_to) {
+            self.connection.host.reject(before);
+        }
+        if request.attach_notification_only() {
+            return Ok(());
+        }
+        let config = request.trace_config().unwrap_or_default();
+        let fd = self.connection.take_fd();
+        if let Err(refused) = self.start_session(&config, fd.map(File::from), core, now) {
+            return self.tell_end(Some(refused));
+        }
+        Ok(())
+    }
+
+    /// Starts a session whose file, if it has one, is `provided` or made by its `output_path`.
+    fn start_session(
+        &mut self,
+        config: &[u8],
+        provided: Option<File>,
+        core: &mut Core,
+        now: &ClockReadings,
+    ) -> Result<(), String> {
+        // What the service cannot decode it refuses itself, with a reason.
+        let writes_into_file =
+            protos::TraceConfig::decode(config).is_ok_and(|message| message.write_into_file());
+        let mut file = provided.filter(|_| writes_into_file);
+        let mut made = None;
+        let session_id = {
+            let Core { service, output_folder, .. } = core;
+            let mut create = |path: &str| {
+                made = Some(crate::core::create_file(output_folder.as_deref(), path)?);
+                Ok(())
+            };
+            let output = match &file {
+                Some(_) => OutputFile::Provided,
+                None => OutputFile::Create(&mut create),
+            };
+            service
+                .handle_enable_tracing(self.consumer_id, config, output, now)
+                .map_err(|refused| refused.to_string())?
+        };
+        if let Some(file) = file.take().or(made) {
+            core.add_file(session_id, file);
+        }
+        Ok(())
+    }
+
+    /// The session has ended, or could not start.
+    fn tell_end(&mut self, error: Option<String>) -> Result<(), Closed> {
+        let Some(reply_to) = self.enable.take() else { return Ok(()) };
+        let state = protos::enable_tracing_response::State::Disabled(true);
+        let reply = protos::EnableTracingResponse { state: Some(state), error };
+        self.connection.reply(reply_to, &reply, false)
+    }
+
+    fn flush(
+        &mut self,
+        call: &Invocation<ConsumerMethod>,
+        core: &mut Core,
+        now: &ClockReadings,
+    ) -> Result<(), Closed> {
+        let Ok(request) = protos::FlushRequest::decode(&call.args[..]) else {
+            return self.reject(call.reply_to);
+        };
+        let flags = FlushFlags(request.flags());
+        match core.service.handle_flush(self.consumer_id, request.timeout_ms(), flags, now) {
+            Ok(flush_id) => {
+                self.flushes.insert(flush_id, call.reply_to);
+                Ok(())
+            }
+            Err(_) => self.reject(call.reply_to),
+        }
+    }
+
+    fn observe(&mut self, call: &Invocation<ConsumerMethod>, core: &mut Core) -> Result<(), Closed> {
+        let Ok(request) = protos::ObserveEventsRequest::decode(&call.args[..]) else {
+            return self.reject(call.reply_to);
+        };
+        let nothing = protos::ObserveEventsResponse::default();
+        if let Some(before) = self.observing.replace(call.reply_to) {
+            self.connection.reply(before, &nothing, false)?;
+        }
+        let bits = request.events_to_observe.iter().fold(0, |bits, event| bits | event.cast_unsigned());
+        if bits == 0 {
+            self.observing = None;
+            self.connection.reply(call.reply_to, &nothing, false)?;
+        }
+        core.service.handle_observe_events(self.consumer_id, ObservedEvents(bits));
+        Ok(())
+    }
+
+    fn query_state(&mut self, call: &Invocation<ConsumerMethod>, core: &mut Core) -> Result<(), Closed> {
+        let Ok(request) = protos::QueryServiceStateRequest::decode(&call.args[..]) else {
+            return self.reject(call.reply_to);
+        };
+        let state = core.service.query_state(self.consumer_id, request.sessions_only());
+        let replies = split_service_state(state).replies;
+        let last = replies.len().saturating_sub(1);
+        for (index, reply) in replies.iter().enumerate() {
+            self.connection.reply(call.reply_to, reply, index < last)?;
+        }
+        Ok(())
+    }
+
+    /// Something has happened that the consumer waits for or wants to know.
+    pub(crate) fn event(&mut self, event: ConsumerEvent) -> Result<(), Closed> {
+        match event {
+            ConsumerEvent::TracingDisabled { error, .. } => self.tell_end(error),
+            ConsumerEvent::FlushDone { flush_id, success } => match self.flushes.remove(&flush_id) {
+                Some(reply_to) if success => {
+                    self.connection.reply(reply_to, &protos::FlushResponse {}, false)
+                }
+                Some(reply_to) => self.reject(reply_to),
+                None => Ok(()),
+            },
+            ConsumerEvent::InstanceState { producer_name, data_source_name, started } => {
+                let state = match started {
+                    true => DataSourceInstanceState::Started,
+                    false => DataSourceInstanceState::Stopped,
+                };
+                self.events.instance_state_changes.push(DataSourceInstanceStateChange {
+                    producer_name: Some(producer_name),
+                    data_source_name: Some(data_source_name),
+                    state: Some(state.into()),
+                });
+                self.send_events_if_many()
+            }
+            ConsumerEvent::AllDataSourcesStarted { .. } => {
+                self.events.all_data_sources_started = Some(true);
+                Ok(())
+            }
+        }
+    }
+
+    /// Names may have 1 KiB each: a message stays far below a frame.
+    fn send_events_if_many(&mut self) -> Result<(), Closed> {
+        const CHANGES_PER_MESSAGE: usize = 32;
+        if self.events.instance_state_changes.len() < CHANGES_PER_MESSAGE {
+            Ok(())
+        } else {
+            self.send_events()
+        }
+    }
+
+    /// Sends the events of this turn in one message.
+    pub(crate) fn send_events(&mut self) -> Result<(), Closed> {
+        let events = std::mem::take(&mut self.events);
+        match self.observing {
+            Some(reply_to) if events != protos::ObservableEvents::default() => {
+                let reply = protos::ObserveEventsResponse { events: Some(events) };
+                self.connection.reply(reply_to, &reply, true)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether packets are to be read and the consumer has taken most of what was read before.
+    pub(crate) fn wants_packets(&self) -> bool {
+        self.reading.is_some() && self.connection.host.out().size_bytes() < REPLY_BYTES_MAX
+    }
+
+    /// Reads packets for the consumer: one batch.
+    pub(crate) fn read(&mut self, core: &mut Core, now: &ClockReadings) -> Result<(), Closed> {
+        let Some(reply_to) = self.reading else { return Ok(()) };
+        let progress = core.service.read_packets(self.consumer_id, &mut self.batch, now);
+        let has_more = progress == ReadProgress::More;
+        let host = &mut self.connection.host;
+        for reply in read_buffers_replies(self.batch.packets()) {
+            host.reply_bytes(reply_to, &reply.bytes, has_more || !reply.is_last)
+                .map_err(Closed::CannotTell)?;
+        }
+        if !has_more {
+            self.reading = None;
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for ConsumerPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let peer = &self.connection.peer;
+        match peer.pid {
+            Some(pid) => write!(f, "consumer with pid {pid}, uid {}", peer.uid),
+            None => write!(f, "consumer with uid {}", peer.uid),
+        }
+    }
+}
+
+fn capabilities() -> protos::QueryCapabilitiesResponse {
+    let observable = [EventType::DataSourcesInstances, EventType::AllDataSourcesStarted];
+    protos::QueryCapabilitiesResponse {
+        capabilities: Some(protos::TracingServiceCapabilities {
+            has_query_capabilities: Some(true),
+            observable_events: observable.map(i32::from).to_vec(),
+            has_trace_config_output_path: Some(true),
+            has_clone_session: Some(false),
+        }),
+    }
+}

@@ -1,0 +1,478 @@
+//! The loop: one thread waits for everything, and gives each connection a bounded turn.
+//!
+//! ```text
+//!     +--> wait: sockets, a timer of the service, a peer that takes nothing, a stop
+//!     |      |
+//!     |    accept new connections
+//!     |      |
+//!     |    each connection that has work: receive once, handle up to 256 calls   -+
+//!     |      |                                                                    | outputs of a call
+//!     |    timers that are due                                                    | are delivered
+//!     |      |                                                                    | before the next
+//!     |    each session with a file: write                                       -+
+//!     |      |
+//!     |    each connection: read packets for it, send what it takes, close it if it does not
+//!     |      |
+//!     +-- nothing left to do at once? then go on with what commits have left (handle_idle)
+//! ```
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use mio::{Events, Interest, Poll, Token, Waker};
+use watershed_service::{ClockReadings, ConsumerId, Output, ProducerId, Service, ServiceOptions};
+use watershed_shell::machine::{self, read_clocks};
+use watershed_shell::read_pool::read_pool;
+use watershed_shell::socket::peer_credentials;
+use watershed_smb::SharedMemory;
+use watershed_wire::framing::RECEIVE_SIZE_BYTES_MAX;
+
+use crate::connection::{Closed, Connection};
+use crate::consumer_port::{self, ConsumerPort};
+use crate::core::Core;
+use crate::listen::Listener;
+use crate::log::Log;
+use crate::options::{DaemonError, DaemonOptions, FilePermissions};
+use crate::producer_port::{self, ProducerPort};
+
+/// Calls of one connection in one turn.
+const CALLS_PER_TURN: usize = 256;
+/// Connections accepted in one turn from one socket.
+const ACCEPTS_PER_TURN: usize = 64;
+/// Batches of about 32 KiB read for one consumer in one turn.
+const READS_PER_TURN: usize = 8;
+/// Pieces of trace files written in one turn, of about 32 MiB each.
+const FILE_ACTIONS_PER_TURN: usize = 4;
+
+const EVENTS_PER_WAIT: usize = 1024;
+const WAKER: Token = Token(0);
+/// Listening sockets, then connections.
+const FIRST_LISTENER: usize = 1;
+
+/// A tracing service behind Unix sockets.
+#[derive(Debug)]
+pub struct Daemon {
+    poll: Poll,
+    stop: Arc<Stop>,
+    /// The consumers' socket, then the producers'.
+    listeners: Vec<Listening>,
+    core: Core,
+    peers: BTreeMap<Token, Peer>,
+    producers: BTreeMap<ProducerId, Token>,
+    consumers: BTreeMap<ConsumerId, Token>,
+    last_token: usize,
+    scratch: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Listening {
+    listener: Listener,
+    /// Somebody may wait to be accepted.
+    is_ready: bool,
+}
+
+#[derive(Debug)]
+enum Peer {
+    Producer(ProducerPort),
+    Consumer(ConsumerPort),
+}
+
+/// Stops a daemon from another thread.
+#[derive(Clone, Debug)]
+pub struct Stopper(Arc<Stop>);
+
+#[derive(Debug)]
+struct Stop {
+    is_wanted: AtomicBool,
+    waker: Waker,
+}
+
+impl Stopper {
+    /// Makes [`Daemon::run`] return, after files of running sessions are complete.
+    pub fn stop(&self) {
+        // Release: pairs with the acquire of the loop, which then sees what the caller did before.
+        self.0.is_wanted.store(true, Ordering::Release);
+        // An error means that the daemon has gone.
+        let _ = self.0.waker.wake();
+    }
+}
+
+impl Daemon {
+    /// Makes the sockets. From here on peers can connect; they are served once [`Daemon::run`] is
+    /// called. `log` gets lines for the operator.
+    ///
+    /// # Errors
+    ///
+    /// [`DaemonError`]; then nothing is left behind.
+    pub fn new(
+        options: DaemonOptions,
+        log: impl FnMut(&str) + Send + 'static,
+    ) -> Result<Daemon, DaemonError> {
+        if options.producer_sockets.is_empty() {
+            return Err(DaemonError::NoProducerSocket);
+        }
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKER)?;
+        let (for_producers, for_consumers) = match &options.permissions {
+            Some(permissions) => (&permissions.producer, &permissions.consumer),
+            None => (&FilePermissions::PRODUCER_DEFAULT, &FilePermissions::CONSUMER_DEFAULT),
+        };
+        let mut listeners = vec![Listener::bind(&options.consumer_socket, for_consumers)?];
+        for address in &options.producer_sockets {
+            listeners.push(Listener::bind(address, for_producers)?);
+        }
+        for (index, listener) in listeners.iter_mut().enumerate() {
+            let token = Token(FIRST_LISTENER + index);
+            poll.registry().register(&mut listener.socket, token, Interest::READABLE)?;
+        }
+        let last_token = FIRST_LISTENER + listeners.len();
+        let service = Service::new(ServiceOptions {
+            seed: machine::seed(),
+            uid: machine::identity().uid,
+            version: options.version,
+            system: options.system,
+            scraping_by_default: false,
+            shards: options.shards,
+            memory: Box::new(|size_bytes| SharedMemory::create(size_bytes).map(Arc::new)),
+            read_pool: read_pool(),
+        });
+        Ok(Daemon {
+            poll,
+            stop: Arc::new(Stop { is_wanted: AtomicBool::new(false), waker }),
+            listeners: listeners
+                .into_iter()
+                .map(|listener| Listening { listener, is_ready: false })
+                .collect(),
+            core: Core::new(service, Log::new(Box::new(log)), options.output_folder),
+            peers: BTreeMap::new(),
+            producers: BTreeMap::new(),
+            consumers: BTreeMap::new(),
+            last_token,
+            scratch: vec![0; RECEIVE_SIZE_BYTES_MAX],
+        })
+    }
+
+    /// What stops [`Daemon::run`].
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.stop))
+    }
+
+    /// Serves until it is stopped. Then files of running sessions are completed, and the sockets
+    /// are removed.
+    ///
+    /// # Errors
+    ///
+    /// [`DaemonError::Events`].
+    pub fn run(mut self) -> Result<(), DaemonError> {
+        let mut events = Events::with_capacity(EVENTS_PER_WAIT);
+        // Acquire: pairs with the release of `Stopper::stop`.
+        while !self.stop.is_wanted.load(Ordering::Acquire) {
+            self.wait(&mut events)?;
+            let now = read_clocks();
+            self.take_events(&events);
+            self.accept(&now);
+            self.handle_calls(&now);
+            self.core.service.handle_timeout(&now);
+            self.deliver(&now);
+            self.work_on_files(FILE_ACTIONS_PER_TURN, &now);
+            self.send(&now);
+        }
+        self.shut_down();
+        Ok(())
+    }
+
+    /// Waits until there is something to do.
+    fn wait(&mut self, events: &mut Events) -> io::Result<()> {
+        let mut timeout = if self.has_work() { Some(Duration::ZERO) } else { self.until_next() };
+        if timeout != Some(Duration::ZERO) && self.core.service.handle_idle() {
+            timeout = Some(Duration::ZERO);
+        }
+        match self.poll.poll(events, timeout) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether there is something to do that no event will announce.
+    fn has_work(&self) -> bool {
+        self.listeners.iter().any(|listening| listening.is_ready)
+            || self.core.has_file_work()
+            || self.peers.values().any(Peer::has_work)
+    }
+
+    /// How long nothing is due; `None`: until the next event.
+    fn until_next(&self) -> Option<Duration> {
+        let now = read_clocks();
+        let timer_ns = self.core.service.poll_timeout().wait_ns(&now);
+        let stuck_ns = self.peers.values().filter_map(Peer::deadline_ns).min();
+        let stuck_ns = stuck_ns.map(|deadline_ns| deadline_ns.saturating_sub(now.monotonic_ns));
+        timer_ns.into_iter().chain(stuck_ns).min().map(Duration::from_nanos)
+    }
+
+    fn take_events(&mut self, events: &Events) {
+        for event in events {
+            let token = event.token();
+            if let Some(listening) =
+                token.0.checked_sub(FIRST_LISTENER).and_then(|index| self.listeners.get_mut(index))
+            {
+                listening.is_ready = true;
+            } else if let Some(peer) = self.peers.get_mut(&token) {
+                let readable = event.is_readable() || event.is_read_closed() || event.is_error();
+                peer.note_ready(readable, event.is_writable() || event.is_write_closed());
+            }
+        }
+    }
+
+    fn accept(&mut self, now: &ClockReadings) {
+        for index in 0..self.listeners.len() {
+            for _ in 0..ACCEPTS_PER_TURN {
+                if !self.listeners[index].is_ready {
+                    break;
+                }
+                match self.listeners[index].listener.socket.accept() {
+                    Ok((socket, _)) => self.add_peer(socket, index == 0, now),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        self.listeners[index].is_ready = false;
+                    }
+                    // The peer has gone already.
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                    Err(error) => {
+                        // No descriptors or no memory: the rest waits for the next that comes.
+                        self.listeners[index].is_ready = false;
+                        self.core
+                            .log
+                            .line(now.monotonic_ns, format_args!("cannot accept a connection: {error}"));
+                    }
+                }
+            }
+        }
+    }
+
+    fn add_peer(&mut self, mut socket: mio::net::UnixStream, is_consumer: bool, now: &ClockReadings) {
+        self.last_token += 1;
+        let token = Token(self.last_token);
+        let both = Interest::READABLE | Interest::WRITABLE;
+        let credentials = peer_credentials(&socket)
+            .and_then(|peer| self.poll.registry().register(&mut socket, token, both).map(|()| peer));
+        let credentials = match credentials {
+            Ok(credentials) => credentials,
+            Err(error) => {
+                let line = format_args!("a connection is closed: {error}");
+                return self.core.log.line(now.monotonic_ns, line);
+            }
+        };
+        let peer = if is_consumer {
+            let port = ConsumerPort::new(Connection::new(socket, credentials), &mut self.core);
+            self.consumers.insert(port.consumer_id, token);
+            Peer::Consumer(port)
+        } else {
+            Peer::Producer(ProducerPort::new(Connection::new(socket, credentials)))
+        };
+        self.peers.insert(token, peer);
+    }
+
+    /// Gives each connection that has work its turn.
+    fn handle_calls(&mut self, now: &ClockReadings) {
+        let with_work: Vec<Token> =
+            self.peers.iter().filter(|(_, peer)| peer.has_work()).map(|(token, _)| *token).collect();
+        for token in with_work {
+            if let Err(why) = self.take_turn(token, now) {
+                self.close(token, &why, now);
+            }
+        }
+    }
+
+    fn take_turn(&mut self, token: Token, now: &ClockReadings) -> Result<(), Closed> {
+        if let Some(peer) = self.peers.get_mut(&token) {
+            peer.receive(&mut self.scratch)?;
+        }
+        for _ in 0..CALLS_PER_TURN {
+            let Some(peer) = self.peers.get_mut(&token) else { return Ok(()) };
+            if !peer.handle_next(&mut self.core, now)? {
+                return Ok(());
+            }
+            if let Peer::Producer(ProducerPort { producer_id: Some(producer_id), .. }) = peer {
+                self.producers.insert(*producer_id, token);
+            }
+            self.deliver(now);
+        }
+        Ok(())
+    }
+
+    /// Hands what the service puts out to those whom it is for.
+    fn deliver(&mut self, now: &ClockReadings) {
+        while let Some(output) = self.core.service.poll_output() {
+            let (token, delivered) = match output {
+                Output::Producer(producer_id, command) => {
+                    let token = self.producers.get(&producer_id).copied();
+                    match token.and_then(|token| self.peers.get_mut(&token)) {
+                        Some(Peer::Producer(port)) => (token, port.command(command)),
+                        _ => continue,
+                    }
+                }
+                Output::Consumer(consumer_id, event) => {
+                    let token = self.consumers.get(&consumer_id).copied();
+                    match token.and_then(|token| self.peers.get_mut(&token)) {
+                        Some(Peer::Consumer(port)) => (token, port.event(event)),
+                        _ => continue,
+                    }
+                }
+                Output::Warning(warning) => {
+                    self.core.log.line(now.monotonic_ns, format_args!("{warning}"));
+                    continue;
+                }
+            };
+            if let (Some(token), Err(why)) = (token, delivered) {
+                self.close(token, &why, now);
+            }
+        }
+    }
+
+    fn work_on_files(&mut self, actions: usize, now: &ClockReadings) {
+        for _ in 0..actions {
+            if !self.core.work_on_file(now) {
+                return;
+            }
+            self.deliver(now);
+        }
+    }
+
+    /// Reads for consumers, and sends what sockets take.
+    fn send(&mut self, now: &ClockReadings) {
+        let mut closed = Vec::new();
+        for (token, peer) in &mut self.peers {
+            if let Err(why) = peer.send(&mut self.core, now) {
+                closed.push((*token, why));
+            }
+        }
+        for (token, why) in closed {
+            self.close(token, &why, now);
+        }
+        // Reading makes events: the file of another session is never touched by it, but a warning
+        // may come of it.
+        self.deliver(now);
+    }
+
+    /// Ends a connection, as if its peer had done so.
+    fn close(&mut self, token: Token, why: &Closed, now: &ClockReadings) {
+        let Some(mut peer) = self.peers.remove(&token) else { return };
+        if !matches!(why, Closed::ByPeer) {
+            self.core.log.line(now.monotonic_ns, format_args!("{peer}: closed: {why}"));
+        }
+        // The descriptor is closed with the value: the system forgets it then anyway.
+        let _ = self.poll.registry().deregister(peer.socket());
+        self.forget(peer, now);
+        self.deliver(now);
+    }
+
+    fn forget(&mut self, peer: Peer, now: &ClockReadings) {
+        match peer {
+            Peer::Producer(port) => {
+                if let Some(producer_id) = port.producer_id {
+                    self.producers.remove(&producer_id);
+                    self.core.service.handle_producer_disconnect(producer_id, now);
+                }
+            }
+            Peer::Consumer(port) => {
+                self.consumers.remove(&port.consumer_id);
+                self.core.service.handle_consumer_disconnect(port.consumer_id, now);
+            }
+        }
+    }
+
+    /// Ends all sessions, and completes their files.
+    fn shut_down(&mut self) {
+        let now = read_clocks();
+        for (_, peer) in std::mem::take(&mut self.peers) {
+            if let Peer::Consumer(_) = peer {
+                self.forget(peer, &now);
+            }
+        }
+        self.deliver(&now);
+        while self.core.work_on_file(&now) {}
+    }
+}
+
+impl Peer {
+    fn has_work(&self) -> bool {
+        match self {
+            Peer::Producer(port) => port.connection.has_work(),
+            Peer::Consumer(port) => port.connection.has_work() || port.wants_packets(),
+        }
+    }
+
+    fn note_ready(&mut self, readable: bool, writable: bool) {
+        match self {
+            Peer::Producer(port) => port.connection.note_ready(readable, writable),
+            Peer::Consumer(port) => port.connection.note_ready(readable, writable),
+        }
+    }
+
+    fn deadline_ns(&self) -> Option<u64> {
+        match self {
+            Peer::Producer(port) => port.connection.deadline_ns(producer_port::SEND_LIMIT_MS),
+            Peer::Consumer(port) => port.connection.deadline_ns(consumer_port::SEND_LIMIT_MS),
+        }
+    }
+
+    fn socket(&mut self) -> &mut mio::net::UnixStream {
+        match self {
+            Peer::Producer(port) => &mut port.connection.socket,
+            Peer::Consumer(port) => &mut port.connection.socket,
+        }
+    }
+
+    fn receive(&mut self, scratch: &mut [u8]) -> Result<(), Closed> {
+        match self {
+            Peer::Producer(port) => port.connection.receive(scratch),
+            Peer::Consumer(port) => port.connection.receive(scratch),
+        }
+    }
+
+    /// Handles one call; false if there is none.
+    fn handle_next(&mut self, core: &mut Core, now: &ClockReadings) -> Result<bool, Closed> {
+        match self {
+            Peer::Producer(port) => match port.connection.poll()? {
+                Some(call) => port.handle(call, core, now).map(|()| true),
+                None => Ok(false),
+            },
+            Peer::Consumer(port) => match port.connection.poll()? {
+                Some(call) => port.handle(call, core, now).map(|()| true),
+                None => Ok(false),
+            },
+        }
+    }
+
+    fn send(&mut self, core: &mut Core, now: &ClockReadings) -> Result<(), Closed> {
+        match self {
+            Peer::Producer(port) => {
+                port.connection.send(now.monotonic_ns)?;
+                port.connection.check_progress(producer_port::SEND_LIMIT_MS, now.monotonic_ns)
+            }
+            Peer::Consumer(port) => {
+                port.send_events()?;
+                for _ in 0..READS_PER_TURN {
+                    if !port.wants_packets() {
+                        break;
+                    }
+                    port.read(core, now)?;
+                    port.connection.send(now.monotonic_ns)?;
+                }
+                port.connection.send(now.monotonic_ns)?;
+                port.connection.check_progress(consumer_port::SEND_LIMIT_MS, now.monotonic_ns)
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Peer::Producer(port) => port.fmt(f),
+            Peer::Consumer(port) => port.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The tracing service behind Unix sockets: what `watershed daemon` runs.
+//!
+//! ```text
+//!   producers --- socket ---> connection --> producer_port --+
+//!                                                            +--> Service (no sockets, no clock)
+//!   consumers --- socket ---> connection --> consumer_port --+         |
+//!        ^                                                             v
+//!        +------------- replies, commands, packets <----------- outputs, files
+//! ```
+//!
+//! One thread waits for everything ([`Daemon::run`]). Peers are not trusted: what one of them can make
+//! longer has a limit, each gets a bounded turn, and one that breaks the protocol or does not take what
+//! is sent to it is disconnected, with a line in the log.
+//!
+//! The protocol is Perfetto's (spec, service 1 to 3); its frames are in [`watershed_wire::ipc`].
+#![forbid(unsafe_code)]
+
+mod connection;
+mod consumer_port;
+mod core;
+mod event_loop;
+mod listen;
+mod log;
+mod options;
+mod output_path;
+mod producer_port;
+
+pub use event_loop::{Daemon, Stopper};
+pub use options::{DaemonError, DaemonOptions, FilePermissions, SocketPermissions};

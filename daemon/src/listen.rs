@@ -1,0 +1,121 @@
+//! Listening sockets: made, given permissions, and removed at the end.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::PathBuf;
+
+use mio::net::UnixListener;
+use watershed_shell::address::Address;
+
+use crate::options::{DaemonError, FilePermissions};
+
+/// A listening socket. Its file is removed with it.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) socket: UnixListener,
+    file: Option<PathBuf>,
+}
+
+impl Listener {
+    /// Listens at `address`. A socket file that nobody answers on any more is replaced.
+    ///
+    /// # Errors
+    ///
+    /// [`DaemonError`]; another service's socket is left alone.
+    pub(crate) fn bind(address: &Address, permissions: &FilePermissions) -> Result<Listener, DaemonError> {
+        remove_stale(address)?;
+        let failed = |what| move |error| DaemonError::Socket { what, address: address.clone(), error };
+        let socket = address.listen().map_err(failed("listen on"))?;
+        // From here on the file is ours: it goes with the value, also when the next step fails.
+        let file = address.path().map(PathBuf::from);
+        socket.set_nonblocking(true).map_err(failed("listen on"))?;
+        let listener = Listener { socket: UnixListener::from_std(socket), file };
+        if let Some(path) = &listener.file {
+            std::os::unix::fs::chown(path, None, permissions.gid).map_err(failed("set the group of"))?;
+            fs::set_permissions(path, fs::Permissions::from_mode(permissions.mode))
+                .map_err(failed("set the mode of"))?;
+        }
+        Ok(listener)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(path) = &self.file {
+            // It may have been removed, or the folder with it.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Removes the socket file of a service that has gone.
+fn remove_stale(address: &Address) -> Result<(), DaemonError> {
+    let already_running = || DaemonError::AlreadyRunning { address: address.clone() };
+    let Some(path) = address.path() else {
+        // An abstract name goes with its last user.
+        return if address.connect().is_ok() { Err(already_running()) } else { Ok(()) };
+    };
+    match fs::symlink_metadata(path) {
+        Err(_) => Ok(()),
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            Err(DaemonError::NotASocket { path: path.to_owned() })
+        }
+        Ok(_) => match address.connect() {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                fs::remove_file(path).map_err(|error| DaemonError::Socket {
+                    what: "remove what is left of",
+                    address: address.clone(),
+                    error,
+                })
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            // No permission, or a full backlog: somebody is there.
+            Ok(_) | Err(_) => Err(already_running()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bind(address: &Address) -> Result<Listener, DaemonError> {
+        Listener::bind(address, &FilePermissions::CONSUMER_DEFAULT)
+    }
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let address = Address::Path(path.clone());
+        // A listener of the standard library leaves its file behind.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let listener = bind(&address).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
+        let error = bind(&address).unwrap_err();
+        assert!(matches!(error, DaemonError::AlreadyRunning { .. }), "{error}");
+        drop(listener);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("precious");
+        fs::write(&path, "data").unwrap();
+        let error = bind(&Address::Path(path.clone())).unwrap_err();
+        assert!(matches!(error, DaemonError::NotASocket { .. }), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"data");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn an_abstract_name_is_used_once() {
+        let address = Address::Abstract(format!("watershed-listen-{}", std::process::id()));
+        let listener = bind(&address).unwrap();
+        assert!(matches!(bind(&address), Err(DaemonError::AlreadyRunning { .. })));
+        drop(listener);
+        bind(&address).unwrap();
+    }
+}

@@ -1,0 +1,196 @@
+//! Names of sockets. Daemon and clients must come to the same names: spec, service 1.1.
+//!
+//! | | producers | consumers |
+//! |---|---|---|
+//! | environment | `PERFETTO_PRODUCER_SOCK_NAME`, several with commas | `PERFETTO_CONSUMER_SOCK_NAME` |
+//! | in `/run/perfetto`, where that can be entered | `traced-producer.sock` | `traced-consumer.sock` |
+//! | else | `/tmp/perfetto-producer` | `/tmp/perfetto-consumer` |
+//!
+//! On Android both are below `/dev/socket`, where the system's own service listens.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// Environment variable with the producers' socket names.
+pub const PRODUCER_VARIABLE: &str = "PERFETTO_PRODUCER_SOCK_NAME";
+/// Environment variable with the consumers' socket name.
+pub const CONSUMER_VARIABLE: &str = "PERFETTO_CONSUMER_SOCK_NAME";
+
+const RUN_FOLDER: &str = "/run/perfetto";
+
+/// A Unix socket: a path, or a name in the abstract namespace (written with a leading `@`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Address {
+    /// A socket file.
+    Path(PathBuf),
+    /// A name without a file. Linux only.
+    Abstract(String),
+}
+
+/// An address that is none.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum AddressError {
+    /// The text is empty.
+    #[error("a socket's name is empty")]
+    Empty,
+    /// TCP or vsock.
+    #[error("{0:?} is no Unix socket: TCP and vsock are not supported")]
+    NotUnix(String),
+}
+
+impl Address {
+    /// Reads an address as Perfetto's programs do: `@name` is abstract, `vsock://` and `host:port`
+    /// are other families, all else is a path.
+    ///
+    /// # Errors
+    ///
+    /// [`AddressError`].
+    pub fn parse(text: &str) -> Result<Address, AddressError> {
+        if let Some(name) = text.strip_prefix('@') {
+            return (!name.is_empty()).then(|| Address::Abstract(name.to_owned())).ok_or(AddressError::Empty);
+        }
+        let is_host_port = text.rsplit_once(':').is_some_and(|(host, port)| {
+            !host.contains('/') && !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit())
+        });
+        match text {
+            "" => Err(AddressError::Empty),
+            _ if text.starts_with("vsock://") || is_host_port => Err(AddressError::NotUnix(text.to_owned())),
+            _ => Ok(Address::Path(text.into())),
+        }
+    }
+
+    /// The file of the socket, if it has one.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Address::Path(path) => Some(path),
+            Address::Abstract(_) => None,
+        }
+    }
+
+    fn to_system(&self) -> io::Result<SocketAddr> {
+        match self {
+            Address::Path(path) => SocketAddr::from_pathname(path),
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            Address::Abstract(name) => {
+                #[cfg(target_os = "android")]
+                use std::os::android::net::SocketAddrExt as _;
+                #[cfg(target_os = "linux")]
+                use std::os::linux::net::SocketAddrExt as _;
+                SocketAddr::from_abstract_name(name)
+            }
+            #[cfg(not(any(target_os = "linux", target_os = "android")))]
+            Address::Abstract(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Connects to whoever listens there.
+    ///
+    /// # Errors
+    ///
+    /// The system's refusal.
+    pub fn connect(&self) -> io::Result<UnixStream> {
+        UnixStream::connect_addr(&self.to_system()?)
+    }
+
+    /// Listens there.
+    ///
+    /// # Errors
+    ///
+    /// The system's refusal: also where a socket file exists.
+    pub fn listen(&self) -> io::Result<UnixListener> {
+        UnixListener::bind_addr(&self.to_system()?)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Path(path) => path.display().fmt(f),
+            Address::Abstract(name) => write!(f, "@{name}"),
+        }
+    }
+}
+
+/// Where producers reach the service.
+///
+/// # Errors
+///
+/// [`AddressError`] of what the environment variable says.
+pub fn producer_sockets() -> Result<Vec<Address>, AddressError> {
+    match std::env::var_os(PRODUCER_VARIABLE).filter(|names| !names.is_empty()) {
+        Some(names) => names.to_string_lossy().split(',').map(Address::parse).collect(),
+        None => Ok(vec![Address::Path(default_path("producer"))]),
+    }
+}
+
+/// Where consumers reach the service.
+///
+/// # Errors
+///
+/// [`AddressError`] of what the environment variable says.
+pub fn consumer_socket() -> Result<Address, AddressError> {
+    match std::env::var_os(CONSUMER_VARIABLE).filter(|name| !name.is_empty()) {
+        Some(name) => Address::parse(&name.to_string_lossy()),
+        None => Ok(Address::Path(default_path("consumer"))),
+    }
+}
+
+fn default_path(peer: &str) -> PathBuf {
+    if cfg!(target_os = "android") {
+        return format!("/dev/socket/traced_{peer}").into();
+    }
+    let run_folder = OsStr::from_bytes(RUN_FOLDER.as_bytes());
+    match rustix::fs::access(run_folder, rustix::fs::Access::EXEC_OK) {
+        Ok(()) => format!("{RUN_FOLDER}/traced-{peer}.sock").into(),
+        Err(_) => format!("/tmp/perfetto-{peer}").into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_others_read_them() {
+        for (text, address) in [
+            ("/tmp/perfetto-producer", Ok(Address::Path("/tmp/perfetto-producer".into()))),
+            ("relative.sock", Ok(Address::Path("relative.sock".into()))),
+            ("/tmp/a:1", Ok(Address::Path("/tmp/a:1".into()))),
+            ("@name", Ok(Address::Abstract("name".to_owned()))),
+            ("@", Err(AddressError::Empty)),
+            ("", Err(AddressError::Empty)),
+            ("127.0.0.1:20001", Err(AddressError::NotUnix("127.0.0.1:20001".to_owned()))),
+            ("vsock://-1:10000", Err(AddressError::NotUnix("vsock://-1:10000".to_owned()))),
+        ] {
+            assert_eq!(Address::parse(text), address, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_printed_as_it_is_read() {
+        for text in ["/tmp/socket", "@name"] {
+            assert_eq!(Address::parse(text).map(|address| address.to_string()).as_deref(), Ok(text));
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn both_kinds_connect() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let name = format!("watershed-test-{}", std::process::id());
+        for address in [Address::Path(path), Address::Abstract(name)] {
+            assert!(address.connect().is_err(), "nobody listens on {address}");
+            let listener = address.listen().unwrap();
+            let _client = address.connect().unwrap();
+            listener.accept().unwrap();
+        }
+    }
+}
