@@ -14,8 +14,8 @@ use std::fs::File;
 
 use prost::Message as _;
 use watershed_service::{
-    ClockReadings, ConsumerEvent, ConsumerId, FlushFlags, FlushId, ObservedEvents, OutputFile, PacketBatch,
-    PeerIdentity, ReadProgress,
+    ClockReadings, ConnectError, ConsumerEvent, ConsumerId, FlushFlags, FlushId, ObservedEvents, OutputFile,
+    PacketBatch, PeerIdentity, ReadProgress,
 };
 use watershed_wire::ipc::messages::EnableTracingRequest;
 use watershed_wire::ipc::{ConsumerMethod, Invocation, ReplyTo, read_buffers_replies, split_service_state};
@@ -45,14 +45,18 @@ pub(crate) struct ConsumerPort {
 }
 
 impl ConsumerPort {
-    pub(crate) fn new(connection: Connection<ConsumerMethod>, core: &mut Core) -> ConsumerPort {
+    /// A port for the connection, unless the service has consumers enough.
+    pub(crate) fn new(
+        connection: Connection<ConsumerMethod>,
+        core: &mut Core,
+    ) -> Result<ConsumerPort, ConnectError> {
         let identity = PeerIdentity {
             uid: connection.peer.uid.cast_signed(),
             pid: connection.peer.pid,
             ..PeerIdentity::default()
         };
-        ConsumerPort {
-            consumer_id: core.service.handle_consumer_connect(identity),
+        Ok(ConsumerPort {
+            consumer_id: core.service.handle_consumer_connect(identity)?,
             connection,
             enable: None,
             flushes: BTreeMap::new(),
@@ -60,7 +64,7 @@ impl ConsumerPort {
             batch: PacketBatch::new(),
             observing: None,
             events: protos::ObservableEvents::default(),
-        }
+        })
     }
 
     pub(crate) fn handle(

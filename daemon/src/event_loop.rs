@@ -259,19 +259,25 @@ impl Daemon {
             .and_then(|peer| self.poll.registry().register(&mut socket, token, both).map(|()| peer));
         let credentials = match credentials {
             Ok(credentials) => credentials,
-            Err(error) => {
-                let line = format_args!("a connection is closed: {error}");
-                return self.core.log.line(now.monotonic_ns, line);
-            }
+            Err(error) => return self.log_refused(&error, now),
         };
         let peer = if is_consumer {
-            let port = ConsumerPort::new(Connection::new(socket, credentials), &mut self.core);
+            let connection = Connection::new(socket, credentials);
+            let port = match ConsumerPort::new(connection, &mut self.core) {
+                Ok(port) => port,
+                // The connection is gone with its value.
+                Err(refused) => return self.log_refused(&refused, now),
+            };
             self.consumers.insert(port.consumer_id, token);
             Peer::Consumer(port)
         } else {
             Peer::Producer(ProducerPort::new(Connection::new(socket, credentials)))
         };
         self.peers.insert(token, peer);
+    }
+
+    fn log_refused(&mut self, why: &dyn std::error::Error, now: &ClockReadings) {
+        self.core.log.line(now.monotonic_ns, format_args!("a connection is closed: {why}"));
     }
 
     /// Gives each connection that has work its turn.

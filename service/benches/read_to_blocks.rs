@@ -68,7 +68,7 @@ fn filled() -> (Service, ConsumerId, u64) {
     let producer = service.handle_producer_connect(hello).expect("let in").producer_id;
     let source = protos::DataSourceDescriptor { name: Some("src".to_owned()), ..Default::default() };
     service.handle_register_data_source(producer, &source.encode_to_vec(), &now);
-    let consumer = service.handle_consumer_connect(PeerIdentity::default());
+    let consumer = service.handle_consumer_connect(PeerIdentity::default()).expect("let in");
     let config = protos::TraceConfig {
         buffers: vec![protos::trace_config::BufferConfig { size_kb: Some(BUFFER_KB), ..Default::default() }],
         data_sources: vec![protos::trace_config::DataSource {

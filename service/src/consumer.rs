@@ -3,7 +3,9 @@
 use std::fmt;
 
 use crate::clock::ClockReadings;
+use crate::error::ConnectError;
 use crate::ids::{ConsumerId, SessionId};
+use crate::limits::CONSUMERS_MAX;
 use crate::output::{ConsumerEvent, ObservedEvents};
 use crate::producer::PeerIdentity;
 use crate::service::Service;
@@ -39,13 +41,20 @@ impl fmt::Debug for OutputFile<'_> {
 }
 
 impl Service {
-    /// A consumer has connected.
-    pub fn handle_consumer_connect(&mut self, identity: PeerIdentity) -> ConsumerId {
+    /// A consumer wants to connect.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::TooManyConsumers`]: the shell closes the connection.
+    pub fn handle_consumer_connect(&mut self, identity: PeerIdentity) -> Result<ConsumerId, ConnectError> {
+        if self.consumers.len() >= CONSUMERS_MAX {
+            return Err(ConnectError::TooManyConsumers);
+        }
         self.counters.last_consumer_id += 1;
         let consumer_id = ConsumerId(self.counters.last_consumer_id);
         let observed = ObservedEvents::NONE;
         self.consumers.insert(consumer_id, Consumer { identity, session_id: None, observed });
-        consumer_id
+        Ok(consumer_id)
     }
 
     /// A consumer's connection has ended: its session is freed, after its file, if it has one, got

@@ -3,12 +3,15 @@
 
 use crate::limits;
 
-/// Why a producer may not connect.
+/// Why a producer or a consumer may not connect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
-    /// So many are connected.
+    /// So many producers are connected.
     #[error("too many producers are connected ({} at most)", limits::PRODUCERS_MAX)]
     TooManyProducers,
+    /// So many consumers are connected.
+    #[error("too many consumers are connected ({} at most)", limits::CONSUMERS_MAX)]
+    TooManyConsumers,
     /// Connections are numbered in 32 bits, and no number is used twice.
     #[error("the service has numbered 2^32 - 1 producers; it takes more after a restart")]
     NumbersUsedUp,

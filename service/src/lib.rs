@@ -61,7 +61,7 @@
 //! service.handle_register_data_source(producer, &source.encode_to_vec(), &now);
 //!
 //! // A consumer asks for it, with a buffer of 64 KiB.
-//! let consumer = service.handle_consumer_connect(PeerIdentity::default());
+//! let consumer = service.handle_consumer_connect(PeerIdentity::default())?;
 //! let config = [0x0a, 2, 8, 64, 0x12, 13, 0x0a, 11, 0x0a, 9, b'm', b'y', b'.', b's', b'o', b'u', b'r', b'c', b'e'];
 //! service.handle_enable_tracing(consumer, &config, OutputFile::None, &now)?;
 //!

@@ -10,12 +10,13 @@
 //! | buffers that a producer may write to | sessions | [`BUFFERS_PER_SESSION_MAX`] a session | found by id |
 //! | sequences of a session | writers | what its buffers know, and [`SEQUENCES_KEPT`] | found by key; a few are looked at for each new one |
 //! | chunks, patches of a request | a producer | the frame; [`PATCHES_PER_ENTRY_MAX`] | once each |
-//! | consumers | connections | the shell's | found by number |
+//! | consumers | connections | [`CONSUMERS_MAX`] | found by number |
 //! | sessions | consumers | [`SESSIONS_MAX`], [`SESSIONS_PER_UID_MAX`] | each at every register and disconnect |
 //! | lists of a config | a consumer | [`BUFFERS_PER_SESSION_MAX`], [`DATA_SOURCES_PER_CONFIG_MAX`], [`PRODUCER_WISHES_MAX`], [`SEMAPHORES_PER_CONFIG_MAX`] | a source is offered to the entries of its name |
 //! | starts of sessions by name | consumers | [`START_TIMES_MAX`] | found by name |
 //! | pending flushes of a session | a consumer | [`PENDING_FLUSHES_MAX`] | each at an acknowledgement |
 //! | events for the trace | time, sessions | [`CLOCK_SNAPSHOTS_MAX`], [`FLUSH_EVENTS_MAX`], [`CONCURRENT_EVENTS_MAX`] | written at a read |
+//! | calls that wait for the service | connections | the shell's: what a socket and a frame hold; in one process a queue of the program's own threads | once each |
 //! | outputs | calls | what one call makes: the shell takes them before the next | |
 
 /// One millisecond in the unit in which the core counts.
@@ -23,6 +24,9 @@ pub const NS_PER_MS: u64 = 1_000_000;
 
 /// Producers connected at one time.
 pub const PRODUCERS_MAX: usize = u16::MAX as usize;
+/// Consumers connected at one time. Far more than can have a session; and a shell that may open
+/// 1,024 files has most of them left for producers.
+pub const CONSUMERS_MAX: usize = 256;
 /// Bytes of a producer's name, which is cut behind them.
 pub const PRODUCER_NAME_BYTES_MAX: usize = 1024;
 /// Data sources of one producer. What it registers beyond is ignored, with one warning.
@@ -135,6 +139,7 @@ pub const FIRST_PRODUCER_SEQUENCE_ID: u32 = SERVICE_SEQUENCE_ID + 1;
 
 // What would break silently if one constant changed without the others.
 const _: () = assert!(SESSIONS_PER_UID_MAX <= SESSIONS_MAX);
+const _: () = assert!(SESSIONS_MAX <= CONSUMERS_MAX, "each session has its consumer");
 const _: () = assert!(SESSIONS_MAX * BUFFERS_PER_SESSION_MAX <= BUFFERS_MAX, "buffer ids cannot run out");
 const _: () = assert!(DURATION_MS_MAX_GUARDRAIL <= DURATION_MS_MAX);
 const _: () = assert!(GUARDRAIL_BUFFERS_KB_MAX <= BUFFER_SIZE_KB_MAX as u64);

@@ -1,4 +1,24 @@
-//! The way from a producer to the service in the same process: a queue.
+//! The way from a producer to the service in the same process: a queue, which also has what the
+//! owners of sessions ask for.
+//!
+//! It has no limit of its own. Only this program's threads make it longer:
+//!
+//! | calls in the queue | who makes them | how many at most |
+//! |---|---|---|
+//! | chunks to move | the producer's thread, from what writers returned | the chunks of the shared memory: each is free for a writer again only after its commit was handled |
+//! | patches | likewise | the sizes of nested messages that were open where a chunk ended, once each |
+//! | commits without chunks | likewise, for writers that flush | one for each turn of the producer's thread |
+//! | writers that begin and end | likewise | 32767 of each in one turn of it, as ids come back when it sends them |
+//! | data source offered | the program | its calls of `register` |
+//! | started, stopped | the producer's thread | one for each command of the service |
+//! | calls with an answer (start of a session, statistics, read, flush and wait) | the program | one for each thread: it waits |
+//! | start, flush, stop of a session | the program | no bound: nobody waits for them |
+//! | end of a session | the program | one for each session |
+//!
+//! So while the service's thread writes to a slow file, a program that flushes a session or a writer
+//! in a loop, or begins and ends writers in one, makes the queue longer with each. A limit would
+//! have to make it wait, and the thread that waits could be one that the service's thread itself
+//! waits for: in the program's sink, or in its handler of events, which both threads call.
 
 use std::sync::mpsc::Sender;
 

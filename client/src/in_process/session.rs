@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
-use watershed_service::{ConsumerId, EnableError, Unread};
+use watershed_service::{ConnectError, ConsumerId, EnableError, Unread};
 use watershed_wire::protos::TraceStats;
 
 use super::shell::Request;
@@ -18,6 +18,9 @@ pub enum StartError {
     /// The service refuses the config.
     #[error(transparent)]
     Config(#[from] EnableError),
+    /// The service has no room for another session's owner.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
     /// A data source of this process refuses its part of the config.
     #[error("data source {name:?}: {reason}")]
     DataSource {

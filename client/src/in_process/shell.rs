@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use watershed_service::{
-    ClockReadings, ConnectError, ConsumerEvent, ConsumerId, EnableError, FileAction, FlushFlags, InstanceId,
+    ClockReadings, ConnectError, ConsumerEvent, ConsumerId, FileAction, FlushFlags, InstanceId,
     ObservedEvents, Output, OutputFile, ProducerCommand, ProducerHello, ProducerId, ReadProgress, Service,
 };
 use watershed_shell::machine::{identity, read_clocks};
@@ -19,7 +19,7 @@ use watershed_wire::protos::trace_stats::FinalFlushOutcome;
 use super::Event;
 use super::endpoint::Call;
 use super::live::{AfterFlush, Live};
-use super::session::{Notices, SessionEnd};
+use super::session::{Notices, SessionEnd, StartError};
 use crate::producer::{Command, CommandSender};
 use crate::sync::Arc;
 
@@ -27,9 +27,8 @@ use crate::sync::Arc;
 /// program's consumer side).
 const STOPPED_BY_CONSUMER: FlushFlags = FlushFlags(3 << 4 | 2);
 
-/// How many requests are handled before timers, outputs and files get their turn. The queue itself
-/// has no limit: the threads that make it longer are this program's own, and one that had to wait
-/// in it could be the one that the service's thread waits for.
+/// How many requests are handled before timers, outputs and files get their turn. How long the queue
+/// itself gets is said in [`super::endpoint`].
 const REQUESTS_PER_TURN: usize = 256;
 
 /// What the service's thread is asked.
@@ -67,7 +66,7 @@ pub(super) enum Request {
     ShutDown,
 }
 
-pub(super) type Enabled = Result<ConsumerId, EnableError>;
+pub(super) type Enabled = Result<ConsumerId, StartError>;
 
 pub(super) struct Shell {
     service: Service,
@@ -199,7 +198,7 @@ impl Shell {
         notices: Arc<Notices>,
         now: &ClockReadings,
     ) -> Enabled {
-        let consumer_id = self.service.handle_consumer_connect(identity());
+        let consumer_id = self.service.handle_consumer_connect(identity())?;
         self.service.handle_observe_events(consumer_id, ObservedEvents::ALL_DATA_SOURCES_STARTED);
         let message = super::config_of(config).unwrap_or_default();
         let provided = output.is_some() && message.output_path().is_empty();
@@ -217,7 +216,7 @@ impl Shell {
             Ok(session_id) => session_id,
             Err(refused) => {
                 self.service.handle_consumer_disconnect(consumer_id, now);
-                return Err(refused);
+                return Err(refused.into());
             }
         };
         let live = Live {

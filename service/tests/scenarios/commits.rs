@@ -155,7 +155,7 @@ fn permission_does_not_outlive_a_buffer_whose_id_comes_back() {
     // Ids go round. 128 buffers a session until the next one gets the old id.
     let config = TraceConfig { buffers: vec![buffer(4); 128], ..TraceConfig::default() };
     for _ in 0..65_535 / 128 {
-        let (consumer, _) = world.enable(&config);
+        world.try_enable(consumer, &config).expect("the config is accepted");
         world.free(consumer);
     }
     world.enable(&TraceConfig { buffers: vec![buffer(4); 126], ..TraceConfig::default() });

@@ -3,12 +3,14 @@
 
 use prost::Message;
 use watershed_service::limits::{
-    DATA_SOURCES_PER_CONFIG_MAX, DATA_SOURCES_PER_PRODUCER_MAX, DESCRIPTOR_BYTES_PER_PRODUCER_MAX,
-    INSTANCES_PER_PRODUCER_MAX, START_TIMES_MAX,
+    CONSUMERS_MAX, DATA_SOURCES_PER_CONFIG_MAX, DATA_SOURCES_PER_PRODUCER_MAX,
+    DESCRIPTOR_BYTES_PER_PRODUCER_MAX, INSTANCES_PER_PRODUCER_MAX, PRODUCER_WISHES_MAX,
+    SEMAPHORES_PER_CONFIG_MAX, START_TIMES_MAX,
 };
-use watershed_service::{EnableError, ProducerHello, ProducerId, ProducerMemory, Warning};
+use watershed_service::{ConnectError, EnableError, ProducerHello, ProducerId, ProducerMemory, Warning};
 use watershed_wire::protos;
 use watershed_wire::protos::TraceConfig;
+use watershed_wire::protos::trace_config::{ProducerConfig, SessionSemaphore};
 
 use crate::support::config::{buffer, one_source, source};
 use crate::support::{World, hello};
@@ -161,29 +163,56 @@ fn instances_of_a_producer_are_limited_in_each_session() {
 
 #[test]
 fn lists_of_a_config_are_limited() {
-    let mut world = World::new();
-    let config = |count: usize| TraceConfig {
+    let with_sources = |count: usize| TraceConfig {
         buffers: vec![buffer(64)],
         data_sources: vec![source("src", 0); count],
         ..TraceConfig::default()
     };
-    let consumer = world.consumer();
-    let (count, max) = (DATA_SOURCES_PER_CONFIG_MAX + 1, DATA_SOURCES_PER_CONFIG_MAX);
-    let refused = EnableError::ListTooLong { field: "data_sources", count, max };
-    assert_eq!(world.try_enable(consumer, &config(count)), Err(refused));
-    assert!(world.try_enable(consumer, &config(max)).is_ok());
+    let with_wishes = |count: usize| TraceConfig {
+        producers: vec![ProducerConfig::default(); count],
+        ..TraceConfig::default()
+    };
+    let with_semaphores = |count: usize| TraceConfig {
+        session_semaphores: vec![SessionSemaphore::default(); count],
+        ..TraceConfig::default()
+    };
+    let lists: [(_, _, &dyn Fn(usize) -> TraceConfig); 3] = [
+        ("data_sources", DATA_SOURCES_PER_CONFIG_MAX, &with_sources),
+        ("producers", PRODUCER_WISHES_MAX, &with_wishes),
+        ("session_semaphores", SEMAPHORES_PER_CONFIG_MAX, &with_semaphores),
+    ];
+    for (field, max, config) in lists {
+        let mut world = World::new();
+        let consumer = world.consumer();
+        let refused = EnableError::ListTooLong { field, count: max + 1, max };
+        assert_eq!(world.try_enable(consumer, &config(max + 1)), Err(refused));
+        assert!(world.try_enable(consumer, &config(max)).is_ok(), "{field}");
+    }
+}
+
+#[test]
+fn consumers_are_limited() {
+    let mut world = World::new();
+    let consumers: Vec<_> = (0..CONSUMERS_MAX).map(|_| world.consumer()).collect();
+    assert_eq!(world.try_consumer(1), Err(ConnectError::TooManyConsumers));
+    let first = consumers[0];
+    assert!(world.try_enable(first, &one_source("src")).is_ok(), "those that are there go on");
+    world.service.handle_consumer_disconnect(first, &world.now);
+    let next = world.try_consumer(1).expect("there is room for one");
+    assert!(!consumers.contains(&next), "a number is not used twice");
+    assert_eq!(world.try_consumer(1), Err(ConnectError::TooManyConsumers));
 }
 
 #[test]
 fn starts_of_sessions_with_guardrails_are_remembered_for_a_bounded_number_of_names() {
     let mut world = World::new();
+    let consumer = world.consumer();
     let start = |world: &mut World, name: usize| {
         let config = TraceConfig {
             unique_session_name: Some(name.to_string()),
             enable_extra_guardrails: Some(true),
             ..one_source("src")
         };
-        let consumer = world.consumer();
         let started = world.try_enable(consumer, &config);
         world.free(consumer);
         world.advance_ms(1);

@@ -11,9 +11,9 @@ use std::io::IoSlice;
 use std::sync::{Arc, LazyLock};
 
 use watershed_service::{
-    ClockReadings, ConsumerEvent, ConsumerId, EnableError, FileAction, Output, OutputFile, PacketBatch,
-    PeerIdentity, ProducerCommand, ProducerHello, ProducerId, ReadProgress, Service, ServiceOptions,
-    SessionId, Shards, SystemInfo, Warning,
+    ClockReadings, ConnectError, ConsumerEvent, ConsumerId, EnableError, FileAction, Output, OutputFile,
+    PacketBatch, PeerIdentity, ProducerCommand, ProducerHello, ProducerId, ReadProgress, Service,
+    ServiceOptions, SessionId, Shards, SystemInfo, Warning,
 };
 use watershed_smb::SharedMemory;
 use watershed_wire::protos;
@@ -250,6 +250,10 @@ impl World {
     }
 
     pub fn consumer_of(&mut self, uid: i32) -> ConsumerId {
+        self.try_consumer(uid).expect("a consumer is let in")
+    }
+
+    pub fn try_consumer(&mut self, uid: i32) -> Result<ConsumerId, ConnectError> {
         self.service.handle_consumer_connect(PeerIdentity { uid, ..Default::default() })
     }
 
