@@ -35,7 +35,7 @@ impl Buffer {
             page_bytes,
             // Homes are chosen round-robin and there are no workers: the CPU does not matter.
             topology: Topology::new(Vec::new(), 1),
-            has_workers: false,
+            workers: None,
             queue_capacity: QUEUE_CAPACITY,
             homes: Homes::RoundRobin,
         })?;

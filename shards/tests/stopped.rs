@@ -21,7 +21,7 @@ const WRITERS: usize = 12;
 fn buffer() -> ShardedBuffer {
     let config = ShardedConfig {
         num_shards: Some(SHARDS),
-        has_workers: true,
+        workers: common::workers(true),
         queue_capacity: 16,
         ..ShardedConfig::ring(4 << 20)
     };
