@@ -50,7 +50,10 @@ impl ProducerPort {
         match self.producer_id {
             Some(_) if call.method == ProducerMethod::GetAsyncCommand => self.bind_stream(reply_to),
             Some(producer_id) => match perform(&call, producer_id, core, now) {
-                Performed::Done => self.connection.host.reply_bytes(reply_to, &[], false),
+                Performed::Done => {
+                    self.hold_while_waiting(core);
+                    self.connection.host.reply_bytes(reply_to, &[], false)
+                }
                 Performed::Ignored => Ok(()),
                 Performed::Malformed => {
                     self.connection.host.reject(reply_to);
@@ -64,6 +67,12 @@ impl ProducerPort {
                 Ok(())
             }
         }
+    }
+
+    /// Takes no further calls while a commit waits for room in a queue.
+    pub(crate) fn hold_while_waiting(&mut self, core: &Core) {
+        let is_waiting = self.producer_id.is_some_and(|id| core.service.is_waiting(id));
+        self.connection.is_held = is_waiting;
     }
 
     fn initialize(

@@ -140,6 +140,12 @@ impl ShardedBuffer {
         budget.is_spent() && self.shared.pending_drains.any()
     }
 
+    /// Drains each shard up to a cut: then there is room in the queues. Waits for shards that others
+    /// own.
+    pub fn drain(&self) {
+        self.for_each_shard(|_| {});
+    }
+
     /// Starts a read pass over what has been committed. One at a time: a second one waits until the
     /// first is dropped.
     pub fn read_pass<W: PacketWriter>(&self, writer: W) -> ReadPass<'_, W> {

@@ -299,6 +299,14 @@ impl Shared {
         }
     }
 
+    /// For committers: as `run_pending_drains`, unless workers do it.
+    #[inline]
+    pub(crate) fn help_others(&self, owner: OwnerId, budget: &mut DrainBudget) {
+        if !self.has_workers {
+            self.run_pending_drains(owner, budget);
+        }
+    }
+
     /// Runs the drains that were deferred, as far as the budget goes. For threads that hold no
     /// lock, at the end of whatever may have locked a shard.
     #[inline]
