@@ -49,8 +49,8 @@ const READS_PER_TURN: usize = 8;
 /// Pieces of trace files written in one turn, of about 32 MiB each.
 const FILE_ACTIONS_PER_TURN: usize = 4;
 
-/// A commit for which a queue had no room is tried again after this time: workers empty a full queue
-/// in some milliseconds.
+/// A commit for which a queue had no room is tried again after this time: workers empty a full
+/// queue in some milliseconds.
 const RETRY_NS: u64 = 1_000_000;
 
 const EVENTS_PER_WAIT: usize = 1024;
@@ -82,8 +82,8 @@ struct Listening {
 
 #[derive(Debug)]
 enum Peer {
-    Producer(ProducerPort),
-    Consumer(ConsumerPort),
+    Producer(Box<ProducerPort>),
+    Consumer(Box<ConsumerPort>),
 }
 
 /// Stops a daemon from another thread.
@@ -280,15 +280,15 @@ impl Daemon {
         let peer = if is_consumer {
             let port = ConsumerPort::new(Connection::new(socket, credentials), &mut self.core);
             self.consumers.insert(port.consumer_id, token);
-            Peer::Consumer(port)
+            Peer::Consumer(Box::new(port))
         } else {
-            Peer::Producer(ProducerPort::new(Connection::new(socket, credentials)))
+            Peer::Producer(Box::new(ProducerPort::new(Connection::new(socket, credentials))))
         };
         self.peers.insert(token, peer);
     }
 
-    /// Tries commits again that wait for room, and goes on with the connections whose commits do not
-    /// wait any more.
+    /// Tries commits again that wait for room, and goes on with the connections whose commits do
+    /// not wait any more.
     fn retry_commits(&mut self) {
         if !self.core.service.has_waiting() {
             return;
@@ -321,8 +321,10 @@ impl Daemon {
             if !peer.handle_next(&mut self.core, now)? {
                 return Ok(());
             }
-            if let Peer::Producer(ProducerPort { producer_id: Some(producer_id), .. }) = peer {
-                self.producers.insert(*producer_id, token);
+            if let Peer::Producer(port) = peer
+                && let Some(producer_id) = port.producer_id
+            {
+                self.producers.insert(producer_id, token);
             }
             self.deliver(now);
         }

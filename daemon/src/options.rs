@@ -24,7 +24,7 @@ pub struct DaemonOptions {
     pub system: SystemInfo,
     /// Over how many shards buffers are spread.
     pub shards: Shards,
-    /// Threads that copy chunks out of shared memory. 0: the thread that serves connections does it.
+    /// Threads that copy chunks out of shared memory. 0: the one that serves connections does it.
     pub num_workers: usize,
     /// Whether each of them runs on one CPU only.
     pub pin_workers: bool,

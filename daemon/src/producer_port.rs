@@ -19,7 +19,7 @@ use crate::core::Core;
 
 /// How long a producer may refuse what is sent to it (spec, service 1.7).
 pub(crate) const SEND_LIMIT_MS: u64 = 10;
-/// Commands that wait for the producer's request for them, which clients send with their first call.
+/// Commands that wait for the producer's request for them. Clients send it with their first call.
 const EARLY_COMMANDS_MAX: usize = 1024;
 
 #[derive(Debug)]

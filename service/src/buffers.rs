@@ -40,8 +40,8 @@ impl ByteSource for Copied {
 }
 
 impl Buffer {
-    /// A buffer. Without workers its shards are filled and read by the calling thread alone, so that
-    /// the same calls give the same bytes.
+    /// A buffer. Without workers its shards are filled and read by the calling thread alone, so
+    /// that the same calls give the same bytes.
     pub(crate) fn create(
         session_id: SessionId,
         buffer: BufferConfig,
