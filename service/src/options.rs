@@ -34,8 +34,8 @@ pub struct ServiceOptions {
     pub scraping_by_default: bool,
     /// How many shards the buffers get.
     pub shards: Shards,
-    /// The threads that copy chunks out of shared memory. `None`: the one that calls the service does
-    /// it. What is read does not depend on them.
+    /// The threads that copy chunks out of shared memory. `None`: the one that calls the service
+    /// does it. What is read does not depend on them.
     pub workers: Option<WorkerPool>,
     /// Makes the memory shared with a producer that brings none.
     pub memory: MemoryFactory,

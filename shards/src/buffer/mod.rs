@@ -140,8 +140,8 @@ impl ShardedBuffer {
         budget.is_spent() && self.shared.pending_drains.any()
     }
 
-    /// Drains each shard up to a cut: then there is room in the queues. Waits for shards that others
-    /// own.
+    /// Drains each shard up to a cut: then there is room in the queues. Waits for shards that
+    /// others own.
     pub fn drain(&self) {
         self.for_each_shard(|_| {});
     }
