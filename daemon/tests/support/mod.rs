@@ -337,7 +337,7 @@ impl Consumer {
         assert!(reply.is_some());
     }
 
-    /// Reads all packets that can be read now.
+    /// Reads all packets that can be read now and decoded.
     pub fn read(&mut self) -> Vec<protos::TracePacket> {
         let request_id = self.0.call(ConsumerMethod::ReadBuffers, &protos::ReadBuffersRequest {});
         let (mut packets, mut packet) = (Vec::new(), Vec::new());
@@ -346,7 +346,8 @@ impl Consumer {
             for slice in protos::ReadBuffersResponse::decode(&reply[..]).unwrap().slices {
                 packet.extend_from_slice(slice.data());
                 if slice.last_slice_for_packet() {
-                    packets.push(protos::TracePacket::decode(&std::mem::take(&mut packet)[..]).unwrap());
+                    // What a producer wrote may be anything within.
+                    packets.extend(protos::TracePacket::decode(&std::mem::take(&mut packet)[..]));
                 }
             }
             if !has_more {
@@ -368,16 +369,22 @@ impl Consumer {
 /// The numbers that producers wrote, in the order of the trace.
 pub fn numbers(packets: &[protos::TracePacket]) -> Vec<u64> {
     // Those of the service itself have sequence 1.
-    let written = packets.iter().filter(|packet| packet.trusted_packet_sequence_id_of() != 1);
+    let written = packets.iter().filter(|packet| packet.sequence_id() != 1);
+    written.filter_map(|packet| packet.timestamp).collect()
+}
+
+/// As `numbers`, of one sequence.
+pub fn numbers_of(packets: &[protos::TracePacket], sequence_id: u32) -> Vec<u64> {
+    let written = packets.iter().filter(|packet| packet.sequence_id() == sequence_id);
     written.filter_map(|packet| packet.timestamp).collect()
 }
 
 trait SequenceId {
-    fn trusted_packet_sequence_id_of(&self) -> u32;
+    fn sequence_id(&self) -> u32;
 }
 
 impl SequenceId for protos::TracePacket {
-    fn trusted_packet_sequence_id_of(&self) -> u32 {
+    fn sequence_id(&self) -> u32 {
         use protos::trace_packet::OptionalTrustedPacketSequenceId::TrustedPacketSequenceId as Id;
         match self.optional_trusted_packet_sequence_id {
             Some(Id(id)) => id,
