@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use watershed_daemon::{Daemon, DaemonOptions, FilePermissions, SocketPermissions};
-use watershed_service::Shards;
+use watershed_service::{MAX_SHARDS, Shards};
 use watershed_shell::address::{self, Address};
 use watershed_shell::machine::{default_shards, service_version};
 
@@ -37,6 +37,20 @@ pub(crate) struct Args {
     /// one for each CPU that this process may use, and at most one for each 4 MB]
     #[arg(long, value_name = "N", value_parser = units::parse_shards, allow_hyphen_values = true)]
     shards: Option<usize>,
+
+    /// How many threads copy chunks out of shared memory, 0 for none beside the one that serves
+    /// connections [default: one for each CPU that this process may use but one, at least one; none
+    /// on a single CPU]
+    #[arg(long, value_name = "N", value_parser = parse_workers, allow_hyphen_values = true)]
+    workers: Option<usize>,
+
+    /// Let each of these threads run on one CPU only
+    #[arg(long, overrides_with = "no_pin_workers")]
+    pin_workers: bool,
+
+    /// Let the system choose their CPUs; this is the default
+    #[arg(long)]
+    no_pin_workers: bool,
 }
 
 const MORE: &str = "Runs until SIGINT or SIGTERM: then traces that are written into files are completed, \
@@ -69,6 +83,8 @@ pub(crate) fn run(args: &Args, verbose: bool) -> Result<Exit, Failure> {
         version: service_version(),
         system: machine::system_info(),
         shards: args.shards.map_or_else(default_shards, Shards::Wanted),
+        num_workers: args.workers.unwrap_or_else(default_workers),
+        pin_workers: args.pin_workers,
         output_folder: output_folder.transpose()?,
     };
     let daemon = Daemon::new(options, say).map_err(Failure::failed)?;
@@ -83,6 +99,18 @@ pub(crate) fn run(args: &Args, verbose: bool) -> Result<Exit, Failure> {
     say(&listening);
     daemon.run().map_err(Failure::failed)?;
     Ok(Exit::Done)
+}
+
+fn default_workers() -> usize {
+    match std::thread::available_parallelism().map_or(1, usize::from) {
+        1 => 0,
+        num_cpus => num_cpus - 1,
+    }
+}
+
+fn parse_workers(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| *number <= MAX_SHARDS);
+    number.ok_or_else(|| format!("the number of workers must be from 0 to {MAX_SHARDS}"))
 }
 
 /// A line for the operator.

@@ -60,6 +60,8 @@ pub(crate) struct Connection<M> {
     is_writable: bool,
     /// Its last bytes are here; what they ask for is done before the connection is closed.
     has_ended: bool,
+    /// Its calls have to wait.
+    pub(crate) is_held: bool,
     /// There may be whole frames that were not looked at.
     has_frames: bool,
     /// Since when the socket has taken nothing although something is to be sent: monotonic time.
@@ -76,6 +78,7 @@ impl<M: Method> Connection<M> {
             is_readable: false,
             is_writable: true,
             has_ended: false,
+            is_held: false,
             has_frames: false,
             blocked_since_ns: None,
         }
@@ -93,7 +96,7 @@ impl<M: Method> Connection<M> {
     }
 
     fn takes_calls(&self) -> bool {
-        self.host.out().size_bytes() <= REPLY_BYTES_MAX
+        !self.is_held && self.host.out().size_bytes() <= REPLY_BYTES_MAX
     }
 
     /// Receives once if there is nothing left of what was received before.

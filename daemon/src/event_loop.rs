@@ -23,7 +23,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mio::{Events, Interest, Poll, Token, Waker};
-use watershed_service::{ClockReadings, ConsumerId, Output, ProducerId, Service, ServiceOptions};
+use watershed_service::{
+    ClockReadings, ConsumerId, Output, ProducerId, Service, ServiceOptions, Topology, WorkerPool,
+};
 use watershed_shell::machine::{self, read_clocks};
 use watershed_shell::read_pool::read_pool;
 use watershed_shell::socket::peer_credentials;
@@ -46,6 +48,10 @@ const ACCEPTS_PER_TURN: usize = 64;
 const READS_PER_TURN: usize = 8;
 /// Pieces of trace files written in one turn, of about 32 MiB each.
 const FILE_ACTIONS_PER_TURN: usize = 4;
+
+/// A commit for which a queue had no room is tried again after this time: workers empty a full
+/// queue in some milliseconds.
+const RETRY_NS: u64 = 1_000_000;
 
 const EVENTS_PER_WAIT: usize = 1024;
 const WAKER: Token = Token(0);
@@ -76,8 +82,8 @@ struct Listening {
 
 #[derive(Debug)]
 enum Peer {
-    Producer(ProducerPort),
-    Consumer(ConsumerPort),
+    Producer(Box<ProducerPort>),
+    Consumer(Box<ConsumerPort>),
 }
 
 /// Stops a daemon from another thread.
@@ -128,6 +134,10 @@ impl Daemon {
             let token = Token(FIRST_LISTENER + index);
             poll.registry().register(&mut listener.socket, token, Interest::READABLE)?;
         }
+        let num_workers = options.num_workers;
+        let start = || WorkerPool::start(num_workers, &Topology::of_this_process(), options.pin_workers);
+        let workers = (num_workers > 0).then(start).transpose();
+        let workers = workers.map_err(|error| DaemonError::Workers { num_workers, error })?;
         let last_token = FIRST_LISTENER + listeners.len();
         let service = Service::new(ServiceOptions {
             seed: machine::seed(),
@@ -136,6 +146,7 @@ impl Daemon {
             system: options.system,
             scraping_by_default: false,
             shards: options.shards,
+            workers,
             memory: Box::new(|size_bytes| SharedMemory::create(size_bytes).map(Arc::new)),
             read_pool: read_pool(),
         });
@@ -174,6 +185,7 @@ impl Daemon {
             let now = read_clocks();
             self.take_events(&events);
             self.accept(&now);
+            self.retry_commits();
             self.handle_calls(&now);
             self.core.service.handle_timeout(&now);
             self.deliver(&now);
@@ -208,8 +220,9 @@ impl Daemon {
         let now = read_clocks();
         let timer_ns = self.core.service.poll_timeout().wait_ns(&now);
         let stuck_ns = self.peers.values().filter_map(Peer::deadline_ns).min();
+        let retry_ns = self.core.service.has_waiting().then_some(RETRY_NS);
         let stuck_ns = stuck_ns.map(|deadline_ns| deadline_ns.saturating_sub(now.monotonic_ns));
-        timer_ns.into_iter().chain(stuck_ns).min().map(Duration::from_nanos)
+        timer_ns.into_iter().chain(stuck_ns).chain(retry_ns).min().map(Duration::from_nanos)
     }
 
     fn take_events(&mut self, events: &Events) {
@@ -269,15 +282,29 @@ impl Daemon {
                 Err(refused) => return self.log_refused(&refused, now),
             };
             self.consumers.insert(port.consumer_id, token);
-            Peer::Consumer(port)
+            Peer::Consumer(Box::new(port))
         } else {
-            Peer::Producer(ProducerPort::new(Connection::new(socket, credentials)))
+            Peer::Producer(Box::new(ProducerPort::new(Connection::new(socket, credentials))))
         };
         self.peers.insert(token, peer);
     }
 
     fn log_refused(&mut self, why: &dyn std::error::Error, now: &ClockReadings) {
         self.core.log.line(now.monotonic_ns, format_args!("a connection is closed: {why}"));
+    }
+
+    /// Tries commits again that wait for room, and goes on with the connections whose commits do
+    /// not wait any more.
+    fn retry_commits(&mut self) {
+        if !self.core.service.has_waiting() {
+            return;
+        }
+        self.core.service.retry_commits();
+        for peer in self.peers.values_mut() {
+            if let Peer::Producer(port) = peer {
+                port.hold_while_waiting(&self.core);
+            }
+        }
     }
 
     /// Gives each connection that has work its turn.
@@ -300,8 +327,10 @@ impl Daemon {
             if !peer.handle_next(&mut self.core, now)? {
                 return Ok(());
             }
-            if let Peer::Producer(ProducerPort { producer_id: Some(producer_id), .. }) = peer {
-                self.producers.insert(*producer_id, token);
+            if let Peer::Producer(port) = peer
+                && let Some(producer_id) = port.producer_id
+            {
+                self.producers.insert(producer_id, token);
             }
             self.deliver(now);
         }

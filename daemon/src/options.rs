@@ -24,6 +24,10 @@ pub struct DaemonOptions {
     pub system: SystemInfo,
     /// Over how many shards buffers are spread.
     pub shards: Shards,
+    /// Threads that copy chunks out of shared memory. 0: the one that serves connections does it.
+    pub num_workers: usize,
+    /// Whether each of them runs on one CPU only.
+    pub pin_workers: bool,
     /// Below this folder a config's `output_path` may make files. `None`: nowhere, such configs are
     /// refused.
     pub output_folder: Option<PathBuf>,
@@ -83,6 +87,14 @@ pub enum DaemonError {
     /// There is no socket for producers.
     #[error("no socket for producers was named")]
     NoProducerSocket,
+    /// The workers cannot be started.
+    #[error("cannot start {num_workers} workers: {error}")]
+    Workers {
+        /// How many were wanted.
+        num_workers: usize,
+        /// The system's answer.
+        error: io::Error,
+    },
     /// Waiting for events failed.
     #[error("cannot wait for events: {0}")]
     Events(#[from] io::Error),

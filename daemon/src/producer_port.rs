@@ -19,7 +19,7 @@ use crate::core::Core;
 
 /// How long a producer may refuse what is sent to it (spec, service 1.7).
 pub(crate) const SEND_LIMIT_MS: u64 = 10;
-/// Commands that wait for the producer's request for them, which clients send with their first call.
+/// Commands that wait for the producer's request for them. Clients send it with their first call.
 const EARLY_COMMANDS_MAX: usize = 1024;
 
 #[derive(Debug)]
@@ -50,7 +50,10 @@ impl ProducerPort {
         match self.producer_id {
             Some(_) if call.method == ProducerMethod::GetAsyncCommand => self.bind_stream(reply_to),
             Some(producer_id) => match perform(&call, producer_id, core, now) {
-                Performed::Done => self.connection.host.reply_bytes(reply_to, &[], false),
+                Performed::Done => {
+                    self.hold_while_waiting(core);
+                    self.connection.host.reply_bytes(reply_to, &[], false)
+                }
                 Performed::Ignored => Ok(()),
                 Performed::Malformed => {
                     self.connection.host.reject(reply_to);
@@ -64,6 +67,12 @@ impl ProducerPort {
                 Ok(())
             }
         }
+    }
+
+    /// Takes no further calls while a commit waits for room in a queue.
+    pub(crate) fn hold_while_waiting(&mut self, core: &Core) {
+        let is_waiting = self.producer_id.is_some_and(|id| core.service.is_waiting(id));
+        self.connection.is_held = is_waiting;
     }
 
     fn initialize(

@@ -18,6 +18,8 @@ fn one_consumer_too_many_is_turned_away() {
         producer_sockets: vec![Address::Path(folder.path().join("producer"))],
         consumer_socket: Address::Path(path.clone()),
         permissions: None,
+        num_workers: 0,
+        pin_workers: false,
         output_folder: None,
         version: "test".to_owned(),
         system: SystemInfo::default(),

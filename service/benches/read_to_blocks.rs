@@ -59,6 +59,7 @@ fn filled() -> (Service, ConsumerId, u64) {
         system: SystemInfo::default(),
         scraping_by_default: false,
         shards: Shards::Wanted(1),
+        workers: None,
         memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
         read_pool: Box::new(|| None),
     });

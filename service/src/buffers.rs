@@ -1,16 +1,19 @@
 //! The trace buffers of all sessions, by their global number.
 
-use watershed_engine::{BufferConfig, CreateError};
+use std::collections::VecDeque;
+
+use watershed_engine::{BufferConfig, ByteSource, CreateError, ProducerId, WriterId};
 use watershed_shards::{
-    Batch, CommitError, Committer, Homes, ShardedBuffer, ShardedConfig, Source, Topology,
+    Batch, CommitError, Committer, Homes, OwnedBytes, ShardedBuffer, ShardedConfig, Source, Topology,
+    WorkerPool,
 };
 
 use crate::ids::{BufferId, SessionId};
 use crate::limits::BUFFERS_MAX;
 
-/// Batches that could wait in the queue of one shard. The service is the only thread that commits
-/// and reads: nothing ever waits.
-const QUEUE_CAPACITY: usize = 16;
+/// Batches in the queue of one shard. Without workers nothing ever waits there: the service is the
+/// only thread that commits and reads.
+const QUEUE_CAPACITY: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Buffer {
@@ -18,48 +21,156 @@ pub(crate) struct Buffer {
     /// Whose it is.
     pub(crate) session_id: SessionId,
     committer: Committer,
+    /// Batches for which a queue had no room, and those that came after them. Whoever looks at the
+    /// buffer [settles](Buffer::settle) it first.
+    waiting: VecDeque<Batch<'static>>,
+}
+
+/// Bytes of a chunk that has to wait and cannot stay where it is.
+struct Copied(Vec<u8>);
+
+impl ByteSource for Copied {
+    fn size_bytes(&self) -> usize {
+        self.0.len()
+    }
+
+    fn copy_range(&self, offset_bytes: usize, dst: &mut [u8]) {
+        dst.copy_from_slice(&self.0[offset_bytes..][..dst.len()]);
+    }
 }
 
 impl Buffer {
-    /// A buffer whose shards are filled and read by the calling thread alone, so that the same
-    /// calls give the same bytes.
+    /// A buffer. Without workers its shards are filled and read by the calling thread alone, so
+    /// that the same calls give the same bytes.
     pub(crate) fn create(
         session_id: SessionId,
         buffer: BufferConfig,
         num_shards: usize,
         page_bytes: usize,
+        workers: Option<WorkerPool>,
     ) -> Result<Buffer, CreateError> {
         let trace = ShardedBuffer::create(ShardedConfig {
             buffer,
             num_shards: Some(num_shards),
             page_bytes,
-            // Homes are chosen round-robin and there are no workers: the CPU does not matter.
+            // Homes are chosen round-robin: the CPU of the calling thread does not matter.
             topology: Topology::new(Vec::new(), 1),
-            has_workers: false,
+            workers,
             queue_capacity: QUEUE_CAPACITY,
             homes: Homes::RoundRobin,
         })?;
         let committer = trace.committer().expect("a new buffer is no clone");
-        Ok(Buffer { trace, session_id, committer })
+        Ok(Buffer { trace, session_id, committer, waiting: VecDeque::new() })
     }
 
     /// Commits everything in the batch, which is empty afterwards. Returns how many chunks the
-    /// buffer did not take.
+    /// buffer did not take. What finds no room in a queue waits, in order.
     pub(crate) fn commit(&mut self, batch: &mut Batch<'_>) -> u64 {
+        let has_room = self.waiting.is_empty();
+        if let Some(num_refused) = has_room.then(|| self.try_commit(batch)).flatten() {
+            return num_refused;
+        }
+        self.waiting.push_back(keep(batch));
+        0
+    }
+
+    /// Commits a batch, and says how many chunks the buffer did not take. `None`, and nothing done,
+    /// if there is no room.
+    fn try_commit(&mut self, batch: &mut Batch<'_>) -> Option<u64> {
         let num_chunks = batch.chunks.len() as u64;
         let error = match self.committer.commit(batch) {
-            Ok(()) => return 0,
-            Err(CommitError::Poisoned(chunks)) => return chunks as u64,
+            Ok(()) => return Some(0),
+            Err(CommitError::Poisoned(chunks)) => return Some(chunks as u64),
+            Err(CommitError::QueueFull(_)) => return None,
             Err(error) => error,
         };
-        debug_assert!(false, "chunks have been checked, and nobody else has the shards: {error}");
-        let Batch { chunks, memory, .. } = std::mem::take(batch);
-        for (_, source) in chunks {
-            if let (Source::Shared(token), Some(smb)) = (source, &memory) {
-                drop(smb.attach(token));
+        debug_assert!(false, "chunks have been checked: {error}");
+        release(std::mem::take(batch));
+        Some(num_chunks)
+    }
+
+    /// Whether something of the producer waits for room.
+    pub(crate) fn is_waiting(&self, producer_id: ProducerId) -> bool {
+        let of_chunks =
+            |batch: &Batch<'_>| batch.chunks.iter().any(|(info, _)| info.producer_id_trusted == producer_id);
+        let of_patches =
+            |batch: &Batch<'_>| batch.patches.iter().any(|set| set.producer_id_trusted == producer_id);
+        self.waiting.iter().any(|batch| of_chunks(batch) || of_patches(batch))
+    }
+
+    /// Whether anything waits for room.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Tries again what waits, in order. Returns how many chunks the buffer did not take.
+    pub(crate) fn retry(&mut self) -> u64 {
+        let mut num_refused = 0;
+        while let Some(mut batch) = self.waiting.pop_front() {
+            match self.try_commit(&mut batch) {
+                Some(refused) => num_refused += refused,
+                None => {
+                    self.waiting.push_front(batch);
+                    break;
+                }
             }
         }
-        num_chunks
+        num_refused
+    }
+
+    /// Commits all that waits: whoever looks at the buffer must find it there. The calling thread
+    /// helps the workers, so that there is room.
+    pub(crate) fn settle(&mut self) -> u64 {
+        let mut num_refused = 0;
+        while self.has_waiting() {
+            self.trace.drain();
+            num_refused += self.retry();
+        }
+        num_refused
+    }
+
+    /// Whether the buffer has or will have chunks of the sequence.
+    pub(crate) fn has_sequence(&self, producer_id: ProducerId, writer_id: WriterId) -> bool {
+        let is_of = |batch: &Batch<'_>| {
+            batch
+                .chunks
+                .iter()
+                .any(|(info, _)| (info.producer_id_trusted, info.writer_id) == (producer_id, writer_id))
+        };
+        self.trace.has_sequence(producer_id, writer_id) || self.waiting.iter().any(is_of)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.waiting.drain(..).for_each(release);
+    }
+}
+
+/// The batch in a form that can wait: what its chunks borrow is copied.
+fn keep(batch: &mut Batch<'_>) -> Batch<'static> {
+    let Batch { memory, chunks, patches, ended_writers, ended_producers } = std::mem::take(batch);
+    let keep_source = |source: Source<'_>| match source {
+        Source::Borrowed(bytes) => Source::Owned(OwnedBytes::new(Copied(bytes.to_vec()))),
+        Source::Scraped(payload) => {
+            let mut bytes = vec![0; payload.size_bytes()];
+            payload.copy_range(0, &mut bytes);
+            Source::Owned(OwnedBytes::new(Copied(bytes)))
+        }
+        Source::Shared(token) => Source::Shared(token),
+        Source::Owned(bytes) => Source::Owned(bytes),
+    };
+    let chunks = chunks.into_iter().map(|(info, source)| (info, keep_source(source))).collect();
+    Batch { memory, chunks, patches, ended_writers, ended_producers }
+}
+
+/// Gives the chunks of a batch that is not committed back to their producer.
+fn release(batch: Batch<'_>) {
+    let Batch { chunks, memory, .. } = batch;
+    for (_, source) in chunks {
+        if let (Source::Shared(token), Some(smb)) = (source, &memory) {
+            drop(smb.attach(token));
+        }
     }
 }
 
@@ -99,6 +210,11 @@ impl BufferTable {
 
     pub(crate) fn get_mut(&mut self, id: BufferId) -> Option<&mut Buffer> {
         self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut())
+    }
+
+    /// All buffers.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Buffer> {
+        self.slots.iter_mut().flatten()
     }
 
     /// All buffers.

@@ -50,6 +50,7 @@
 //!     system: SystemInfo::default(),
 //!     scraping_by_default: false,
 //!     shards: Shards::UpTo(2),
+//!     workers: None,
 //!     memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
 //!     read_pool: Box::new(|| None),
 //! });
@@ -139,4 +140,4 @@ pub use service::Service;
 pub use session::SessionState;
 pub use timer::Deadlines;
 pub use watershed_engine::ProducerId;
-pub use watershed_shards::{MAX_SHARDS, Reduced};
+pub use watershed_shards::{MAX_SHARDS, Reduced, Topology, WorkerPool};

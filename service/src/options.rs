@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use rayon::ThreadPool;
-use watershed_shards::MAX_SHARDS;
+use watershed_shards::{MAX_SHARDS, WorkerPool};
 use watershed_smb::{MapError, SharedMemory};
 use watershed_wire::protos;
 
@@ -34,6 +34,9 @@ pub struct ServiceOptions {
     pub scraping_by_default: bool,
     /// How many shards the buffers get.
     pub shards: Shards,
+    /// The threads that copy chunks out of shared memory. `None`: the one that calls the service
+    /// does it. What is read does not depend on them.
+    pub workers: Option<WorkerPool>,
     /// Makes the memory shared with a producer that brings none.
     pub memory: MemoryFactory,
     /// Threads for large reads. What is read does not depend on them.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use watershed_engine::ProducerId;
 
-use crate::buffers::BufferTable;
+use crate::buffers::{Buffer, BufferTable};
 use crate::clock::ClockReadings;
 use crate::consumer::Consumer;
 use crate::ids::{ConsumerId, SessionId};
@@ -122,8 +122,11 @@ impl Service {
     /// else to do now.
     pub fn handle_idle(&self) -> bool {
         let mut has_more = false;
-        for buffer in self.buffers.iter() {
-            has_more |= buffer.trace.drain_some();
+        // Workers go on by themselves.
+        if self.options.workers.is_none() {
+            for buffer in self.buffers.iter() {
+                has_more |= buffer.trace.drain_some();
+            }
         }
         if !has_more {
             for buffer in self.buffers.iter() {
@@ -137,6 +140,34 @@ impl Service {
     /// began: what a peer can make long. For tests of how much one call does.
     pub fn looked_at(&self) -> u64 {
         self.counters.looked_at
+    }
+
+    /// Whether a commit of the producer waits for room in a queue: until that is over, the shell
+    /// must not hand over what the producer asks next. Only where there are workers.
+    pub fn is_waiting(&self, producer_id: ProducerId) -> bool {
+        self.has_waiting() && self.buffers.iter().any(|buffer| buffer.is_waiting(producer_id))
+    }
+
+    /// Whether any commit waits for room: then [`Service::retry_commits`] is to be called when
+    /// workers may have made some, a millisecond later at the latest.
+    pub fn has_waiting(&self) -> bool {
+        self.buffers.iter().any(Buffer::has_waiting)
+    }
+
+    /// Tries commits again that wait for room.
+    pub fn retry_commits(&mut self) {
+        let refused: u64 = self.buffers.iter_mut().map(Buffer::retry).sum();
+        self.counters.chunks_discarded += refused;
+    }
+
+    /// Commits what waits for the session's buffers, before somebody looks at them.
+    pub(crate) fn settle(&mut self, session_id: SessionId) {
+        let Some(session) = self.sessions.get(&session_id) else { return };
+        for buffer_id in &session.buffers {
+            if let Some(buffer) = self.buffers.get_mut(*buffer_id) {
+                self.counters.chunks_discarded += buffer.settle();
+            }
+        }
     }
 
     fn fire(&mut self, session_id: SessionId, timer: Timer, now: &ClockReadings) {

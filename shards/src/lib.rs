@@ -50,6 +50,8 @@ pub use read::{BLOCK_BYTES, PacketWriter, ReadPass, Wait};
 pub use shard::homes::Homes;
 #[cfg(not(loom))]
 pub use shard::topology::{Cpu, MAX_SHARDS, Topology, current_cpu};
+#[cfg(not(loom))]
+pub use shard::worker::WorkerPool;
 pub use sync::extent_pool::ExtentLayout;
 pub use sync::lock::OwnerId;
 

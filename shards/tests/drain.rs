@@ -252,7 +252,8 @@ fn a_reader_drains_what_was_queued_meanwhile() {
 
 #[test]
 fn a_parked_worker_is_woken() {
-    let config = ShardedConfig { num_shards: Some(2), has_workers: true, ..ShardedConfig::ring(4 << 20) };
+    let config =
+        ShardedConfig { num_shards: Some(2), workers: common::workers(true), ..ShardedConfig::ring(4 << 20) };
     let (buffer, log) = (ShardedBuffer::create(config).unwrap(), Log::default());
     let mut committer = buffer.committer().unwrap();
     let (done, is_done) = std::sync::mpsc::channel();

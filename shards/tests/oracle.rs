@@ -24,7 +24,7 @@ impl Twins {
         let make = |num_shards: usize| {
             let config = ShardedConfig {
                 num_shards: Some(num_shards),
-                has_workers,
+                workers: common::workers(has_workers),
                 ..ShardedConfig::ring(SIZE_BYTES)
             };
             let buffer = ShardedBuffer::create(config).unwrap();

@@ -17,7 +17,11 @@ use watershed_shards::{Batch, Committer, ShardedBuffer, ShardedConfig};
 const SHARDS: usize = 4;
 
 fn buffer(has_workers: bool) -> ShardedBuffer {
-    let config = ShardedConfig { num_shards: Some(SHARDS), has_workers, ..ShardedConfig::ring(4 << 20) };
+    let config = ShardedConfig {
+        num_shards: Some(SHARDS),
+        workers: common::workers(has_workers),
+        ..ShardedConfig::ring(4 << 20)
+    };
     let buffer = ShardedBuffer::create(config).unwrap();
     assert_eq!(buffer.report().layout.num_shards, SHARDS);
     buffer

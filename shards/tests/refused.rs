@@ -17,7 +17,11 @@ use watershed_smb::Smb;
 const SHARDS: usize = 4;
 
 fn buffer(has_workers: bool) -> ShardedBuffer {
-    let config = ShardedConfig { num_shards: Some(SHARDS), has_workers, ..ShardedConfig::ring(4 << 20) };
+    let config = ShardedConfig {
+        num_shards: Some(SHARDS),
+        workers: common::workers(has_workers),
+        ..ShardedConfig::ring(4 << 20)
+    };
     ShardedBuffer::create(config).unwrap()
 }
 
@@ -31,6 +35,8 @@ fn only_the_chunks_for_a_poisoned_shard_are_refused() {
         let smb = shared_memory(16);
         let body = |writer: u16, id: u32| vec![writer as u8 + 16 * id as u8; 100];
         (0..SHARDS).for_each(|cpu| assert!(commit_at(&mut committer, 1 + cpu, cpu, 0)));
+        // Each shard has an engine then, whatever its workers do.
+        buffer.stats();
         for shard in [1, 2] {
             assert!(panics(|| buffer.panic_in_shard(shard)));
         }
@@ -112,6 +118,7 @@ fn a_writer_that_ends_leaves_a_poisoned_shard() {
         let other = info(2, 1, 0, 1, 0);
         committer.set_cpu(Some(0));
         assert_eq!(commit_batch(&mut committer, &mut Batch::of_chunk(other, &bytes)), 0);
+        buffer.stats();
         assert!(panics(|| buffer.panic_in_shard(1)));
 
         // An end of a producer that has nothing in the poisoned shard goes there with one that has.

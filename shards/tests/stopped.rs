@@ -12,16 +12,22 @@ use std::time::Duration;
 use common::{Bytes, Got, info, owned, payload, read_all, write_packet};
 use watershed_engine::ByteSource;
 use watershed_shards::{
-    Batch, CommitError, Committer, QueueFull, ShardedBuffer, ShardedConfig, Source, Wait,
+    Batch, CommitError, Committer, QueueFull, ShardedBuffer, ShardedConfig, Source, Wait, WorkerPool,
 };
 
 const SHARDS: usize = 4;
 const WRITERS: usize = 12;
+/// As many as `common::workers` starts.
+const WORKERS: u32 = 4;
 
 fn buffer() -> ShardedBuffer {
+    buffer_with(common::workers(true).unwrap())
+}
+
+fn buffer_with(workers: WorkerPool) -> ShardedBuffer {
     let config = ShardedConfig {
         num_shards: Some(SHARDS),
-        has_workers: true,
+        workers: Some(workers),
         queue_capacity: 16,
         ..ShardedConfig::ring(4 << 20)
     };
@@ -101,14 +107,16 @@ fn check(list: &[Got]) -> HashMap<u16, u32> {
 }
 
 #[test]
-fn the_queue_of_a_worker_that_stops_between_batches_is_drained_by_others() {
-    let buffer = buffer();
+fn what_stopped_workers_leave_is_drained_by_others() {
+    let workers = common::workers(true).unwrap();
+    let elsewhere = buffer_with(workers.clone());
+    let buffer = buffer_with(workers);
     let mut writers = Writers::new(&buffer);
     (0..WRITERS).for_each(|writer| writers.write_for_sure(writer));
     buffer.ledger();
-    let stopped = buffer.stop_worker(2);
-    // More than the ring holds, so that all shards evict; the queue of the one without a worker
-    // holds sixteen.
+    // All workers but one stop in the middle of a copy, for another buffer.
+    let gates: Vec<Gate> = (1..WORKERS as usize).map(|shard| stop_a_worker(&elsewhere, shard)).collect();
+    // More than the ring holds, so that all shards evict; a queue holds sixteen.
     for round in 0..600 * WRITERS {
         writers.write_for_sure(round % WRITERS);
     }
@@ -123,7 +131,23 @@ fn the_queue_of_a_worker_that_stops_between_batches_is_drained_by_others() {
     let ledger = buffer.ledger();
     assert!(ledger.is_balanced() && ledger.overwritten.chunks > 0, "{ledger:?}");
     assert_eq!(ledger.written.chunks, writers.next_ids.iter().map(|&next| u64::from(next)).sum::<u64>());
-    drop(stopped);
+    gates.iter().for_each(open);
+}
+
+/// Stops whoever drains this shard in the middle of a copy.
+fn stop_a_worker(buffer: &ShardedBuffer, shard: usize) -> Gate {
+    let (source, has_begun, gate) = stopping(payload(&[vec![7; 100]]));
+    let mut committer = buffer.committer().unwrap();
+    committer.set_cpu(Some(shard));
+    let chunk = info(9, 1 + shard as u16, 0, 1, 0);
+    committer.commit(&mut Batch { chunks: vec![(chunk, source)], ..Batch::default() }).unwrap();
+    has_begun.recv_timeout(Duration::from_secs(20)).expect("a worker is in the middle of the copy");
+    gate
+}
+
+fn open(gate: &Gate) {
+    *gate.0.lock().unwrap() = true;
+    gate.1.notify_all();
 }
 
 /// Whether it is open, and a notification of that.
@@ -193,10 +217,9 @@ fn a_worker_that_stops_in_the_middle_of_a_copy_delays_its_own_shard_only() {
             sender.send(pass.waits().to_vec()).unwrap();
         });
         assert!(receiver.recv_timeout(Duration::from_millis(50)).is_err(), "the read waits");
-        *gate.0.lock().unwrap() = true;
-        gate.1.notify_all();
+        open(&gate);
         let waits: Vec<Wait> = receiver.recv_timeout(Duration::from_secs(20)).unwrap();
-        assert!(waits.iter().any(|wait| wait.shard == stuck && wait.owner.0 == stuck as u32), "{waits:?}");
+        assert!(waits.iter().any(|wait| wait.shard == stuck && wait.owner.0 < WORKERS), "{waits:?}");
     });
     for (shard, (stats, _)) in buffer.shard_stats().iter().enumerate() {
         assert!(shard == stuck || stats.chunks_overwritten > 0, "shard {shard} evicted");

@@ -23,7 +23,7 @@ fn buffer(size_bytes: usize, num_shards: usize, has_workers: bool) -> ShardedBuf
     let config = ShardedConfig {
         buffer,
         num_shards: Some(num_shards),
-        has_workers,
+        workers: common::workers(has_workers),
         queue_capacity: 16,
         ..ShardedConfig::ring(size_bytes)
     };

@@ -1,8 +1,8 @@
 //! What every shell around the tracing service needs of the system.
 //!
-//! The service's core ([`watershed_service`]) knows no clocks, files, threads or sockets. The daemon
-//! and the in-process backend of the client crate are shells around it; a producer or consumer in
-//! another process needs the sockets.
+//! The service's core ([`watershed_service`]) knows no clocks, files, threads or sockets. The
+//! daemon and the in-process backend of the client crate are shells around it; a producer or
+//! consumer in another process needs the sockets.
 //!
 //! | module | what it is |
 //! |---|---|

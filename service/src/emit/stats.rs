@@ -18,6 +18,7 @@ impl Service {
     }
 
     pub(crate) fn stats_of(&mut self, session_id: SessionId) -> Option<protos::TraceStats> {
+        self.settle(session_id);
         let (producers, sources, sessions) = (self.producers.len(), self.sources.len(), self.sessions.len());
         let session = self.sessions.get(&session_id)?;
         let histograms = !session.config.builtin().disable_chunk_usage_histograms();

@@ -184,7 +184,7 @@ impl<'a> BufferStage<'a> {
             if let Some(Session { sequences, buffers, .. }) = session.filter(|_| num_new > 0) {
                 let is_known = |producer_id, writer_id| {
                     let mut all = buffers.iter().filter_map(|id| self.buffers.get(*id));
-                    all.any(|buffer| buffer.trace.has_sequence(producer_id, writer_id))
+                    all.any(|buffer| buffer.has_sequence(producer_id, writer_id))
                 };
                 sequences.sweep(num_new, is_known);
             }

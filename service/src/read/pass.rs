@@ -117,6 +117,7 @@ impl Service {
         threshold_bytes: usize,
         now: &ClockReadings,
     ) -> PassEnd {
+        self.settle(session_id);
         if !self.emit_before_data(session_id, sink, now) {
             return PassEnd::NoRoom;
         }

@@ -165,7 +165,7 @@ impl Service {
             huge_pages: HugePages::Advise,
         };
         let num_shards = self.options.shards.for_buffer(config.size_bytes);
-        let buffer = Buffer::create(session_id, config, num_shards, page_bytes)
+        let buffer = Buffer::create(session_id, config, num_shards, page_bytes, self.options.workers.clone())
             .map_err(|error| EnableError::NoMemory { index, size_kb, reason: error.to_string() })?;
         self.buffers.insert(buffer).ok_or(EnableError::NoBufferIds)
     }

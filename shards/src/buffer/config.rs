@@ -6,6 +6,7 @@ use watershed_engine::{BufferConfig, HugePages};
 
 use crate::shard::homes::Homes;
 use crate::shard::topology::Topology;
+use crate::shard::worker::WorkerPool;
 use crate::sync::extent_pool::ExtentLayout;
 
 /// How a buffer is to be made.
@@ -20,8 +21,8 @@ pub struct ShardedConfig {
     pub page_bytes: usize,
     /// The CPUs.
     pub topology: Topology,
-    /// Whether each shard has a thread that drains it. Without, the committing threads do.
-    pub has_workers: bool,
+    /// The threads that drain the shards. Without, the committing threads do.
+    pub workers: Option<WorkerPool>,
     /// The most batches in the queue of one shard; threads that commit at the same time may exceed
     /// it by one each.
     pub queue_capacity: usize,
@@ -37,7 +38,7 @@ impl ShardedConfig {
             num_shards: None,
             page_bytes: 4096,
             topology: Topology::of_this_process(),
-            has_workers: false,
+            workers: None,
             queue_capacity: 256,
             homes: Homes::CommittingCpu,
         }
@@ -66,10 +67,6 @@ pub struct Report {
     pub reduced: Option<Reduced>,
     /// The pages of the memory.
     pub pages: HugePages,
-    /// The number of workers.
-    pub num_workers: usize,
-    /// How many of them the system has pinned to a CPU.
-    pub num_workers_pinned: usize,
     /// Of a clone: for how long shards were held for the copy.
     pub held: Duration,
 }

@@ -20,7 +20,7 @@ use crate::shard::budget::DrainBudget;
 use crate::shard::drain::lock_drained;
 use crate::shard::guard::ShardGuard;
 use crate::shard::topology::MAX_SHARDS;
-use crate::shard::worker::Workers;
+use crate::shard::worker::WorkerPool;
 use crate::shard::{Shared, SharedConfig};
 use crate::sync::extent_pool::ExtentLayout;
 use crate::sync::lock::OwnerId;
@@ -29,7 +29,8 @@ use crate::sync::{AtomicUsize, Ordering};
 /// A trace buffer for many threads. All methods take `&self`.
 #[derive(Debug)]
 pub struct ShardedBuffer {
-    pub(crate) workers: Option<Workers>,
+    /// Keeps the threads that drain it.
+    _workers: Option<WorkerPool>,
     pub(crate) shared: Arc<Shared>,
     /// What was extracted and not handed out: for one read pass at a time.
     reading: Mutex<Reading>,
@@ -88,26 +89,26 @@ impl ShardedBuffer {
             policy: config.buffer.policy,
             region,
             topology: config.topology,
-            has_workers: config.has_workers,
+            workers: config.workers.as_ref().map(|pool| pool.link(layout.num_shards)),
             homes: config.homes,
         }));
         if let (Some(sink), Some(mut guard)) = (sink, ShardGuard::try_lock(&shared, 0, OwnerId(0))) {
             guard.engine().set_overwrite_sink(Some(sink));
         }
-        let workers =
-            if config.has_workers { Some(Workers::start(&shared).map_err(no_memory)?) } else { None };
+        if let Some(link) = &shared.workers {
+            link.start(&shared);
+        }
         let report = Report {
             layout,
             num_shards_wanted: wanted,
             reduced: (layout.num_shards < wanted).then_some(reason),
             pages,
-            num_workers: if config.has_workers { layout.num_shards } else { 0 },
-            num_workers_pinned: workers.as_ref().map_or(0, |workers| workers.num_pinned),
             held: Duration::ZERO,
         };
         let (reading, owner) = (Mutex::default(), OwnerId((1 << 29) + 1));
         let prefaulted_bytes = AtomicUsize::new(0);
-        Ok(ShardedBuffer { workers, shared, reading, owner, report, limit: None, prefaulted_bytes })
+        let _workers = config.workers;
+        Ok(ShardedBuffer { _workers, shared, reading, owner, report, limit: None, prefaulted_bytes })
     }
 
     /// What the buffer was made of.
@@ -137,6 +138,12 @@ impl ShardedBuffer {
         let mut budget = DrainBudget::new();
         self.shared.run_pending_drains(self.owner, &mut budget);
         budget.is_spent() && self.shared.pending_drains.any()
+    }
+
+    /// Drains each shard up to a cut: then there is room in the queues. Waits for shards that
+    /// others own.
+    pub fn drain(&self) {
+        self.for_each_shard(|_| {});
     }
 
     /// Starts a read pass over what has been committed. One at a time: a second one waits until the
@@ -184,12 +191,18 @@ impl ShardedBuffer {
 
 impl Drop for ShardedBuffer {
     fn drop(&mut self) {
-        // The threads end first: they use the rest.
-        self.workers = None;
+        if let Some(link) = &self.shared.workers {
+            link.end();
+        }
         // Committers may outlive the buffer. What one of them is writing now is its own to finish,
-        // and what it pushes later is dropped with the last of them.
+        // and what it pushes later is dropped with the last of them. A worker is waited for: it has
+        // a shard for one budget.
         for (shard, _) in self.shared.slots.made() {
-            if let Some(mut guard) = ShardGuard::try_lock(&self.shared, shard, self.owner) {
+            let guard = match self.shared.has_workers {
+                true => Some(self.lock(shard)),
+                false => ShardGuard::try_lock(&self.shared, shard, self.owner),
+            };
+            if let Some(mut guard) = guard {
                 guard.discard_queue();
             }
         }

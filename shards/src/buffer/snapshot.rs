@@ -60,7 +60,7 @@ impl ShardedBuffer {
             policy: shared.policy,
             region: Arc::new(region),
             topology: shared.topology.clone(),
-            has_workers: false,
+            workers: None,
             homes: shared.homes,
         });
         // The cut comes first. What it covers is queued by now, so it is in the rings when they
@@ -95,11 +95,11 @@ impl ShardedBuffer {
         let held = held_from.elapsed();
         let budget = &mut DrainBudget::new();
         locked.into_iter().for_each(|shard| shared.help_after_unlock(shard, self.owner, budget));
-        let report = Report { num_workers: 0, num_workers_pinned: 0, held, ..self.report };
+        let report = Report { held, ..self.report };
         let shared = Arc::new(copy);
         let reading = Mutex::new(reading.clone());
         Ok(ShardedBuffer {
-            workers: None,
+            _workers: None,
             shared,
             reading,
             owner: self.owner,

@@ -2,14 +2,15 @@
 //! middle of their work. The feature `testing`.
 
 use std::io::{self, IoSlice, Write};
-use std::sync::MutexGuard;
 
 use watershed_engine::{BufferStats, Ledger};
 
 use super::ShardedBuffer;
 use crate::read::merge::Pieces;
+use crate::shard::Shared;
 use crate::shard::budget::DrainBudget;
 use crate::shard::guard::ShardGuard;
+use crate::sync::Ordering;
 use crate::sync::lock::OwnerId;
 use crate::sync::reclaim::DrainResult;
 
@@ -44,9 +45,13 @@ impl ShardedBuffer {
         result
     }
 
-    /// Stops the worker of a shard before its next batch, until the guard is dropped.
+    /// Keeps workers from a shard, until the guard is dropped.
     pub fn stop_worker(&self, shard: usize) -> StoppedWorker<'_> {
-        StoppedWorker { _gate: self.shared.slots.get(shard).parker.stop() }
+        let slot = self.shared.slots.get(shard);
+        slot.is_held.store(true, Ordering::SeqCst);
+        // A worker that is at it finishes its budget.
+        drop(self.lock(shard));
+        StoppedWorker { shared: &self.shared, shard }
     }
 
     /// Drains a shard for one budget and leaves the rest, like a thread that is then descheduled.
@@ -70,9 +75,17 @@ impl ShardedBuffer {
     }
 }
 
-/// A worker that is stopped: see [`ShardedBuffer::stop_worker`].
+/// A shard that workers pass over: see [`ShardedBuffer::stop_worker`].
 pub struct StoppedWorker<'a> {
-    _gate: MutexGuard<'a, ()>,
+    shared: &'a Shared,
+    shard: usize,
+}
+
+impl Drop for StoppedWorker<'_> {
+    fn drop(&mut self) {
+        self.shared.slots.get(self.shard).is_held.store(false, Ordering::SeqCst);
+        self.shared.defer_drain(self.shard);
+    }
 }
 
 /// The owner of a shard that is locked by [`ShardedBuffer::stop_shard`].

@@ -104,12 +104,12 @@ impl Enqueue<'_> {
         drop(reservation);
         // Also if the queue is full: whoever pushed while this thread held the lock relies on it.
         shared.after_push(home, owner, &mut budget);
-        shared.run_pending_drains(owner, &mut budget);
+        shared.help_others(owner, &mut budget);
         queued
     }
 }
 
-/// Whether a full queue has room after a try to drain it.
+/// Whether a full queue has room, after a try to drain it where there are no workers.
 #[cold]
 #[inline(never)]
 pub(super) fn drain_for_room(
@@ -118,6 +118,9 @@ pub(super) fn drain_for_room(
     owner: OwnerId,
     budget: &mut DrainBudget,
 ) -> bool {
-    shared.help(shard, owner, budget);
+    // Workers are at it: the batch is handed back.
+    if !shared.has_workers {
+        shared.help(shard, owner, budget);
+    }
     shared.slots.get(shard).queue.has_room()
 }

@@ -6,6 +6,7 @@
 
 mod direct;
 mod extents;
+mod ready;
 mod reclaim;
 
 use crate::{

@@ -248,9 +248,9 @@ impl Shared {
     #[inline]
     pub(crate) fn after_push(&self, shard: usize, owner: OwnerId, budget: &mut DrainBudget) {
         let slot = self.slots.get(shard);
-        if self.has_workers {
+        if let Some(workers) = &self.workers {
             if !slot.queue.is_empty() {
-                slot.parker.wake();
+                workers.schedule(shard);
             }
         } else if !slot.lock.is_locked() && !slot.queue.is_empty() {
             self.help(shard, owner, budget);
@@ -288,27 +288,24 @@ impl Shared {
         help(try_lock, |guard| guard.drain(budget), leave, || slot.queue.is_empty(), has_extent)
     }
 
-    /// For the shard's worker: drains until the queue is empty, another thread has locked the
-    /// shard, or there is no extent. Returns whether it was the last.
+    /// For a worker: drains for one budget, unless another thread has locked the shard. What is
+    /// left is noted. Returns whether there was no extent.
     pub(crate) fn drain_by_worker(&self, shard: usize, owner: OwnerId) -> bool {
         let slot = self.slots.get(shard);
-        let mut is_rest = false;
-        loop {
-            let is_locked = slot.lock.is_locked();
-            let guard = if is_locked { None } else { ShardGuard::try_lock(self, shard, owner) };
-            let Some(mut guard) = guard else {
-                // Its owner looks at the queue again, and not at what was taken out of it.
-                if is_rest {
-                    self.defer_drain(shard);
-                }
-                return false;
-            };
-            let result = guard.drain(&mut DrainBudget::new());
-            drop(guard);
-            is_rest = result == DrainResult::BudgetSpent;
-            if result == DrainResult::NoExtent || !is_rest && slot.queue.is_empty() {
-                return result == DrainResult::NoExtent;
-            }
+        let guard = if slot.lock.is_locked() { None } else { ShardGuard::try_lock(self, shard, owner) };
+        // Its owner looks at the queue again, and for what was noted.
+        let Some(mut guard) = guard else { return false };
+        #[cfg(any(test, feature = "testing"))]
+        if slot.is_held.load(crate::sync::Ordering::SeqCst) {
+            return false;
         }
+        let result = guard.drain(&mut DrainBudget::new());
+        drop(guard);
+        if result != DrainResult::Empty {
+            self.defer_drain(shard);
+        } else if let Some(workers) = self.workers.as_ref().filter(|_| !slot.queue.is_empty()) {
+            workers.schedule(shard);
+        }
+        result == DrainResult::NoExtent
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   Shared ---- tickets, directory, extent pool, oldest          all threads, lock-free
 //!     |
-//!     +-- ShardSlot 0:  lock | queue | hints | parker            all threads, lock-free
+//!     +-- ShardSlot 0:  lock | queue | hints                     all threads, lock-free
 //!     |                 state: engine, backlog, what was told    the owner of the lock
 //!     +-- ShardSlot 1: ...
 //! ```
@@ -31,7 +31,7 @@ use crate::batch::queued::QueuedBatch;
 use crate::shard::budget::DrainBudget;
 use crate::shard::homes::Homes;
 use crate::shard::topology::{MAX_SHARDS, Topology};
-use crate::shard::worker::Parker;
+use crate::shard::worker::WorkerLink;
 use crate::sync::directory::{Directory, Key};
 use crate::sync::extent_pool::{ExtentLayout, ExtentPool};
 use crate::sync::lock::{OwnerId, OwnerLock};
@@ -78,7 +78,9 @@ pub(crate) struct ShardSlot {
     pub(crate) lock: CachePadded<OwnerLock>,
     pub(crate) queue: CachePadded<CommitQueue<QueuedBatch>>,
     pub(crate) hints: CachePadded<Hints>,
-    pub(crate) parker: CachePadded<Parker>,
+    /// No worker drains it.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) is_held: AtomicBool,
     state: CachePadded<UnsafeCell<ShardState>>,
 }
 
@@ -108,7 +110,8 @@ impl ShardSlot {
                 extent_request: ExtentRequest::new(),
                 pending_drain: PendingDrain::new(),
             }),
-            parker: CachePadded::new(Parker::default()),
+            #[cfg(any(test, feature = "testing"))]
+            is_held: AtomicBool::new(false),
             state: CachePadded::new(UnsafeCell::new(ShardState {
                 engine: None,
                 in_progress: None,
@@ -195,7 +198,9 @@ pub(crate) struct Shared {
     /// Live sequences of all shards.
     pub(crate) live: CachePadded<AtomicU32>,
     pub(crate) pending_drains: PendingDrains,
+    /// Whether there are `workers`, where the hot paths look.
     pub(crate) has_workers: bool,
+    pub(crate) workers: Option<WorkerLink>,
     pub(crate) has_poisoned: AtomicBool,
     pub(crate) homes: Homes,
     /// The shard for the next sequence, for [`Homes::RoundRobin`].
@@ -213,13 +218,13 @@ pub(crate) struct SharedConfig {
     pub(crate) policy: FillPolicy,
     pub(crate) region: Arc<Region>,
     pub(crate) topology: Topology,
-    pub(crate) has_workers: bool,
+    pub(crate) workers: Option<WorkerLink>,
     pub(crate) homes: Homes,
 }
 
 impl Shared {
     pub(crate) fn new(config: SharedConfig) -> Shared {
-        let SharedConfig { layout, queue_capacity, policy, region, topology, has_workers, homes } = config;
+        let SharedConfig { layout, queue_capacity, policy, region, topology, workers, homes } = config;
         let num_shards = layout.num_shards;
         Shared {
             slots: ShardSlots::new(num_shards, queue_capacity),
@@ -236,7 +241,8 @@ impl Shared {
             next_owner: AtomicU32::new(MAX_SHARDS as u32),
             live: AtomicU32::new(0).into(),
             pending_drains: PendingDrains::new(),
-            has_workers,
+            has_workers: workers.is_some(),
+            workers,
             has_poisoned: AtomicBool::new(false),
             homes,
             next_home: AtomicU32::new(0),
@@ -288,8 +294,16 @@ impl Shared {
     pub(crate) fn defer_drain(&self, shard: usize) {
         let slot = self.slots.get(shard);
         self.pending_drains.defer(&slot.hints.pending_drain);
-        if self.has_workers {
-            slot.parker.wake();
+        if let Some(workers) = &self.workers {
+            workers.schedule(shard);
+        }
+    }
+
+    /// For committers: as `run_pending_drains`, unless workers do it.
+    #[inline]
+    pub(crate) fn help_others(&self, owner: OwnerId, budget: &mut DrainBudget) {
+        if !self.has_workers {
+            self.run_pending_drains(owner, budget);
         }
     }
 

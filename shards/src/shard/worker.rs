@@ -1,133 +1,206 @@
-//! Workers: a thread for each shard that drains it, pinned where the system allows it.
+//! Workers: threads that drain the shards of any number of buffers, pinned if asked for.
 //!
-//! - `Parker::is_parked`: against `CommitQueue::head` and `PendingDrain`: "push, then look who is
-//!   parked; announce parking, then look at the queue". SeqCst store by the worker, SeqCst load and
-//!   RMW in `wake`: one of the two sees the other. Argument, as for the lock.
-//! - `Parker::is_gated`: publishes nothing, the mutex beside it does. Relaxed; for tests.
-//! - `Workers::is_stopping`: publishes nothing. SeqCst store, against `is_parked`; the threads are
-//!   joined.
+//! ```text
+//!   committer --push--> queue of shard 3 --set bit 3, wake--> whoever is free
+//!                                                               | claim, one budget
+//!                                     more left: set it again <-+-> nothing left anywhere: park
+//! ```
+//!
+//! A worker stays with a shard for one budget, so a busy shard keeps no other one waiting. It never
+//! waits for a shard's lock: whoever has it looks at the queue when it unlocks.
+//!
+//! - `PoolState::changes`: publishes the list of buffers, which its mutex does. SeqCst, against
+//!   `Sleepers::is_parked`: "change the list, then wake; say parked, then look at the number".
+//! - `PoolState::is_stopping`: publishes nothing; likewise.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::{self, JoinHandle, Thread};
 
 use crate::shard::Shared;
 use crate::shard::budget::DrainBudget;
+use crate::shard::topology::{MAX_SHARDS, Topology};
 use crate::sync::lock::OwnerId;
-use crate::sync::{AtomicBool, Ordering};
+use crate::sync::ready::{ReadyShards, Sleepers};
+use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
-/// Parks a worker, and wakes it.
-#[derive(Debug, Default)]
-pub(crate) struct Parker {
-    /// The worker is parked, or is about to look at its queue a last time before it parks.
-    is_parked: AtomicBool,
-    worker: OnceLock<Thread>,
-    /// Locked by whoever has stopped the worker, for tests and measurements; the flag says whether
-    /// to look at it.
-    gate: Mutex<()>,
-    is_gated: AtomicBool,
-}
+/// Threads that drain buffers: any number of buffers may be made with one pool, which all of them
+/// share. They end with the last copy of this value and the last buffer that was made with it.
+#[derive(Clone, Debug)]
+pub struct WorkerPool(Arc<Threads>);
 
-impl Parker {
-    /// Stops the worker before its next batch, until the guard is dropped.
-    #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn stop(&self) -> std::sync::MutexGuard<'_, ()> {
-        let gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
-        self.is_gated.store(true, Ordering::Relaxed);
-        gate
-    }
-
-    fn wait_at_gate(&self) {
-        if self.is_gated.load(Ordering::Relaxed) {
-            drop(self.gate.lock().unwrap_or_else(PoisonError::into_inner));
-        }
-    }
-
-    /// Wakes the worker if it is parked. The first thread that finds it so does it.
-    pub(crate) fn wake(&self) {
-        if self.is_parked.load(Ordering::SeqCst)
-            && self.is_parked.swap(false, Ordering::SeqCst)
-            && let Some(worker) = self.worker.get()
-        {
-            worker.unpark();
-        }
-    }
-}
-
-/// The workers of a buffer. Dropping this ends them; whatever is queued then, the next reader
-/// drains.
 #[derive(Debug)]
-pub(crate) struct Workers {
-    shared: Arc<Shared>,
-    is_stopping: Arc<AtomicBool>,
+struct Threads {
+    state: Arc<PoolState>,
     threads: Vec<JoinHandle<()>>,
-    /// How many the system has pinned.
-    pub(crate) num_pinned: usize,
+    num_pinned: usize,
 }
 
-impl Workers {
-    pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<Workers> {
-        let is_stopping = Arc::new(AtomicBool::new(false));
-        let mut workers =
-            Workers { shared: Arc::clone(shared), is_stopping, threads: Vec::new(), num_pinned: 0 };
+/// What the workers and those who give them work share.
+#[derive(Debug)]
+pub(crate) struct PoolState {
+    sleepers: Sleepers,
+    workers: Box<[OnceLock<Thread>]>,
+    buffers: Mutex<Vec<Arc<Served>>>,
+    /// How often the list of buffers has changed.
+    changes: AtomicU64,
+    is_stopping: AtomicBool,
+}
+
+/// A buffer as its workers know it.
+#[derive(Debug)]
+pub(crate) struct Served {
+    ready: ReadyShards,
+    shared: OnceLock<Weak<Shared>>,
+}
+
+/// A buffer's way to its workers.
+#[derive(Debug)]
+pub(crate) struct WorkerLink {
+    pool: Arc<PoolState>,
+    served: Arc<Served>,
+}
+
+impl WorkerPool {
+    /// Starts `num_workers` threads, 1 to [`MAX_SHARDS`], at least one. With `pinned` each runs on
+    /// one of the topology's CPUs only, in turn, where the system allows that.
+    ///
+    /// # Errors
+    /// The system has no threads.
+    pub fn start(num_workers: usize, topology: &Topology, pinned: bool) -> std::io::Result<WorkerPool> {
+        let num_workers = num_workers.clamp(1, MAX_SHARDS);
+        let state = Arc::new(PoolState {
+            sleepers: Sleepers::new(num_workers),
+            workers: (0..num_workers).map(|_| OnceLock::new()).collect(),
+            buffers: Mutex::default(),
+            changes: AtomicU64::new(0),
+            is_stopping: AtomicBool::new(false),
+        });
+        let mut pool = Threads { state: Arc::clone(&state), threads: Vec::new(), num_pinned: 0 };
         let (report, reports) = std::sync::mpsc::channel();
-        for shard in 0..shared.slots.len() {
-            let (shared, is_stopping, report) =
-                (Arc::clone(shared), Arc::clone(&workers.is_stopping), report.clone());
-            let cpu = shared.topology.cpu_of_worker(shard);
-            let thread = thread::Builder::new().name(format!("shard-{shard}")).spawn(move || {
-                let is_pinned = core_affinity::set_for_current(core_affinity::CoreId { id: cpu.id });
-                // The other end is gone if the buffer could not be made.
+        for worker in 0..num_workers {
+            let (state, report) = (Arc::clone(&state), report.clone());
+            let cpu_id = pinned.then(|| topology.cpu_of_worker(worker).id);
+            let thread = thread::Builder::new().name(format!("trace-worker-{worker}")).spawn(move || {
+                let _ = state.workers[worker].set(thread::current());
+                let is_pinned =
+                    cpu_id.is_some_and(|id| core_affinity::set_for_current(core_affinity::CoreId { id }));
+                // The other end is gone if the pool could not be made.
                 let _ = report.send(is_pinned);
                 drop(report);
-                work(&shared, shard, &is_stopping);
+                state.work(worker);
             })?;
-            workers.threads.push(thread);
+            pool.threads.push(thread);
         }
         drop(report);
-        workers.num_pinned = reports.into_iter().filter(|&is_pinned| is_pinned).count();
-        Ok(workers)
+        pool.num_pinned = reports.into_iter().filter(|&is_pinned| is_pinned).count();
+        Ok(WorkerPool(Arc::new(pool)))
+    }
+
+    /// The number of threads.
+    pub fn num_workers(&self) -> usize {
+        self.0.threads.len()
+    }
+
+    /// How many of them the system has pinned to a CPU.
+    pub fn num_pinned(&self) -> usize {
+        self.0.num_pinned
+    }
+
+    /// The way to the pool for a buffer that is being made.
+    pub(crate) fn link(&self, num_shards: usize) -> WorkerLink {
+        let served = Served { ready: ReadyShards::new(num_shards), shared: OnceLock::new() };
+        WorkerLink { pool: Arc::clone(&self.0.state), served: Arc::new(served) }
     }
 }
 
-fn work(shared: &Shared, shard: usize, is_stopping: &AtomicBool) {
-    let slot = &shared.slots.get(shard);
-    let owner = OwnerId(shard as u32);
-    let _ = slot.parker.worker.set(thread::current());
-    while !is_stopping.load(Ordering::Acquire) {
-        slot.parker.wait_at_gate();
-        let drain = || {
-            let is_short = shared.drain_by_worker(shard, owner);
-            shared.run_pending_drains(owner, &mut DrainBudget::new());
-            is_short
-        };
-        // A panic took one chunk, or has poisoned its shard. What else is queued is drained.
-        if catch_unwind(AssertUnwindSafe(drain)).unwrap_or(true) {
-            // Other owners hold all extents, and will return one.
-            thread::yield_now();
-            continue;
-        }
-        slot.parker.is_parked.store(true, Ordering::SeqCst);
-        let has_work = !slot.queue.is_empty() || slot.hints.pending_drain.is_pending();
-        if !has_work && !is_stopping.load(Ordering::SeqCst) {
-            thread::park();
-        } else if slot.lock.is_locked() {
-            thread::yield_now();
-        }
-        slot.parker.is_parked.store(false, Ordering::SeqCst);
-    }
-}
-
-impl Drop for Workers {
+impl Drop for Threads {
     fn drop(&mut self) {
-        self.is_stopping.store(true, Ordering::SeqCst);
-        for (_, slot) in self.shared.slots.made() {
-            slot.parker.wake();
-        }
+        self.state.is_stopping.store(true, Ordering::SeqCst);
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
             // A worker that panicked has reported it.
             let _ = thread.join();
         }
+    }
+}
+
+impl WorkerLink {
+    /// From now on the workers serve the buffer.
+    pub(crate) fn start(&self, shared: &Arc<Shared>) {
+        let _ = self.served.shared.set(Arc::downgrade(shared));
+        self.pool.change(|buffers| buffers.push(Arc::clone(&self.served)));
+    }
+
+    /// No worker begins with a shard of the buffer any more.
+    pub(crate) fn end(&self) {
+        self.pool.change(|buffers| buffers.retain(|served| !Arc::ptr_eq(served, &self.served)));
+    }
+
+    /// There is work in a shard: the second half of "push, then set its bit".
+    #[inline]
+    pub(crate) fn schedule(&self, shard: usize) {
+        if self.served.ready.set(shard) {
+            self.pool.wake_one();
+        }
+    }
+}
+
+impl PoolState {
+    fn change(&self, change: impl FnOnce(&mut Vec<Arc<Served>>)) {
+        change(&mut self.buffers.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    #[inline]
+    fn wake_one(&self) {
+        if let Some(worker) = self.sleepers.wake_one().and_then(|worker| self.workers[worker].get()) {
+            worker.unpark();
+        }
+    }
+
+    fn work(&self, worker: usize) {
+        let (mut buffers, mut known) = (Vec::new(), u64::MAX);
+        let mut first = worker;
+        loop {
+            let changes = self.changes.load(Ordering::SeqCst);
+            if changes != known {
+                buffers.clone_from(&self.buffers.lock().unwrap_or_else(PoisonError::into_inner));
+                known = changes;
+            }
+            if self.is_stopping.load(Ordering::SeqCst) {
+                return;
+            }
+            // From another buffer each time.
+            first = (first + 1) % buffers.len().max(1);
+            let in_turn = buffers[first..].iter().chain(&buffers[..first]);
+            let claimed = in_turn.filter_map(|served| Some((served, served.ready.claim()?))).next();
+            if let Some((served, shard)) = claimed {
+                serve(served, shard, OwnerId(worker as u32));
+                continue;
+            }
+            let has_work = || {
+                buffers.iter().any(|served| served.ready.any())
+                    || self.changes.load(Ordering::SeqCst) != known
+                    || self.is_stopping.load(Ordering::SeqCst)
+            };
+            self.sleepers.sleep(worker, has_work, thread::park);
+        }
+    }
+}
+
+/// Drains a shard for one budget.
+fn serve(served: &Served, shard: usize, owner: OwnerId) {
+    // A buffer that is gone needs nothing.
+    let Some(shared) = served.shared.get().and_then(Weak::upgrade) else { return };
+    let drain = || {
+        let is_short = shared.drain_by_worker(shard, owner);
+        shared.run_pending_drains(owner, &mut DrainBudget::new());
+        is_short
+    };
+    // A panic took one chunk, or has poisoned its shard. What else is queued is noted.
+    if catch_unwind(AssertUnwindSafe(drain)).unwrap_or(true) {
+        // Other owners hold all extents, and will return one.
+        thread::yield_now();
     }
 }

@@ -8,6 +8,7 @@
 //!   node_pool    the nodes of the queues
 //!   extent_pool  memory that no shard has                         (a stack of indices)
 //!   reclaim      requests for another shard's extent; drains that were deferred
+//!   ready        shards that wait for a worker, and workers for a shard
 //!   once         a value that is made when it is first needed
 //! ```
 //!
@@ -23,6 +24,7 @@ pub(crate) mod lock;
 pub(crate) mod node_pool;
 pub(crate) mod once;
 pub(crate) mod queue;
+pub(crate) mod ready;
 pub(crate) mod reclaim;
 pub(crate) mod tickets;
 

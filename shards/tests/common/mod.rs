@@ -11,7 +11,9 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use watershed_engine::{
     ByteSource, ChunkFlags, ChunkId, ChunkInfo, ClientIdentity, Packet, ProducerId, WriterId,
 };
-use watershed_shards::{Batch, CommitError, Committer, OwnedBytes, ReadPass, ShardedBuffer, Source};
+use watershed_shards::{
+    Batch, CommitError, Committer, OwnedBytes, ReadPass, ShardedBuffer, Source, Topology, WorkerPool,
+};
 use watershed_smb::{ChunkFlags as SmbFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
 
 /// Random numbers that are the same everywhere.
@@ -262,4 +264,9 @@ pub(crate) fn commit_at(committer: &mut Committer, writer: usize, cpu: usize, id
 
 pub(crate) fn panics(work: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(work)).is_err()
+}
+
+/// Workers of a buffer, as many as most tests have shards.
+pub(crate) fn workers(wanted: bool) -> Option<WorkerPool> {
+    wanted.then(|| WorkerPool::start(4, &Topology::of_this_process(), true).unwrap())
 }

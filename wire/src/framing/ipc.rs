@@ -46,8 +46,8 @@ pub fn encode_frame(frame: &IpcFrame, out: &mut Vec<u8>) -> Result<(), FrameTooL
 ///            0     begin                        end      RECEIVE_SIZE_BYTES_MAX
 /// ```
 ///
-/// Invariant: `begin <= end <= buffer.len() <= 2 * RECEIVE_SIZE_BYTES_MAX`. Once a prefix announces too
-/// much the buffer is poisoned: every later [`Self::pop_frame`] gives the same error.
+/// Invariant: `begin <= end <= buffer.len() <= 2 * RECEIVE_SIZE_BYTES_MAX`. Once a prefix announces
+/// too much the buffer is poisoned: every later [`Self::pop_frame`] gives the same error.
 #[derive(Debug, Default)]
 pub struct FrameBuffer {
     buffer: Vec<u8>,

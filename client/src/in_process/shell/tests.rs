@@ -27,6 +27,7 @@ fn options(memory: &Arc<SharedMemory>) -> ServiceOptions {
         system: SystemInfo::default(),
         scraping_by_default: false,
         shards: Shards::Wanted(16),
+        workers: None,
         memory: Box::new(move |_| Ok(Arc::clone(&memory))),
         read_pool: Box::new(|| None),
     }

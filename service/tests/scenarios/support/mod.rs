@@ -93,6 +93,7 @@ impl World {
             system,
             scraping_by_default: false,
             shards: Shards::Wanted(num_shards),
+            workers: None,
             memory: Box::new(memory),
             read_pool: Box::new(|| Some(Arc::clone(&POOL))),
         });

@@ -1,0 +1,125 @@
+//! One pool of workers and several buffers: who drains what, and what ends when.
+
+mod common;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{info, payload, read_all, shared_chunk};
+use watershed_shards::{Batch, CommitError, ShardedBuffer, ShardedConfig, Topology, WorkerPool};
+use watershed_smb::{SharedMemory, Smb};
+
+const PAGES: usize = 64;
+
+fn pool(num_workers: usize) -> WorkerPool {
+    WorkerPool::start(num_workers, &Topology::of_this_process(), false).unwrap()
+}
+
+fn buffer(workers: &WorkerPool) -> ShardedBuffer {
+    ShardedBuffer::create(ShardedConfig {
+        num_shards: Some(3),
+        workers: Some(workers.clone()),
+        queue_capacity: 4,
+        ..ShardedConfig::ring(4 << 20)
+    })
+    .unwrap()
+}
+
+fn memory() -> Smb {
+    Smb::new(Arc::new(SharedMemory::anonymous(PAGES * 4096).unwrap()), 4096).unwrap()
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < Duration::from_secs(30), "{what}");
+        thread::yield_now();
+    }
+}
+
+/// Chunks come free though nobody reads and the committer does not come back.
+#[test]
+fn one_pool_drains_all_buffers() {
+    for num_workers in [1, 3] {
+        let workers = pool(num_workers);
+        let buffers: Vec<ShardedBuffer> = (0..3).map(|_| buffer(&workers)).collect();
+        thread::scope(|scope| {
+            for (producer, buffer) in (1..).zip(&buffers) {
+                scope.spawn(move || {
+                    let (smb, mut committer) = (memory(), buffer.committer().unwrap());
+                    for id in 0..500 {
+                        let page = id as usize % PAGES;
+                        wait_until("a chunk comes free", || smb.snapshot(page).unwrap().is_free());
+                        committer.set_cpu(Some(id as usize % 3));
+                        let writer = 1 + id as u16 % 3;
+                        let chunk = shared_chunk(&smb, page, (producer, writer, id / 3), vec![7; 100]);
+                        let mut batch =
+                            Batch { memory: Some(smb.clone()), chunks: vec![chunk], ..Batch::default() };
+                        while let Err(error) = committer.commit(&mut batch) {
+                            assert!(matches!(error, CommitError::QueueFull(_)), "{error}");
+                            thread::yield_now();
+                        }
+                    }
+                    wait_until("all chunks are free", || {
+                        (0..PAGES).all(|page| smb.snapshot(page).unwrap().is_free())
+                    });
+                });
+            }
+        });
+        for buffer in &buffers {
+            assert_eq!(read_all(buffer).len(), 500);
+        }
+    }
+}
+
+/// What is queued when a buffer is dropped is given back; the pool goes on with the others, and
+/// ends with the last that has it.
+#[test]
+fn a_pool_outlives_its_buffers_and_buffers_their_pool() {
+    let workers = pool(2);
+    let (first, second) = (buffer(&workers), buffer(&workers));
+    let smb = memory();
+    let commit = |buffer: &ShardedBuffer, page: usize, id: u32| {
+        let chunk = shared_chunk(&smb, page, (1, 1, id), vec![7; 100]);
+        let mut batch = Batch { memory: Some(smb.clone()), chunks: vec![chunk], ..Batch::default() };
+        buffer.committer().unwrap().commit(&mut batch).unwrap();
+    };
+    let stopped = (0..3).map(|shard| first.stop_worker(shard)).collect::<Vec<_>>();
+    commit(&first, 0, 0);
+    thread::sleep(Duration::from_millis(20));
+    assert!(!smb.snapshot(0).unwrap().is_free(), "no worker may come");
+    drop(stopped);
+    wait_until("a worker comes", || smb.snapshot(0).unwrap().is_free());
+    let stopped = (0..3).map(|shard| first.stop_worker(shard)).collect::<Vec<_>>();
+    commit(&first, 1, 1);
+    // As if the workers were busy elsewhere when it is dropped.
+    std::mem::forget(stopped);
+    drop(first);
+    assert!(smb.snapshot(1).unwrap().is_free(), "a dropped buffer gives its chunks back");
+
+    drop(workers);
+    commit(&second, 2, 0);
+    wait_until("the pool is there as long as a buffer", || smb.snapshot(2).unwrap().is_free());
+    drop(second);
+}
+
+/// A parked pool is woken, however long it slept and whichever buffer comes.
+#[test]
+fn a_buffer_that_comes_later_is_served() {
+    let workers = pool(1);
+    assert_eq!((workers.num_workers(), workers.num_pinned()), (1, 0));
+    for _ in 0..3 {
+        let (smb, buffer) = (memory(), buffer(&workers));
+        thread::sleep(Duration::from_millis(20));
+        let mut committer = buffer.committer().unwrap();
+        let chunk = shared_chunk(&smb, 0, (1, 1, 0), vec![7; 100]);
+        committer
+            .commit(&mut Batch { memory: Some(smb.clone()), chunks: vec![chunk], ..Batch::default() })
+            .unwrap();
+        wait_until("the chunk comes free", || smb.snapshot(0).unwrap().is_free());
+        let bytes = payload(&[vec![1; 10]]);
+        committer.commit_chunk(&info(1, 2, 0, 1, 0), &bytes).unwrap();
+        assert_eq!(read_all(&buffer).len(), 2);
+    }
+}
