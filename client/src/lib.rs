@@ -1,8 +1,10 @@
-//! What traced programs link: arbiter, TraceWriter, data sources, in-process backend.
+//! What traced programs link: arbiter, TraceWriter, data sources, in-process backend; and what
+//! consumers of a tracing service link.
 #![forbid(unsafe_code)]
 
 pub mod arbiter;
 pub mod clock;
+pub mod consumer;
 pub mod data_source;
 pub mod endpoint;
 pub mod in_process;
