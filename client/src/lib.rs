@@ -1,4 +1,5 @@
-//! What traced programs link: arbiter, TraceWriter, data sources, in-process backend.
+//! What traced programs link: arbiter, TraceWriter, data sources, in-process backend, connection to
+//! a daemon.
 #![forbid(unsafe_code)]
 
 pub mod arbiter;
@@ -7,6 +8,7 @@ pub mod data_source;
 pub mod endpoint;
 pub mod in_process;
 pub mod producer;
+pub mod remote;
 mod sync;
 pub mod writer;
 
