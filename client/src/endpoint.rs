@@ -33,4 +33,7 @@ pub trait Endpoint: Send + Sync {
     fn activate_triggers(&self, names: &[String]);
     /// Calls `done` when everything before has been processed.
     fn sync(&self, done: Done);
+    /// Sends what a full socket has not taken yet. The producer's thread, which sends it otherwise,
+    /// calls this where a writer makes it wait for the service.
+    fn send_waiting(&self) {}
 }

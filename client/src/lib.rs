@@ -1,5 +1,5 @@
-//! What traced programs link: arbiter, TraceWriter, data sources, in-process backend; and what
-//! consumers of a tracing service link.
+//! What traced programs link: arbiter, TraceWriter, data sources, in-process backend, connection
+//! to a daemon; and what consumers of a tracing service link.
 #![forbid(unsafe_code)]
 
 pub mod arbiter;
@@ -9,6 +9,7 @@ pub mod data_source;
 pub mod endpoint;
 pub mod in_process;
 pub mod producer;
+pub mod remote;
 mod sync;
 pub mod writer;
 

@@ -24,10 +24,7 @@ fn beside(num_workers: usize, bad: impl FnOnce(&TestDaemon)) -> Vec<String> {
     (1..=100).for_each(|number| producer.write(1, number));
     bad(&daemon);
     (101..=200).for_each(|number| producer.write(1, number));
-    let flush = consumer.flush();
-    producer.sync();
-    producer.serve_now();
-    assert!(consumer.0.answer(flush).is_some(), "nobody else is waited for");
+    assert!(consumer.flush_with(&mut producer), "nobody else is waited for");
     consumer.disable();
     assert_eq!(consumer.ended(end), None);
     let packets = consumer.read();

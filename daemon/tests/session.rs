@@ -18,10 +18,7 @@ fn a_session_from_the_first_call_to_the_last_packet() {
         for number in 1..=500 {
             producer.write(1, number);
         }
-        let flush = consumer.flush();
-        producer.sync();
-        producer.serve_now();
-        assert!(consumer.0.answer(flush).is_some(), "everybody has answered");
+        assert!(consumer.flush_with(&mut producer), "everybody has answered");
         // While it runs, and after it has ended.
         assert_eq!(numbers(&consumer.read()), (1..=500).collect::<Vec<_>>());
         producer.write(1, 501);
@@ -74,8 +71,6 @@ fn what_a_config_asks_for_wrongly_is_said() {
     // The connection goes on.
     let end = consumer.enable(&protos::TraceConfig { duration_ms: Some(20), ..config() });
     assert_eq!(consumer.ended(end), None);
-    let flush = daemon.consumer().flush();
-    let _ = flush;
     let mut other = daemon.consumer();
     let flush = other.flush();
     assert!(other.0.answer(flush).is_none(), "without a session there is nothing to flush");

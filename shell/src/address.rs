@@ -11,10 +11,12 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType};
 use thiserror::Error;
 
 /// Environment variable with the producers' socket names.
@@ -99,6 +101,25 @@ impl Address {
         UnixStream::connect_addr(&self.to_system()?)
     }
 
+    /// As [`Address::connect`], but where that would wait (a service that does not accept and has
+    /// its queue full) it fails at once. The socket does not block.
+    ///
+    /// # Errors
+    ///
+    /// The system's refusal.
+    pub fn connect_now(&self) -> io::Result<UnixStream> {
+        let socket = new_socket()?;
+        let address = match self {
+            Address::Path(path) => SocketAddrUnix::new(path)?,
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            Address::Abstract(name) => SocketAddrUnix::new_abstract_name(name.as_bytes())?,
+            #[cfg(not(any(target_os = "linux", target_os = "android")))]
+            Address::Abstract(_) => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        net::connect(&socket, &address)?;
+        Ok(socket.into())
+    }
+
     /// Listens there.
     ///
     /// # Errors
@@ -140,6 +161,22 @@ pub fn consumer_socket() -> Result<Address, AddressError> {
         Some(name) => Address::parse(&name.to_string_lossy()),
         None => Ok(Address::Path(default_path("consumer"))),
     }
+}
+
+/// A stream socket that does not block and is closed on exec.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn new_socket() -> io::Result<OwnedFd> {
+    let flags = net::SocketFlags::CLOEXEC | net::SocketFlags::NONBLOCK;
+    Ok(net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+}
+
+/// A stream socket that does not block and is closed on exec.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn new_socket() -> io::Result<OwnedFd> {
+    let socket = net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    Ok(socket)
 }
 
 fn default_path(peer: &str) -> PathBuf {
@@ -188,9 +225,16 @@ mod tests {
         let name = format!("watershed-test-{}", std::process::id());
         for address in [Address::Path(path), Address::Abstract(name)] {
             assert!(address.connect().is_err(), "nobody listens on {address}");
+            assert!(address.connect_now().is_err(), "nobody listens on {address}");
             let listener = address.listen().unwrap();
             let _client = address.connect().unwrap();
             listener.accept().unwrap();
+            let _client = address.connect_now().unwrap();
+            listener.accept().unwrap();
+            net::listen(&listener, 1).unwrap();
+            let mut waiting: Vec<_> = (0..8).map(|_| address.connect_now()).collect();
+            let refused = waiting.pop().unwrap().unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::WouldBlock, "the queue is full: {refused}");
         }
     }
 }

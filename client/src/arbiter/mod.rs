@@ -297,6 +297,11 @@ impl Shared {
 
     pub(crate) fn request_flush(&self, done: Option<Done>) {
         let mut state = lock(&self.state);
+        // `shut_down` sends what is in the batch after it set this. Nobody sends what comes later,
+        // so `done` is dropped at once.
+        if self.is_shut_down() {
+            return;
+        }
         state.batch.done(done);
         self.schedule(&mut state.batch, true);
     }

@@ -43,7 +43,6 @@ mod shell;
 use std::io;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use prost::Message as _;
 use thiserror::Error;
@@ -58,7 +57,7 @@ use watershed_wire::protos::TraceConfig;
 
 use crate::arbiter::ArbiterStats;
 use crate::data_source::DataSourceFactory;
-use crate::producer::{Producer, ProducerEvent, ProducerOptions};
+use crate::producer::{BATCH_COMMITS, Producer, ProducerEvent, ProducerOptions, program_name};
 use crate::sync::{Arc, Mutex, lock};
 use endpoint::QueueEndpoint;
 pub use session::{Session, SessionEnd, StartError};
@@ -66,11 +65,6 @@ use shell::{Request, Shell};
 pub use watershed_service::{MAX_SHARDS, Shards, Unread};
 pub use watershed_shell::machine::system_info;
 pub use watershed_shell::trace_file::{Sink, WriteSend};
-
-/// How long full chunks wait for others. Waking the producer's thread for each one costs a writer
-/// more than all else: an instant event takes two thirds of the time when chunks wait, and fewer
-/// are dropped.
-const BATCH_COMMITS: Duration = Duration::from_millis(5);
 
 /// What a backend has to tell its program while it runs.
 #[derive(Clone, Debug)]
@@ -104,16 +98,11 @@ pub struct InProcessOptions {
 
 impl Default for InProcessOptions {
     fn default() -> Self {
-        let program = std::env::current_exe().ok();
-        let name = program
-            .as_deref()
-            .and_then(|path| path.file_name())
-            .map(|name| name.to_string_lossy().into_owned());
         let mut producer = ProducerOptions::default();
         producer.arbiter.direct_patching = true;
         producer.arbiter.batch_commits_duration = BATCH_COMMITS;
         Self {
-            producer_name: name.unwrap_or_else(|| "watershed".to_owned()),
+            producer_name: program_name(),
             smb_size: SmbSize::negotiate(4096, 1 << 20),
             producer,
             system: system_info(),

@@ -83,6 +83,16 @@ impl ProducerCore {
         }
     }
 
+    /// The producer has a new connection: what it had of the old one is dropped, as by
+    /// [`ProducerCore::shut_down`], and all its data sources are offered to the new `endpoint`.
+    pub fn reconnect(&mut self, endpoint: Arc<dyn Endpoint>, waker: Box<dyn Waker>, options: ArbiterOptions) {
+        self.shut_down();
+        (self.endpoint, self.waker, self.options) = (endpoint, Some(waker), options);
+        for (_, factory) in &self.factories {
+            self.endpoint.register_data_source(&factory.descriptor().encode_to_vec());
+        }
+    }
+
     /// Offers a data source to the service. A second source of the same name is never asked: the
     /// first one is.
     pub fn register(&mut self, factory: Box<dyn DataSourceFactory>) {
@@ -152,6 +162,7 @@ impl ProducerCore {
     /// The connection ends: instances are dropped without being asked, memory is given up.
     pub fn shut_down(&mut self) {
         self.instances.clear();
+        self.commit_at_ns = None;
         if let Some(arbiter) = self.arbiter.take() {
             arbiter.shut_down();
         }

@@ -331,6 +331,21 @@ impl Consumer {
         self.0.call(ConsumerMethod::Flush, &protos::FlushRequest::default())
     }
 
+    /// Flushes while the producer answers. Whether everybody has answered in time.
+    pub fn flush_with(&mut self, producer: &mut Producer) -> bool {
+        let flush = self.flush();
+        loop {
+            producer.serve_now();
+            match self.0.try_next() {
+                Some(Some(Event::Reply { request_id, .. })) if request_id == flush => return true,
+                Some(Some(Event::Failed { request_id, .. })) if request_id == flush => return false,
+                Some(None) => panic!("the daemon closed the connection"),
+                Some(_) => {}
+                None => thread::sleep(Duration::from_micros(200)),
+            }
+        }
+    }
+
     pub fn disable(&mut self) {
         let reply: Option<protos::DisableTracingResponse> =
             self.0.ask(ConsumerMethod::DisableTracing, &protos::DisableTracingRequest {});

@@ -1,0 +1,164 @@
+//! From the frames of one connection to commands of the producer.
+
+use std::os::unix::net::UnixStream;
+
+use prost::Message as _;
+use watershed_smb::{SharedMemory, Smb};
+use watershed_wire::ipc::messages::{Command as WireCommand, GetAsyncCommandResponse, Instance};
+use watershed_wire::ipc::{Event, ProducerMethod};
+use watershed_wire::protos::get_async_command_response::SetupTracing;
+use watershed_wire::protos::initialize_connection_request::ProducerSmbScrapingMode;
+use watershed_wire::protos::{
+    GetAsyncCommandRequest, InitializeConnectionRequest, InitializeConnectionResponse,
+};
+
+use super::link::Link;
+use super::options::RemoteOptions;
+use super::wakeup::Wakeup;
+use crate::producer::Command;
+use crate::sync::Arc;
+
+/// What an event of the connection means for the producer.
+pub(super) enum Step {
+    /// The service has accepted the producer.
+    Accepted {
+        direct_patching: bool,
+    },
+    Command(Command),
+    /// Makes no sense.
+    Ignored,
+    /// Nothing to do.
+    Nothing,
+    /// The connection is of no use.
+    Failed(String),
+}
+
+/// One connection.
+pub(super) struct Connection {
+    pub(super) socket: Arc<UnixStream>,
+    pub(super) link: Arc<Link>,
+    pub(super) accepted: bool,
+    has_memory: bool,
+}
+
+impl Connection {
+    /// Begins to talk: the first calls leave as soon as the service has bound the port, and are
+    /// not answered before.
+    pub(super) fn new(socket: UnixStream, options: &RemoteOptions, wakeup: Arc<Wakeup>) -> Self {
+        let socket = Arc::new(socket);
+        let link = Arc::new(Link::new(socket.clone(), wakeup));
+        let size = options.smb_size;
+        let hello = InitializeConnectionRequest {
+            shared_memory_page_size_hint_bytes: Some(size.page_size_bytes() as u32),
+            shared_memory_size_hint_bytes: Some(size.size_bytes() as u32),
+            producer_name: Some(options.producer_name.clone()),
+            smb_scraping_mode: Some(ProducerSmbScrapingMode::SmbScrapingEnabled.into()),
+            sdk_version: Some(format!("watershed-{}", env!("CARGO_PKG_VERSION"))),
+            ..InitializeConnectionRequest::default()
+        };
+        link.ask(ProducerMethod::InitializeConnection, &hello);
+        link.ask(ProducerMethod::GetAsyncCommand, &GetAsyncCommandRequest {});
+        Self { socket, link, accepted: false, has_memory: false }
+    }
+
+    pub(super) fn step(&mut self, event: Event<ProducerMethod>, options: &RemoteOptions) -> Step {
+        match event {
+            Event::Bound => Step::Nothing,
+            Event::BindFailed => Step::Failed("the service has no port for producers".to_owned()),
+            Event::Reply { method: ProducerMethod::InitializeConnection, reply, .. } => self.accept(&reply),
+            Event::Reply { method: ProducerMethod::GetAsyncCommand, reply, has_more, .. } => {
+                if !has_more {
+                    return Step::Failed("the service ended the stream of commands".to_owned());
+                }
+                self.command(&reply, options)
+            }
+            Event::Reply { request_id, .. } => {
+                if let Some(done) = self.link.take_awaited(request_id) {
+                    done();
+                }
+                Step::Nothing
+            }
+            Event::Failed {
+                method: method @ (ProducerMethod::InitializeConnection | ProducerMethod::GetAsyncCommand),
+                failure,
+                ..
+            } => Step::Failed(format!("{method:?}: {failure}")),
+            Event::Failed { request_id, .. } => {
+                drop(self.link.take_awaited(request_id));
+                Step::Nothing
+            }
+        }
+    }
+
+    fn accept(&mut self, reply: &[u8]) -> Step {
+        match InitializeConnectionResponse::decode(reply) {
+            // Every message on a Unix socket can bring the memory; a service that does not send it
+            // could take the data only in other messages.
+            Ok(reply) if reply.use_shmem_emulation() => {
+                Step::Failed("the service has no shared memory for producers".to_owned())
+            }
+            Ok(reply) => {
+                self.accepted = true;
+                Step::Accepted { direct_patching: reply.direct_smb_patching_supported() }
+            }
+            Err(error) => Step::Failed(format!("InitializeConnection: {error}")),
+        }
+    }
+
+    fn command(&mut self, reply: &[u8], options: &RemoteOptions) -> Step {
+        let command = match GetAsyncCommandResponse::decode(reply) {
+            Ok(GetAsyncCommandResponse { cmd: Some(command) }) if self.accepted => command,
+            _ => return Step::Ignored,
+        };
+        let config = |instance: &Instance| instance.config().unwrap_or_default().into();
+        Step::Command(match command {
+            WireCommand::SetupTracing(setup) => {
+                let descriptor = self.link.take_descriptor();
+                if self.has_memory {
+                    return Step::Ignored;
+                }
+                self.has_memory = true;
+                let Some(descriptor) = descriptor else {
+                    return Step::Failed("the service sent no shared memory".to_owned());
+                };
+                return match SharedMemory::map_trusted(descriptor) {
+                    Ok(memory) => self.set_up(memory, setup, options),
+                    Err(error) => Step::Failed(error.to_string()),
+                };
+            }
+            WireCommand::SetupDataSource(instance) => {
+                let instance_id = instance.new_instance_id.unwrap_or_default();
+                Command::SetupDataSource { instance_id, config: config(&instance) }
+            }
+            WireCommand::StartDataSource(instance) => {
+                let instance_id = instance.new_instance_id.unwrap_or_default();
+                Command::StartDataSource { instance_id, config: config(&instance) }
+            }
+            WireCommand::StopDataSource(stop) => Command::StopDataSource { instance_id: stop.instance_id() },
+            WireCommand::Flush(flush) => {
+                Command::Flush { request_id: flush.request_id(), instance_ids: flush.data_source_ids }
+            }
+            WireCommand::ClearIncrementalState(clear) => {
+                Command::ClearIncrementalState { instance_ids: clear.data_source_ids }
+            }
+        })
+    }
+
+    fn set_up(&self, memory: SharedMemory, setup: SetupTracing, options: &RemoteOptions) -> Step {
+        let page_size_bytes = setup.shared_buffer_page_size_kb() as usize * 1024;
+        match Smb::new(Arc::new(memory), page_size_bytes) {
+            Ok(smb) => {
+                self.link.allow_chunks(smb.num_pages() * options.arbiter.layout.num_chunks());
+                Step::Command(Command::SetupTracing { smb })
+            }
+            Err(error) => Step::Failed(error.to_string()),
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // Also when a data source panics: the service must not wait for a thread that is gone.
+        self.link.close();
+    }
+}

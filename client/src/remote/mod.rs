@@ -1,0 +1,160 @@
+//! A producer of a tracing service in another process: a daemon, reached over a Unix socket.
+//!
+//! ```text
+//!   your threads                trace-producer thread                     daemon
+//!
+//!   RemoteProducer::register    connect, InitializeConnection  -------->
+//!      -----------------------> RegisterDataSource             -------->
+//!                               DataSource  <-- Command, memory --------
+//!   TraceWriter -- chunks ----> Arbiter, CommitData            -------->  moves the chunks
+//!                               the connection ends: wait, connect again
+//! ```
+//!
+//! One thread does it all: it waits for the socket, for the data sources' timers and for the
+//! program. While there is no service it tries again from time to time, and costs nothing
+//! otherwise. With every connection everything starts anew: memory, instances and writers. Writers
+//! of an earlier connection may still be used, and discard what they are given.
+//!
+//! No call of a writer waits for the service, unless its policy says so. What a socket does not
+//! take waits in memory, up to a limit that follows from the number of chunks; beyond it the
+//! connection is given up.
+//!
+//! The service is trusted as far as the shared memory goes: it made it, and could truncate it.
+//! What it sends never causes a panic.
+//!
+//! ```no_run
+//! # use watershed_client::remote::{RemoteOptions, RemoteProducer};
+//! # fn run(factory: Box<dyn watershed_client::DataSourceFactory>) -> Result<(), Box<dyn std::error::Error>> {
+//! let producer = RemoteProducer::connect(RemoteOptions::from_environment()?, |event| println!("{event:?}"))?;
+//! producer.register(factory);
+//! # Ok(())
+//! # }
+//! ```
+
+mod connection;
+mod link;
+mod options;
+mod thread;
+mod wakeup;
+
+use std::io;
+use std::sync::mpsc::{self, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+pub use options::{Reconnect, RemoteEvent, RemoteOptions, RemoteStats};
+use wakeup::Wakeup;
+
+use crate::arbiter::Waker;
+use crate::data_source::DataSourceFactory;
+use crate::endpoint::Done;
+use crate::sync::{Arc, Mutex};
+
+/// What the program and the writers want of the thread.
+enum Message {
+    Register(Box<dyn DataSourceFactory>),
+    Triggers(Vec<String>),
+    Sync(Done),
+    Commit(Duration),
+    Stats(Sender<RemoteStats>),
+    ShutDown,
+}
+
+/// The way to the thread.
+#[derive(Clone)]
+struct Inbox {
+    messages: Sender<Message>,
+    wakeup: Arc<Wakeup>,
+}
+
+impl Inbox {
+    fn send(&self, message: Message) {
+        // An error means that the thread has ended.
+        if self.messages.send(message).is_ok() {
+            self.wakeup.wake();
+        }
+    }
+}
+
+impl Waker for Inbox {
+    fn wake(&self, delay: Duration) {
+        self.send(Message::Commit(delay));
+    }
+}
+
+type EventHandler = Arc<Mutex<dyn FnMut(RemoteEvent) + Send>>;
+
+/// A producer with its thread. Dropping it hands over what has been written, as far as the service
+/// takes it within a second, and ends the connection.
+pub struct RemoteProducer {
+    inbox: Inbox,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for RemoteProducer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RemoteProducer").finish_non_exhaustive()
+    }
+}
+
+impl RemoteProducer {
+    /// Starts a producer without data sources, which connects as soon as there is a service.
+    /// `on_event` is called on its thread, and must not wait for it.
+    ///
+    /// # Errors
+    ///
+    /// The system's, if it has no thread or no pair of sockets.
+    pub fn connect(
+        options: RemoteOptions,
+        on_event: impl FnMut(RemoteEvent) + Send + 'static,
+    ) -> io::Result<Self> {
+        let (messages, incoming) = mpsc::channel();
+        let inbox = Inbox { messages, wakeup: Arc::new(Wakeup::new()?) };
+        let on_event: EventHandler = Arc::new(Mutex::new(on_event));
+        let of_thread = inbox.clone();
+        let thread = std::thread::Builder::new()
+            .name("trace-producer".to_owned())
+            .spawn(move || thread::Thread::new(options, of_thread, incoming, on_event).run())?;
+        Ok(Self { inbox, thread: Some(thread) })
+    }
+
+    /// Offers a data source to the service, to every later one too.
+    pub fn register(&self, factory: Box<dyn DataSourceFactory>) {
+        self.inbox.send(Message::Register(factory));
+    }
+
+    /// Fires triggers, if there is a service.
+    pub fn activate_triggers(&self, names: &[String]) {
+        self.inbox.send(Message::Triggers(names.to_vec()));
+    }
+
+    /// Waits until the service has processed everything before, registrations and triggers of this
+    /// thread included. False when it has not within `timeout`, or when there is none.
+    #[must_use]
+    pub fn sync(&self, timeout: Duration) -> bool {
+        let (reply, synced) = mpsc::channel();
+        let done = move || {
+            let _ = reply.send(());
+        };
+        self.inbox.send(Message::Sync(Box::new(done)));
+        synced.recv_timeout(timeout).is_ok()
+    }
+
+    /// What was done so far. Zeros after the thread's end.
+    #[must_use]
+    pub fn stats(&self) -> RemoteStats {
+        let (reply, stats) = mpsc::channel();
+        self.inbox.send(Message::Stats(reply));
+        stats.recv().unwrap_or_default()
+    }
+}
+
+impl Drop for RemoteProducer {
+    fn drop(&mut self) {
+        self.inbox.send(Message::ShutDown);
+        if let Some(thread) = self.thread.take() {
+            // A panic of a data source was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
