@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
 use crate::exit::Failure;
-use crate::{daemon, inspect, record};
+use crate::{daemon, inspect, probes, query, record};
 
 /// Record what this machine does into a trace, and look into traces.
 #[derive(Debug, Parser)]
@@ -33,6 +33,10 @@ pub(crate) enum Command {
     Inspect(inspect::Args),
     /// Be the tracing service that programs and consumers of this machine connect to
     Daemon(daemon::Args),
+    /// Offer this machine's data sources to a tracing service, ours or Perfetto's
+    Probes(probes::Args),
+    /// Say which producers, data sources and sessions a tracing service has
+    Query(query::Args),
 }
 
 /// The command line of this process. The parser itself answers a request for help, and ends the

@@ -6,8 +6,11 @@ mod daemon;
 mod exit;
 mod inspect;
 mod machine;
+mod probes;
+mod query;
 mod record;
 mod signals;
+mod text;
 mod units;
 mod version;
 
@@ -33,6 +36,8 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Some(Command::Record(args)) => record::run(args, cli.verbose),
         Some(Command::Inspect(args)) => inspect::run(args, cli.verbose),
         Some(Command::Daemon(args)) => daemon::run(args, cli.verbose),
+        Some(Command::Probes(args)) => probes::run(args),
+        Some(Command::Query(args)) => query::run(args),
         None => {
             // Asked for nothing: the same answer as to an unknown option, so that scripts notice.
             let help = Cli::command().render_help();

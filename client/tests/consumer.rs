@@ -39,6 +39,8 @@ impl Served {
             version: machine::service_version(),
             system: machine::system_info(),
             shards: machine::default_shards(),
+            num_workers: 1,
+            pin_workers: false,
             output_folder: None,
         };
         let daemon = Daemon::new(options, |_| {}).unwrap();

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::Table;
 use indicatif::{HumanBytes, HumanCount};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -11,6 +11,7 @@ use super::part::Part;
 use super::report::Report;
 use super::rows::{Buffer, Sequence};
 use super::verdict::Verdict;
+use crate::text::{printable, table};
 
 /// Rows of the tables; JSON has them all, and so has `--verbose`.
 const ROWS_MAX: usize = 40;
@@ -256,16 +257,6 @@ fn write_buffers(out: &mut impl Write, buffers: &[Buffer]) -> io::Result<()> {
     write_table(out, &table, 0)
 }
 
-/// A table without lines whose columns from `numbers_from` on are aligned to the right.
-fn table(header: &[&str], numbers_from: usize) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(header);
-    for column in table.column_iter_mut().skip(numbers_from) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
-}
-
 fn write_table(out: &mut impl Write, table: &Table, rows_left_out: usize) -> io::Result<()> {
     if table.row_count() == 0 {
         return Ok(());
@@ -296,9 +287,4 @@ fn or_dash(value: Option<impl ToString>) -> String {
 
 fn seconds(ns: u64) -> String {
     format!("{}.{:03} s", HumanCount(ns / 1_000_000_000), ns / 1_000_000 % 1000)
-}
-
-/// Text of a trace must not steer the terminal: control characters are shown, not sent.
-fn printable(text: &str) -> String {
-    text.chars().map(|char| if char.is_control() { char::REPLACEMENT_CHARACTER } else { char }).collect()
 }

@@ -27,8 +27,8 @@ use crate::sync::Arc;
 /// program's consumer side).
 const STOPPED_BY_CONSUMER: FlushFlags = FlushFlags(3 << 4 | 2);
 
-/// How many requests are handled before timers, outputs and files get their turn. How long the queue
-/// itself gets is said in [`super::endpoint`].
+/// How many requests are handled before timers, outputs and files get their turn. How long the
+/// queue itself gets is said in [`super::endpoint`].
 const REQUESTS_PER_TURN: usize = 256;
 
 /// What the service's thread is asked.

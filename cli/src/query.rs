@@ -1,0 +1,184 @@
+//! `watershed query`: what a tracing service knows.
+
+use std::io::{self, Write};
+
+use prost::Message as _;
+use serde::Serialize;
+use watershed_client::consumer::{ConnectError, Consumer, ConsumerOptions};
+use watershed_shell::address::{self, Address};
+use watershed_wire::ipc::messages::TracingServiceState;
+use watershed_wire::protos::DataSourceDescriptor;
+
+use crate::exit::{Exit, Failure, printed};
+use crate::text::{printable, table};
+
+/// Arguments of `watershed query`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where the service listens for consumers: a path, or @NAME for an abstract socket [default:
+    /// $PERFETTO_CONSUMER_SOCK_NAME, or the place where Perfetto's programs look]
+    #[arg(long, value_name = "C", value_parser = Address::parse)]
+    socket: Option<Address>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Leave producers and data sources out
+    #[arg(long)]
+    sessions_only: bool,
+}
+
+/// The state, in names that stay.
+#[derive(Debug, Serialize)]
+struct State {
+    version: String,
+    sessions_total: i32,
+    sessions_started: i32,
+    producers: Vec<Producer>,
+    data_sources: Vec<DataSource>,
+    sessions: Vec<Session>,
+}
+
+#[derive(Debug, Serialize)]
+struct Producer {
+    id: i32,
+    pid: Option<i32>,
+    uid: i32,
+    name: String,
+    sdk_version: String,
+}
+
+#[derive(Debug, Serialize)]
+struct DataSource {
+    name: String,
+    producer_id: i32,
+    producer_name: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Session {
+    id: u64,
+    consumer_uid: i32,
+    state: String,
+    buffer_size_kb: Vec<u32>,
+    duration_ms: u32,
+    data_sources: u32,
+    unique_session_name: Option<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
+    let socket = match &args.socket {
+        Some(socket) => socket.clone(),
+        None => address::consumer_socket().map_err(Failure::usage)?,
+    };
+    let mut service =
+        Consumer::connect(&socket, &ConsumerOptions::default()).map_err(|error| match error {
+            ConnectError::NotRunning { .. } => {
+                Failure::failed(format_args!("{error}\n`watershed daemon` starts a tracing service."))
+            }
+            error => Failure::failed(error),
+        })?;
+    let state = State::from(service.query_state(args.sessions_only).map_err(Failure::failed)?);
+    let mut out = io::stdout().lock();
+    printed(if args.json { write_json(&mut out, &state) } else { write_text(&mut out, &state, args) })?;
+    Ok(Exit::Done)
+}
+
+impl From<TracingServiceState> for State {
+    fn from(state: TracingServiceState) -> State {
+        let name_of = |id: i32| {
+            let producer = state.producers.iter().find(|producer| producer.id() == id);
+            producer.map_or_else(String::new, |producer| producer.name().to_owned())
+        };
+        let data_sources = state.data_sources.iter().map(|source| {
+            let descriptor = source.ds_descriptor().unwrap_or_default();
+            let descriptor = DataSourceDescriptor::decode(&descriptor[..]).unwrap_or_default();
+            let producer_id = source.producer_id();
+            DataSource {
+                name: descriptor.name().to_owned(),
+                producer_id,
+                producer_name: name_of(producer_id),
+            }
+        });
+        let producers = state.producers.iter().map(|producer| Producer {
+            id: producer.id(),
+            pid: producer.pid,
+            uid: producer.uid(),
+            name: producer.name().to_owned(),
+            sdk_version: producer.sdk_version().to_owned(),
+        });
+        let sessions = state.tracing_sessions.iter().map(|session| Session {
+            id: session.id(),
+            consumer_uid: session.consumer_uid(),
+            state: session.state().to_owned(),
+            buffer_size_kb: session.buffer_size_kb.clone(),
+            duration_ms: session.duration_ms(),
+            data_sources: session.num_data_sources(),
+            unique_session_name: session.unique_session_name.clone(),
+        });
+        State {
+            version: state.tracing_service_version().to_owned(),
+            sessions_total: state.num_sessions(),
+            sessions_started: state.num_sessions_started(),
+            producers: producers.collect(),
+            data_sources: data_sources.collect(),
+            sessions: sessions.collect(),
+        }
+    }
+}
+
+fn write_json(out: &mut impl Write, state: &State) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, state)?;
+    writeln!(out)?;
+    out.flush()
+}
+
+fn write_text(out: &mut impl Write, state: &State, args: &Args) -> io::Result<()> {
+    let (total, started) = (state.sessions_total, state.sessions_started);
+    writeln!(out, "{}, {total} sessions, {started} of them started", printable(&state.version))?;
+    if !args.sessions_only {
+        let mut producers = table(&["producer", "pid", "uid", "name", "sdk"], usize::MAX);
+        for producer in &state.producers {
+            let pid = producer.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
+            let [id, uid] = [producer.id, producer.uid].map(|number| number.to_string());
+            producers.add_row([id, pid, uid, printable(&producer.name), printable(&producer.sdk_version)]);
+        }
+        write_table(out, &producers)?;
+        let mut sources = table(&["data source", "producer", "name"], usize::MAX);
+        for source in &state.data_sources {
+            let producer_id = source.producer_id.to_string();
+            sources.add_row([printable(&source.name), producer_id, printable(&source.producer_name)]);
+        }
+        write_table(out, &sources)?;
+    }
+    let header = ["session", "uid", "state", "buffers (KiB)", "duration", "data sources", "name"];
+    let mut sessions = table(&header, usize::MAX);
+    for session in &state.sessions {
+        let sizes: Vec<String> = session.buffer_size_kb.iter().map(u32::to_string).collect();
+        let duration = match session.duration_ms {
+            0 => "-".to_owned(),
+            ms => format!("{} s", f64::from(ms) / 1000.0),
+        };
+        sessions.add_row([
+            session.id.to_string(),
+            session.consumer_uid.to_string(),
+            printable(&session.state),
+            sizes.join(", "),
+            duration,
+            session.data_sources.to_string(),
+            printable(session.unique_session_name.as_deref().unwrap_or("-")),
+        ]);
+    }
+    write_table(out, &sessions)?;
+    out.flush()
+}
+
+/// A table that is not empty, below an empty line.
+fn write_table(out: &mut impl Write, table: &comfy_table::Table) -> io::Result<()> {
+    if table.row_count() == 0 {
+        return Ok(());
+    }
+    writeln!(out)?;
+    table.lines().try_for_each(|line| writeln!(out, "  {}", line.trim_end()))
+}
