@@ -16,9 +16,9 @@
 //! | end of a session | the program | one for each session |
 //!
 //! So while the service's thread writes to a slow file, a program that flushes a session or a
-//! writer in a loop, or begins and ends writers in one, makes the queue longer with each. A limit would
-//! have to make it wait, and the thread that waits could be one that the service's thread itself
-//! waits for: in the program's sink, or in its handler of events, which both threads call.
+//! writer in a loop, or begins and ends writers in one, makes the queue longer with each. A limit
+//! would have to make it wait, and the thread that waits could be one that the service's thread
+//! itself waits for: in the program's sink, or in its handler of events, which both threads call.
 
 use std::sync::mpsc::Sender;
 

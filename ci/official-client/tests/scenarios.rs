@@ -1,0 +1,97 @@
+//! Each scenario in a process of its own, with sockets of its own, and ended when it takes too
+//! long.
+
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// How often a burst is repeated.
+const BURSTS: usize = 10;
+
+/// Runs a scenario to its end, and returns what it printed.
+fn run(args: &[&str]) -> String {
+    let folder = tempfile::tempdir().expect("a folder for the sockets");
+    let output = folder.path().join("output");
+    let file = std::fs::File::create(&output).expect("a file for the output");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_watershed-official-client"))
+        .args(args)
+        .env("PERFETTO_PRODUCER_SOCK_NAME", folder.path().join("producer"))
+        .env("PERFETTO_CONSUMER_SOCK_NAME", folder.path().join("consumer"))
+        .stdin(Stdio::null())
+        .stdout(file.try_clone().expect("a second descriptor"))
+        .stderr(file)
+        .spawn()
+        .expect("it starts");
+    let status = wait(&mut child);
+    let text = printed(&output);
+    match status {
+        Some(status) => assert!(status.success(), "{args:?}: {status}\n{text}"),
+        None => panic!("{args:?} was ended after {LIMIT:?}\n{text}"),
+    }
+    text
+}
+
+fn printed(output: &Path) -> String {
+    String::from_utf8_lossy(&std::fs::read(output).expect("the output")).into_owned()
+}
+
+/// Waits for the child to end; ends one that takes too long.
+fn wait(child: &mut Child) -> Option<ExitStatus> {
+    let started = Instant::now();
+    while started.elapsed() < LIMIT {
+        if let Some(status) = child.try_wait().expect("it is our child") {
+            return Some(status);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().expect("it is our child");
+    child.wait().expect("it is our child");
+    None
+}
+
+#[test]
+fn eight_threads_lose_nothing() {
+    run(&["threads"]);
+}
+
+#[test]
+fn a_file_is_written_by_its_path() {
+    run(&["file"]);
+}
+
+#[test]
+fn producers_come_back_to_a_new_daemon() {
+    run(&["reconnect"]);
+}
+
+#[test]
+fn a_consumer_that_leaves_does_not_disturb_another() {
+    run(&["two-sessions"]);
+}
+
+#[test]
+fn what_a_killed_producer_committed_is_kept() {
+    print!("{}", run(&["killed-producer"]));
+}
+
+#[test]
+fn the_session_of_a_killed_consumer_ends() {
+    run(&["killed-consumer"]);
+}
+
+/// Whether the library drops depends on the machine; whether that is reported does not.
+#[test]
+fn each_loss_of_a_burst_is_reported() {
+    for shm_size_kb in ["256", "1024"] {
+        let args: &[&str] = if shm_size_kb == "256" { &["burst"] } else { &["burst", shm_size_kb] };
+        let mut without_loss = 0;
+        for _ in 0..BURSTS {
+            let text = run(args);
+            let line = text.lines().find(|line| line.starts_with("burst: ")).expect("its figures");
+            println!("shared memory of {shm_size_kb} KB: {line}");
+            without_loss += usize::from(line.starts_with("burst: 80080 of 80080 "));
+        }
+        println!("shared memory of {shm_size_kb} KB: {without_loss} of {BURSTS} bursts without loss");
+    }
+}
