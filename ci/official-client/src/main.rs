@@ -8,6 +8,8 @@
 //!                                                processes of their own (modules `produce`, `consume`)
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod config;
 mod consumer;
 mod peers;
