@@ -1,7 +1,7 @@
 //! Requests and replies in which configs and descriptors stay bytes.
 //!
-//! The structs of [`protos`] drop fields that the schema does not have. Those here are the same
-//! messages on the wire, but what is passed on is kept as it came: read it with
+//! The structs of [`protos`](crate::protos) drop fields that the schema does not have. Those here
+//! are the same messages on the wire, but what is passed on is kept as it came: read it with
 //! [`config`](crate::config) or [`raw`](crate::raw).
 //!
 //! A message that occurs more than once in a field is the sum of its occurrences; the accessors

@@ -7,7 +7,7 @@ use super::envelope::delimited_len;
 /// Longest slice: a packet above it is cut (spec, service 3.3).
 pub const SLICE_SIZE_BYTES_MAX: usize = (128 << 10) - 512;
 
-/// What the slices of one reply have at most, with [`SLICE_OVERHEAD_BYTES`] for each.
+/// What the slices of one reply have at most, with 16 more for each.
 pub const READ_BUFFERS_REPLY_SIZE_BYTES_MAX: usize = (128 << 10) - 64;
 
 /// What a slice counts for beside its bytes; it takes at most 10.
