@@ -98,6 +98,9 @@ impl Trace {
     }
 
     /// Neither a packet nor the statistics tell of a loss or of an error.
+    ///
+    /// `readaheads_failed` is neither: a read that finds a sequence whose last packet waits for a
+    /// patch or its next chunk counts one, and a session that writes a file reads in between.
     pub(crate) fn assert_lossless(&self) {
         assert_eq!(self.loss_flags, 0);
         let stats = &self.stats;
@@ -110,10 +113,9 @@ impl Trace {
                 buffer.chunks_discarded(),
                 buffer.chunks_overwritten(),
                 buffer.patches_failed(),
-                buffer.readaheads_failed(),
                 buffer.abi_violations(),
             ];
-            assert_eq!(none, [0; 6], "{buffer:?}");
+            assert_eq!(none, [0; 5], "{buffer:?}");
         }
     }
 
