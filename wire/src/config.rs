@@ -21,6 +21,8 @@ mod echo;
 mod error;
 mod text;
 
+use std::collections::BTreeMap;
+
 use prost::Message as _;
 use prost_reflect::{DynamicMessage, MessageDescriptor};
 
@@ -145,34 +147,41 @@ impl TraceConfig {
         Self::from_binary(bytes)
     }
 
-    /// The config with other producer filters for one entry of `data_sources`, everything else kept
-    /// byte for byte.
-    ///
-    /// `index` counts from 0; an index past the end changes nothing.
+    /// The config with the producer filters that `other` has for data sources of the same names,
+    /// everything else kept byte for byte. Of several entries of one name in `other` the first
+    /// counts; an entry whose name it does not have is left alone.
     ///
     /// # Errors
-    /// None for a config that was read by this type.
-    pub fn with_producer_filters(
-        &self,
-        index: usize,
-        names: &[String],
-        regexes: &[String],
-    ) -> Result<Self, ConfigError> {
+    /// None for configs that were read by this type.
+    pub fn with_filters_of(&self, other: &TraceConfig) -> Result<Self, ConfigError> {
         const PRODUCER_NAME_FILTER: u32 = 2;
         const PRODUCER_NAME_REGEX_FILTER: u32 = 3;
-        let rewrite = Rewrite::new()
-            .set_each(PRODUCER_NAME_FILTER, names.iter().map(String::as_bytes))
-            .set_each(PRODUCER_NAME_REGEX_FILTER, regexes.iter().map(String::as_bytes));
+        let mut filters_by_name = BTreeMap::new();
+        for entry in &other.view.data_sources {
+            filters_by_name.entry(name_of(entry)).or_insert_with(|| {
+                Rewrite::new()
+                    .set_each(PRODUCER_NAME_FILTER, entry.producer_name_filter.iter().map(String::as_bytes))
+                    .set_each(
+                        PRODUCER_NAME_REGEX_FILTER,
+                        entry.producer_name_regex_filter.iter().map(String::as_bytes),
+                    )
+            });
+        }
         let mut entries = Vec::new();
-        for (at, entry) in submessages(&self.bytes, DATA_SOURCES).enumerate() {
-            let entry = entry?;
-            entries.push(match at == index {
-                true => rewrite.apply(entry).map_err(BinaryError::from)?,
-                false => entry.to_vec(),
+        for (bytes, entry) in submessages(&self.bytes, DATA_SOURCES).zip(&self.view.data_sources) {
+            let bytes = bytes?;
+            entries.push(match filters_by_name.get(name_of(entry)) {
+                Some(filters) => filters.apply(bytes).map_err(BinaryError::from)?,
+                None => bytes.to_vec(),
             });
         }
         self.rewritten(&Rewrite::new().set_each(DATA_SOURCES, entries.iter().map(Vec::as_slice)))
     }
+}
+
+/// Empty if it has none.
+fn name_of(entry: &protos::trace_config::DataSource) -> &str {
+    entry.config.as_ref().map_or("", |config| config.name())
 }
 
 /// For configs that a program writes: the fields that the structs have are all there is.

@@ -103,13 +103,25 @@ fn an_entry_without_config_has_an_empty_one_and_parts_are_merged() {
 fn other_filters_leave_the_rest_alone() {
     let (bytes, source) = strange_config();
     let config = TraceConfig::parse(&bytes).unwrap();
-    let changed = config.with_producer_filters(0, &["a".to_owned(), "b".to_owned()], &[]).unwrap();
+    let name = config.data_sources().unwrap()[0].name().to_owned();
+    let filtered = |name: &str, filters: &[&str]| protos::trace_config::DataSource {
+        config: Some(protos::DataSourceConfig { name: Some(name.to_owned()), ..Default::default() }),
+        producer_name_filter: filters.iter().map(|&filter| filter.to_owned()).collect(),
+        ..Default::default()
+    };
+    let other = |data_sources| {
+        TraceConfig::from(protos::TraceConfig { data_sources, duration_ms: Some(1), ..Default::default() })
+    };
+    let sources = vec![filtered("another", &["c"]), filtered(&name, &["a", "b"]), filtered(&name, &["d"])];
+    let changed = config.with_filters_of(&other(sources)).unwrap();
     let entry = &changed.view().data_sources[0];
     assert_eq!(entry.producer_name_filter, ["a", "b"]);
+    assert_eq!(changed.view().duration_ms, config.view().duration_ms);
     assert_eq!(changed.data_sources().unwrap()[0].bytes(), source);
     let unknown = Fields::new(changed.bytes()).filter(|field| field.unwrap().number == 9999);
     assert_eq!(unknown.count(), 2);
-    assert_eq!(config.with_producer_filters(5, &[], &[]).unwrap().view(), config.view());
+    let without = config.with_filters_of(&other(Vec::new())).unwrap();
+    assert_eq!(without.view(), config.view());
 }
 
 #[test]
