@@ -1,9 +1,10 @@
 //! The consumer port: calls of one consumer, and what it is told later.
 //!
-//! Four calls are not answered at once:
+//! Five calls are not answered at once:
 //!
 //! ```text
 //!   EnableTracing     when the session has ended, with the reason if it failed
+//!   CloneSession      when the data sources were flushed and the buffers copied
 //!   Flush             when every producer has answered, or not in time
 //!   ReadBuffers       in pieces, as fast as the consumer takes them
 //!   ObserveEvents     at each event, until another request replaces it
@@ -14,8 +15,8 @@ use std::fs::File;
 
 use prost::Message as _;
 use watershed_service::{
-    ClockReadings, ConnectError, ConsumerEvent, ConsumerId, FlushFlags, FlushId, ObservedEvents, OutputFile,
-    PacketBatch, PeerIdentity, ReadProgress,
+    ClockReadings, CloneId, ConnectError, ConsumerEvent, ConsumerId, FlushFlags, FlushId, ObservedEvents,
+    OutputFile, PacketBatch, PeerIdentity, ReadProgress,
 };
 use watershed_wire::ipc::messages::EnableTracingRequest;
 use watershed_wire::ipc::{ConsumerMethod, Invocation, ReplyTo, read_buffers_replies, split_service_state};
@@ -23,6 +24,8 @@ use watershed_wire::protos;
 use watershed_wire::protos::observable_events::{
     DataSourceInstanceState, DataSourceInstanceStateChange, Type as EventType,
 };
+
+mod clones;
 
 use crate::connection::{Closed, Connection, REPLY_BYTES_MAX};
 use crate::core::Core;
@@ -37,6 +40,7 @@ pub(crate) struct ConsumerPort {
     /// Where the end of the session is told.
     enable: Option<ReplyTo>,
     flushes: BTreeMap<FlushId, ReplyTo>,
+    clones: BTreeMap<CloneId, ReplyTo>,
     reading: Option<ReplyTo>,
     batch: PacketBatch,
     observing: Option<ReplyTo>,
@@ -60,6 +64,7 @@ impl ConsumerPort {
             connection,
             enable: None,
             flushes: BTreeMap::new(),
+            clones: BTreeMap::new(),
             reading: None,
             batch: PacketBatch::new(),
             observing: None,
@@ -110,20 +115,10 @@ impl ConsumerPort {
                 let reply = protos::SaveTraceForBugreportResponse { success: Some(false), msg: Some(msg) };
                 self.connection.reply(reply_to, &reply, false)
             }
-            ConsumerMethod::CloneSession => {
-                // A descriptor comes with it, whether or not it is needed.
-                drop(self.connection.take_fd());
-                let error = Some("this service cannot clone sessions".to_owned());
-                let reply =
-                    protos::CloneSessionResponse { success: Some(false), error, ..Default::default() };
-                self.connection.reply(reply_to, &reply, false)
-            }
-            ConsumerMethod::ChangeTraceConfig | ConsumerMethod::Detach | ConsumerMethod::Attach => {
-                let method = call.method;
-                let line = format_args!("{self}: {method:?} is not supported by this service");
-                core.log.line(now.monotonic_ns, line);
-                self.reject(reply_to)
-            }
+            ConsumerMethod::CloneSession => self.clone_session(&call, core, now),
+            ConsumerMethod::ChangeTraceConfig => self.change_config(&call, core, now),
+            ConsumerMethod::Detach => self.detach(&call, core),
+            ConsumerMethod::Attach => self.attach(&call, core, now),
         }
     }
 
@@ -145,6 +140,7 @@ impl ConsumerPort {
             self.connection.host.reject(before);
         }
         if request.attach_notification_only() {
+            core.service.handle_end_wanted(self.consumer_id);
             return Ok(());
         }
         let config = request.trace_config().unwrap_or_default();
@@ -272,6 +268,15 @@ impl ConsumerPort {
                 self.events.all_data_sources_started = Some(true);
                 Ok(())
             }
+            ConsumerEvent::CloneTriggerHit { session_id, trigger } => {
+                // One message has room for one.
+                if self.events.clone_trigger_hit.is_some() {
+                    self.send_events()?;
+                }
+                self.events.clone_trigger_hit = Some(clones::hit(session_id, &trigger));
+                Ok(())
+            }
+            ConsumerEvent::Cloned { clone_id, result } => self.tell_cloned(clone_id, result),
         }
     }
 
@@ -330,13 +335,14 @@ impl std::fmt::Display for ConsumerPort {
 }
 
 fn capabilities() -> protos::QueryCapabilitiesResponse {
-    let observable = [EventType::DataSourcesInstances, EventType::AllDataSourcesStarted];
+    let observable =
+        [EventType::DataSourcesInstances, EventType::AllDataSourcesStarted, EventType::CloneTriggerHit];
     protos::QueryCapabilitiesResponse {
         capabilities: Some(protos::TracingServiceCapabilities {
             has_query_capabilities: Some(true),
             observable_events: observable.map(i32::from).to_vec(),
             has_trace_config_output_path: Some(true),
-            has_clone_session: Some(false),
+            has_clone_session: Some(true),
         }),
     }
 }

@@ -55,7 +55,7 @@ impl ProducerPort {
                     self.connection.host.reply_bytes(reply_to, &[], false)
                 }
                 Performed::Ignored => Ok(()),
-                Performed::Malformed => {
+                Performed::Malformed | Performed::Refused => {
                     self.connection.host.reject(reply_to);
                     Ok(())
                 }
@@ -184,6 +184,8 @@ enum Performed {
     Done,
     /// Its arguments are no request.
     Malformed,
+    /// It had no effect.
+    Refused,
     /// It gets no answer, not even a reject.
     Ignored,
 }
@@ -243,8 +245,11 @@ fn try_perform(
             service.handle_data_source_stopped(producer_id, InstanceId(request.data_source_id()), now);
         }
         ProducerMethod::ActivateTriggers => {
-            // No session waits for one: configs with triggers are refused.
-            protos::ActivateTriggersRequest::decode(args)?;
+            let request = protos::ActivateTriggersRequest::decode(args)?;
+            // Perfetto's producers do not look at the answer; ours tells its user.
+            if service.handle_activate_triggers(producer_id, &request.trigger_names, now) == 0 {
+                return Ok(Performed::Refused);
+            }
         }
         // Everything before it on this connection has been done.
         ProducerMethod::Sync => {}

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use rayon::ThreadPool;
 use watershed_engine::{BufferConfig, ByteSource, CreateError, ProducerId, WriterId};
 use watershed_shards::{
     Batch, CommitError, Committer, Homes, OwnedBytes, ShardedBuffer, ShardedConfig, Source, Topology,
@@ -20,7 +21,8 @@ pub(crate) struct Buffer {
     pub(crate) trace: ShardedBuffer,
     /// Whose it is.
     pub(crate) session_id: SessionId,
-    committer: Committer,
+    /// A clone has none: nothing is written to it.
+    committer: Option<Committer>,
     /// Batches for which a queue had no room, and those that came after them. Whoever looks at the
     /// buffer [settles](Buffer::settle) it first.
     waiting: VecDeque<Batch<'static>>,
@@ -59,8 +61,15 @@ impl Buffer {
             queue_capacity: QUEUE_CAPACITY,
             homes: Homes::RoundRobin,
         })?;
-        let committer = trace.committer().expect("a new buffer is no clone");
+        let committer = trace.committer();
         Ok(Buffer { trace, session_id, committer, waiting: VecDeque::new() })
+    }
+
+    /// A copy of what is in it, for the session of a clone. Nothing may wait.
+    pub(crate) fn copy(&self, pool: Option<&ThreadPool>) -> Result<Buffer, CreateError> {
+        debug_assert!(!self.has_waiting(), "what waits would not be in the copy");
+        let trace = self.trace.clone_in_pool(pool)?;
+        Ok(Buffer { trace, session_id: self.session_id, committer: None, waiting: VecDeque::new() })
     }
 
     /// Commits everything in the batch, which is empty afterwards. Returns how many chunks the
@@ -78,13 +87,13 @@ impl Buffer {
     /// if there is no room.
     fn try_commit(&mut self, batch: &mut Batch<'_>) -> Option<u64> {
         let num_chunks = batch.chunks.len() as u64;
-        let error = match self.committer.commit(batch) {
-            Ok(()) => return Some(0),
-            Err(CommitError::Poisoned(chunks)) => return Some(chunks as u64),
-            Err(CommitError::QueueFull(_)) => return None,
-            Err(error) => error,
+        let error = match self.committer.as_mut().map(|committer| committer.commit(batch)) {
+            Some(Ok(())) => return Some(0),
+            Some(Err(CommitError::Poisoned(chunks))) => return Some(chunks as u64),
+            Some(Err(CommitError::QueueFull(_))) => return None,
+            refused => refused,
         };
-        debug_assert!(false, "chunks have been checked: {error}");
+        debug_assert!(false, "chunks have been checked, and no producer may write to a clone: {error:?}");
         release(std::mem::take(batch));
         Some(num_chunks)
     }
@@ -196,6 +205,12 @@ impl BufferTable {
         self.live += 1;
         self.last_id = u16::try_from(slot + 1).expect("slots are below the largest u16");
         Some(BufferId(self.last_id))
+    }
+
+    /// Puts another buffer in the place of one, and returns that; `None`, and nothing done, if
+    /// there is none with this id.
+    pub(crate) fn replace(&mut self, id: BufferId, other: Buffer) -> Option<Buffer> {
+        self.get_mut(id).map(|buffer| std::mem::replace(buffer, other))
     }
 
     pub(crate) fn remove(&mut self, id: BufferId) -> Option<Buffer> {

@@ -88,7 +88,7 @@ impl ClockReadings {
 
 /// Snapshots that wait for the next read: only those that tell something new, the latest
 /// [`CLOCK_SNAPSHOTS_MAX`].
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct DriftRing {
     waiting: VecDeque<ClockReadings>,
 }

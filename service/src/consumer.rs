@@ -61,6 +61,7 @@ impl Service {
     /// the rest.
     pub fn handle_consumer_disconnect(&mut self, consumer_id: ConsumerId, now: &ClockReadings) {
         self.handle_free_buffers(consumer_id, now);
+        self.drop_clones_of(consumer_id);
         self.consumers.remove(&consumer_id);
     }
 

@@ -37,6 +37,63 @@ pub enum FlushRefused {
     TooManyPending,
 }
 
+/// Why a session stays with its consumer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DetachRefused {
+    /// The consumer has none.
+    #[error("there is no session to detach")]
+    NoSession,
+    /// An empty key would be that of any session, and a long one is an error of the caller.
+    #[error("the key of a detached session has 1 to {} bytes", limits::DETACH_KEY_BYTES_MAX)]
+    BadKey,
+    /// Another session of this user is detached under it.
+    #[error("another session is detached under this key")]
+    KeyTaken,
+}
+
+/// Why a consumer does not get a detached session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AttachRefused {
+    /// It has one, which it would lose.
+    #[error("this consumer already has a tracing session")]
+    AlreadyHasSession,
+    /// Nothing of this user is detached under the key.
+    #[error("no session of this user is detached under this key")]
+    NoSuchSession,
+}
+
+/// Why a session is not cloned.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CloneRefused {
+    /// There is none with this number or name.
+    #[error("Tracing session not found")]
+    NotFound,
+    /// No session records whose `bugreport_score` is above 0.
+    #[error("no tracing session records for bug reports")]
+    NoneForBugreport,
+    /// It is another user's.
+    #[error("only root and the user of a session may clone it")]
+    NotAllowed,
+    /// A clone would be its second one.
+    #[error("this consumer already has a tracing session")]
+    AlreadyHasSession,
+    /// What it recorded is in its file.
+    #[error("sessions that write into a file cannot be cloned by this service")]
+    WritesIntoFile,
+    /// Clones count as sessions.
+    #[error("uid {uid} has {} sessions, more are not allowed", limits::SESSIONS_PER_UID_MAX)]
+    TooManySessionsOfUid {
+        /// Whose sessions.
+        uid: i32,
+    },
+    /// Likewise.
+    #[error("there are {} sessions, more are not allowed", limits::SESSIONS_MAX)]
+    TooManySessions,
+    /// A buffer that was to be cleared could not be replaced.
+    #[error("no memory for the clone: {0}")]
+    NoMemory(String),
+}
+
 /// Why a session could not be made. Nothing is left behind, but for a file, which stays with the
 /// shell.
 ///
@@ -53,6 +110,18 @@ pub enum EnableError {
     DurationTooLong { duration_ms: u32, max_ms: u32 },
     #[error("{field} is not supported by this service{hint}")]
     NotSupported { field: &'static str, hint: &'static str },
+    #[error("trigger_mode {number} is unknown")]
+    TriggerMode { number: i32 },
+    #[error("use_clone_snapshot_if_available is for trigger_mode STOP_TRACING only")]
+    CloneSnapshotWithoutStop,
+    #[error("trigger_timeout_ms must be from 1 to {max_ms}, not {timeout_ms}")]
+    TriggerTimeout { timeout_ms: u32, max_ms: u32 },
+    #[error("duration_ms cannot be used with triggers, which have trigger_timeout_ms and stop_delay_ms")]
+    TriggerWithDuration,
+    #[error("write_into_file cannot be used with triggers that stop a session or have it cloned")]
+    TriggerWithFile,
+    #[error("two triggers have the name {name:?}")]
+    DuplicateTrigger { name: String },
     #[error("bugreport_filename may contain only letters, digits, '_', '.' and '-', not {character:?}")]
     BugreportFilename { character: char },
     #[error("with enable_extra_guardrails deferred_start is not allowed")]
@@ -84,6 +153,8 @@ pub enum EnableError {
     NoSuchBuffer { data_source: String, target_buffer: u32, buffers: usize },
     #[error("data source {data_source:?}: producer_name_regex_filter {pattern:?} is not a pattern: {reason}")]
     BadPattern { data_source: String, pattern: String, reason: String },
+    #[error("trigger {trigger:?}: producer_name_regex {pattern:?} is not a pattern: {reason}")]
+    BadTriggerPattern { trigger: String, pattern: String, reason: String },
     #[error("an exclusive session with priority {active} is active, this one asks for {requested}")]
     ExclusiveSessionActive { active: u32, requested: u32 },
     #[error("a session with the name {name:?} exists")]

@@ -125,8 +125,8 @@ mod timer;
 pub use clock::ClockReadings;
 pub use consumer::OutputFile;
 pub use emit::SYNC_MARKER;
-pub use error::{ConnectError, EnableError, FlushRefused};
-pub use ids::{BufferId, ConsumerId, FlushId, InstanceId, SessionId};
+pub use error::{AttachRefused, CloneRefused, ConnectError, DetachRefused, EnableError, FlushRefused};
+pub use ids::{BufferId, CloneId, ConsumerId, FlushId, InstanceId, SessionId};
 pub use options::{MemoryFactory, PoolFactory, ServiceOptions, Shards, SystemInfo};
 pub use output::{
     ConsumerEvent, FileAction, FlushFlags, ObservedEvents, Output, ProducerCommand, ReadProgress, Warning,
@@ -137,7 +137,7 @@ pub use producer::{
 };
 pub use read::{PacketBatch, RESERVED_FIELDS, Unread, WriteTrace};
 pub use service::Service;
-pub use session::SessionState;
+pub use session::{CloneRequest, CloneSource, ClonedSession, ReceivedTrigger, SessionState};
 pub use timer::Deadlines;
 pub use watershed_engine::ProducerId;
 pub use watershed_shards::{MAX_SHARDS, Reduced, Topology, WorkerPool};

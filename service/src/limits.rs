@@ -15,6 +15,9 @@
 //! | lists of a config | a consumer | [`BUFFERS_PER_SESSION_MAX`], [`DATA_SOURCES_PER_CONFIG_MAX`], [`PRODUCER_WISHES_MAX`], [`SEMAPHORES_PER_CONFIG_MAX`] | a source is offered to the entries of its name |
 //! | starts of sessions by name | consumers | [`START_TIMES_MAX`] | found by name |
 //! | pending flushes of a session | a consumer | [`PENDING_FLUSHES_MAX`] | each at an acknowledgement |
+//! | triggers of a call | a producer | [`TRIGGERS_PER_CALL_MAX`] | found by name in each session |
+//! | triggers of a session | producers | [`TRIGGERS_PER_CONFIG_MAX`], [`TRIGGERS_KEPT`], [`CLONE_HITS_PENDING_MAX`] | the last ones are kept |
+//! | remembered triggers | producers | [`TRIGGER_HISTORY_MAX`] | looked through for each trigger |
 //! | events for the trace | time, sessions | [`CLOCK_SNAPSHOTS_MAX`], [`FLUSH_EVENTS_MAX`], [`CONCURRENT_EVENTS_MAX`] | written at a read |
 //! | calls that wait for the service | connections | the shell's: what a socket and a frame hold; in one process a queue of the program's own threads | once each |
 //! | outputs | calls | what one call makes: the shell takes them before the next | |
@@ -56,6 +59,20 @@ pub const SEMAPHORES_PER_CONFIG_MAX: usize = 256;
 pub const START_TIMES_MAX: usize = 256;
 /// The largest buffer, in KiB: its size in bytes must fit 32 bits.
 pub const BUFFER_SIZE_KB_MAX: u32 = u32::MAX / 1024;
+/// Entries of `triggers` in one config.
+pub const TRIGGERS_PER_CONFIG_MAX: usize = 1024;
+/// Triggers of one call of a producer that are looked at.
+pub const TRIGGERS_PER_CALL_MAX: usize = 256;
+/// Triggers that a session has taken and keeps, for its trace or for its clones.
+pub const TRIGGERS_KEPT: usize = 1024;
+/// Triggers of one session that its consumer is still to be told of.
+pub const CLONE_HITS_PENDING_MAX: usize = 256;
+/// The time for which `max_per_24_h` counts.
+pub const TRIGGER_INTERVAL_NS: u64 = 24 * 3600 * 1000 * NS_PER_MS;
+/// Triggers of that time that are remembered, over all names and sessions.
+pub const TRIGGER_HISTORY_MAX: usize = 16_384;
+/// Bytes of the key under which a session is detached.
+pub const DETACH_KEY_BYTES_MAX: usize = 1024;
 /// Flushes of one session that wait for acknowledgements.
 pub const PENDING_FLUSHES_MAX: usize = 1000;
 

@@ -6,8 +6,9 @@ use watershed_engine::ProducerId;
 use watershed_shards::Reduced;
 use watershed_smb::SharedMemory;
 
-use crate::ids::{ConsumerId, FlushId, InstanceId, SessionId};
+use crate::ids::{CloneId, ConsumerId, FlushId, InstanceId, SessionId};
 use crate::limits;
+use crate::session::{ClonedSession, ReceivedTrigger};
 
 /// One thing to deliver. To be delivered in the order in which
 /// [`Service::poll_output`](crate::Service::poll_output) gives them.
@@ -100,6 +101,20 @@ pub enum ConsumerEvent {
         /// Which session.
         session_id: SessionId,
     },
+    /// A clone that the consumer asked for is its session now, or could not be made.
+    Cloned {
+        /// Which request.
+        clone_id: CloneId,
+        /// The clone, or why there is none.
+        result: Result<ClonedSession, String>,
+    },
+    /// A trigger says that the session should be cloned now.
+    CloneTriggerHit {
+        /// Which session.
+        session_id: SessionId,
+        /// The trigger.
+        trigger: ReceivedTrigger,
+    },
 }
 
 /// What a consumer wants to be told beside answers. The values are the bits of the consumer port.
@@ -113,6 +128,9 @@ impl ObservedEvents {
     pub const INSTANCE_STATES: ObservedEvents = ObservedEvents(1);
     /// [`ConsumerEvent::AllDataSourcesStarted`].
     pub const ALL_DATA_SOURCES_STARTED: ObservedEvents = ObservedEvents(2);
+
+    /// [`ConsumerEvent::CloneTriggerHit`].
+    pub const CLONE_TRIGGER_HITS: ObservedEvents = ObservedEvents(4);
 
     /// Both sets.
     pub const fn and(self, other: ObservedEvents) -> ObservedEvents {
@@ -135,6 +153,10 @@ impl FlushFlags {
     pub const PERIODIC: FlushFlags = FlushFlags::new(1, 1);
     /// The service's own, before the session stops.
     pub const STOP: FlushFlags = FlushFlags::new(2, 1);
+    /// The service's own, before the session is cloned.
+    pub const CLONE: FlushFlags = FlushFlags::new(3, 1);
+    /// Likewise, for a bug report.
+    pub const CLONE_FOR_BUGREPORT: FlushFlags = FlushFlags(FlushFlags::CLONE.0 | 1 << 8);
     /// Asked for by a program through its consumer library.
     pub const EXPLICIT: FlushFlags = FlushFlags::new(4, 3);
 
@@ -211,6 +233,22 @@ pub enum Warning {
         session_id: SessionId,
         /// Whose data sources.
         producer_name: String,
+    },
+    /// A producer announces so many triggers at once that not all are looked at.
+    #[error(
+        "producer {producer_name:?} announces too many triggers at once ({} are looked at)",
+        limits::TRIGGERS_PER_CALL_MAX
+    )]
+    TooManyTriggers {
+        /// Which producer.
+        producer_name: String,
+    },
+    /// Triggers come faster than they are read or told: some are not in the trace, or no clone is
+    /// made for them.
+    #[error("session {session_id}: triggers came so fast that one is not acted on or not in the trace")]
+    TriggersForgotten {
+        /// Whose triggers.
+        session_id: SessionId,
     },
     /// The config asks for something that this service does not do; the session runs without it.
     #[error("session {session_id}: {field} is not supported, {instead}")]

@@ -11,7 +11,7 @@ use crate::ids::{ConsumerId, SessionId};
 use crate::options::ServiceOptions;
 use crate::output::{ConsumerEvent, Output, ProducerCommand, Warning};
 use crate::producer::{Producer, Sources};
-use crate::session::Session;
+use crate::session::{Session, TriggerHistory};
 use crate::timer::{Deadlines, Timer};
 
 /// Memory of each buffer that is kept ready: two huge pages.
@@ -32,6 +32,7 @@ pub struct Service {
     pub(crate) locked_down: bool,
     /// When sessions with guardrails last started, by name: boot time.
     pub(crate) last_start_ns_by_name: BTreeMap<String, u64>,
+    pub(crate) trigger_history: TriggerHistory,
     pub(crate) counters: Counters,
     pub(crate) outputs: VecDeque<Output>,
 }
@@ -45,6 +46,7 @@ pub(crate) struct Counters {
     pub(crate) last_session_id: u64,
     pub(crate) last_instance_id: u64,
     pub(crate) last_flush_id: u64,
+    pub(crate) last_clone_id: u64,
     /// Data sources, instances and entries of configs looked at.
     pub(crate) looked_at: u64,
     /// Chunks that did not pass the buffer stage, over all producers and sessions.
@@ -66,6 +68,7 @@ impl Service {
             buffers: BufferTable::default(),
             locked_down: false,
             last_start_ns_by_name: BTreeMap::new(),
+            trigger_history: TriggerHistory::default(),
             counters: Counters {
                 last_producer_id: ProducerId(0),
                 producers_seen: 0,
@@ -73,6 +76,7 @@ impl Service {
                 last_session_id: 0,
                 last_instance_id: 0,
                 last_flush_id: 0,
+                last_clone_id: 0,
                 looked_at: 0,
                 chunks_discarded: 0,
                 patches_discarded: 0,
@@ -93,6 +97,7 @@ impl Service {
         for session in self.sessions.values() {
             session.timers.deadlines().for_each(|deadline| deadlines.include(deadline));
             session.flushes.values().for_each(|flush| deadlines.include(flush.deadline));
+            session.triggers.deadlines().for_each(|deadline| deadlines.include(deadline));
         }
         deadlines
     }
@@ -103,6 +108,7 @@ impl Service {
         while let Some((session_id, due)) = self.most_overdue(now) {
             match due {
                 Due::Flush(flush_id) => self.finish_flush(session_id, flush_id, now),
+                Due::TriggerHits => self.tell_due_hits(session_id, now),
                 Due::Timer(timer) => {
                     if let Some(session) = self.sessions.get_mut(&session_id) {
                         session.timers.stop(timer);
@@ -179,6 +185,7 @@ impl Service {
             Timer::FileWrite => self.file_write_due(session_id, now),
             Timer::Duration => self.duration_over(session_id, now),
             Timer::StopTimeout => self.finish_stop(session_id, now),
+            Timer::TriggerTimeout => self.trigger_timeout(session_id, now),
         }
     }
 
@@ -195,6 +202,11 @@ impl Service {
             for (flush_id, flush) in &session.flushes {
                 if let Some(overdue_ns) = flush.deadline.overdue_ns(now) {
                     consider(overdue_ns, *session_id, Due::Flush(*flush_id));
+                }
+            }
+            for deadline in session.triggers.deadlines() {
+                if let Some(overdue_ns) = deadline.overdue_ns(now) {
+                    consider(overdue_ns, *session_id, Due::TriggerHits);
                 }
             }
             if let Some((overdue_ns, timer)) = session.timers.most_overdue(now) {
@@ -223,5 +235,6 @@ impl Service {
 
 enum Due {
     Flush(crate::ids::FlushId),
+    TriggerHits,
     Timer(Timer),
 }

@@ -333,7 +333,10 @@ impl Shell {
                 None => {}
             },
             ConsumerEvent::TracingDisabled { error, .. } => self.ended(consumer_id, error, now),
-            ConsumerEvent::InstanceState { .. } => {}
+            // Not asked for here.
+            ConsumerEvent::InstanceState { .. }
+            | ConsumerEvent::CloneTriggerHit { .. }
+            | ConsumerEvent::Cloned { .. } => {}
         }
     }
 

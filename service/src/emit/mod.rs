@@ -45,10 +45,18 @@ impl Service {
             out.packet(&sync_marker_packet(out.uid));
         }
         let once = !std::mem::replace(&mut session.pending.once_done, true);
-        if once {
-            if !builtin.disable_trace_config() {
+        if !builtin.disable_trace_config() {
+            if once {
                 out.bytes(field::TRACE_CONFIG, None, session.config.bytes());
             }
+            if let Some(trigger) = session.pending.clone_trigger.take() {
+                out.message(field::CLONE_SNAPSHOT_TRIGGER, Some(trigger.boottime_ns), &trigger.to_proto());
+            }
+            for trigger in session.triggers.emit() {
+                out.message(field::TRIGGER, Some(trigger.boottime_ns), &trigger.to_proto());
+            }
+        }
+        if once {
             let (msb, lsb) = session.uuid;
             out.message(field::TRACE_UUID, None, &protos::TraceUuid { msb: Some(msb), lsb: Some(lsb) });
             let provenance = provenance(session, &self.buffers);

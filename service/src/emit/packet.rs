@@ -15,9 +15,11 @@ pub(super) mod field {
     pub(in crate::emit) const SYNCHRONIZATION_MARKER: u32 = 36;
     pub(in crate::emit) const SYSTEM_INFO: u32 = 45;
     pub(in crate::emit) const TIMESTAMP_CLOCK_ID: u32 = 58;
+    pub(in crate::emit) const TRIGGER: u32 = 46;
     pub(in crate::emit) const SERVICE_EVENT: u32 = 69;
     pub(in crate::emit) const TRACE_UUID: u32 = 89;
     pub(in crate::emit) const TRACE_PROVENANCE: u32 = 124;
+    pub(in crate::emit) const CLONE_SNAPSHOT_TRIGGER: u32 = 113;
     pub(in crate::emit) const CONCURRENT_SESSION_EVENT: u32 = 134;
 }
 

@@ -117,6 +117,9 @@ impl Service {
         threshold_bytes: usize,
         now: &ClockReadings,
     ) -> PassEnd {
+        if self.sessions.get(&session_id).is_none_or(Session::waits_for_trigger) {
+            return PassEnd::Drained;
+        }
         self.settle(session_id);
         if !self.emit_before_data(session_id, sink, now) {
             return PassEnd::NoRoom;

@@ -20,7 +20,7 @@ mod field {
     pub(super) const MACHINE_ID: u32 = 98;
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Sequence {
     /// 0 where there is none.
     key: u64,
@@ -72,7 +72,7 @@ impl Sequence {
 ///
 /// The key is producer and writer. A producer's number is that of its connection, which is never
 /// used again: so one key is one connection, and no packet gets another one's identity.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct SequenceTable {
     index_by_key: HashMap<u64, u32, FxBuildHasher>,
     sequences: Vec<Sequence>,

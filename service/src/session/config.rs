@@ -8,12 +8,14 @@ use regex_lite::Regex;
 use watershed_wire::config::{ConfigError, DataSourceConfig, ServiceFields, TraceConfig};
 use watershed_wire::protos;
 use watershed_wire::protos::data_source_config::SessionInitiator;
+use watershed_wire::raw::Rewrite;
 
 use crate::error::EnableError;
 use crate::ids::{BufferId, SessionId};
 use crate::limits;
+use crate::session::trigger_rules::TriggerRules;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SessionConfig {
     config: TraceConfig,
     pub(crate) entries: Vec<SourceEntry>,
@@ -21,10 +23,11 @@ pub(crate) struct SessionConfig {
     entries_by_name: BTreeMap<String, Vec<usize>>,
     /// `builtin_data_sources`, with nothing said in it if it is not there.
     builtin: protos::trace_config::BuiltinDataSource,
+    pub(crate) triggers: TriggerRules,
 }
 
 /// One entry of `data_sources`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SourceEntry {
     pub(crate) name: String,
     /// Where it writes: an index into the session's buffers, which has been checked.
@@ -51,7 +54,13 @@ impl SessionConfig {
         let malformed = |error: ConfigError| EnableError::Malformed(error.to_string());
         let config = TraceConfig::from_binary(bytes.to_vec()).map_err(malformed)?;
         let builtin = config.view().builtin_data_sources.unwrap_or_default();
-        Ok(SessionConfig { config, entries: Vec::new(), entries_by_name: BTreeMap::new(), builtin })
+        Ok(SessionConfig {
+            config,
+            entries: Vec::new(),
+            entries_by_name: BTreeMap::new(),
+            builtin,
+            triggers: TriggerRules::default(),
+        })
     }
 
     /// The fields that the schema knows.
@@ -84,6 +93,43 @@ impl SessionConfig {
             self.entries_by_name.entry(entry.name.clone()).or_default().push(index);
         }
         self.entries = entries;
+        Ok(())
+    }
+
+    /// What the session does with triggers.
+    pub(super) fn resolve_triggers(&mut self) -> Result<(), EnableError> {
+        self.triggers = TriggerRules::of(self.message())?;
+        Ok(())
+    }
+
+    /// The session takes this long from now on, as its trace and data sources that are set up later
+    /// are told.
+    pub(super) fn set_duration_ms(&mut self, duration_ms: u32) {
+        const DURATION_MS: u32 = 3;
+        let rewrite = Rewrite::new().set_varint(DURATION_MS, u64::from(duration_ms));
+        // Refused only if the config is as large as configs get: then it is told with its old one.
+        if let Ok(config) = self.config.rewritten(&rewrite) {
+            self.config = config;
+            self.entries.iter_mut().for_each(|entry| entry.forwarded = None);
+        }
+    }
+
+    /// The producer filters are those of another config, see
+    /// [`Service::handle_change_trace_config`](crate::Service::handle_change_trace_config).
+    pub(super) fn change_filters(&mut self, other: &TraceConfig) -> Result<(), EnableError> {
+        let malformed = |error: ConfigError| EnableError::Malformed(error.to_string());
+        let config = self.config.with_filters_of(other).map_err(malformed)?;
+        let sources = self.entries.iter().zip(&config.view().data_sources);
+        let patterns: Result<Vec<_>, EnableError> = sources
+            .map(|(entry, source)| full_match_patterns(&entry.name, &source.producer_name_regex_filter))
+            .collect();
+        for ((entry, source), patterns) in
+            self.entries.iter_mut().zip(&config.view().data_sources).zip(patterns?)
+        {
+            entry.producer_names.clone_from(&source.producer_name_filter);
+            entry.producer_patterns = patterns;
+        }
+        self.config = config;
         Ok(())
     }
 

@@ -17,6 +17,8 @@ use crate::output::Warning;
 use crate::producer::Producer;
 use crate::read::SequenceTable;
 use crate::service::Service;
+use crate::session::trigger_rules::{TriggerMode, TriggerRules};
+use crate::session::triggers::SessionTriggers;
 use crate::session::validate::open_file;
 use crate::session::{
     FileWriter, Instances, PendingPackets, Session, SessionConfig, SessionCounters, SessionState,
@@ -64,9 +66,10 @@ impl Service {
         self.counters.last_session_id = session_id.0;
         self.warn_about_ignored(session_id, config.message());
         self.warn_about_fewer_shards(session_id, &buffers);
-        let deferred = config.message().deferred_start();
+        let deferred = config.message().deferred_start() || config.triggers.mode == TriggerMode::Start;
         let session = Session {
             consumer_id: Some(consumer_id),
+            detach_key: None,
             consumer_uid,
             uuid: self.trace_uuid(config.message()),
             file: has_file.then(|| FileWriter::new(config.message().max_file_size_bytes())),
@@ -77,8 +80,10 @@ impl Service {
             producers: BTreeSet::new(),
             timers: TimerTable::default(),
             flushes: BTreeMap::new(),
+            clones: BTreeMap::new(),
             pending: PendingPackets::default(),
             sequences: SequenceTable::default(),
+            triggers: SessionTriggers::default(),
             counters: SessionCounters::default(),
             all_started_told: false,
             error: None,
@@ -91,6 +96,7 @@ impl Service {
         }
         self.set_up_all(session_id);
         self.set_state(session_id, SessionState::Configured, now);
+        self.await_trigger(session_id, now);
         if !deferred {
             self.start(session_id, now);
         }
@@ -133,7 +139,8 @@ impl Service {
         let mut made = Vec::with_capacity(message.buffers.len());
         let page_bytes = self.largest_page_bytes(message);
         for (index, buffer) in message.buffers.iter().enumerate() {
-            match self.make_buffer(session_id, index, buffer, page_bytes) {
+            let buffer = self.new_buffer(session_id, buffer, index, page_bytes);
+            match buffer.and_then(|buffer| self.buffers.insert(buffer).ok_or(EnableError::NoBufferIds)) {
                 Ok(buffer_id) => made.push(buffer_id),
                 Err(error) => {
                     self.remove_buffers(&made);
@@ -144,13 +151,14 @@ impl Service {
         Ok(made)
     }
 
-    fn make_buffer(
-        &mut self,
+    /// A buffer as the config wants it, `index` of its list.
+    pub(super) fn new_buffer(
+        &self,
         session_id: SessionId,
-        index: usize,
         buffer: &protos::trace_config::BufferConfig,
+        index: usize,
         page_bytes: usize,
-    ) -> Result<BufferId, EnableError> {
+    ) -> Result<Buffer, EnableError> {
         use protos::trace_config::buffer_config::FillPolicy as Wanted;
         let size_kb = buffer.size_kb();
         if !(1..=limits::BUFFER_SIZE_KB_MAX).contains(&size_kb) {
@@ -165,14 +173,13 @@ impl Service {
             huge_pages: HugePages::Advise,
         };
         let num_shards = self.options.shards.for_buffer(config.size_bytes);
-        let buffer = Buffer::create(session_id, config, num_shards, page_bytes, self.options.workers.clone())
-            .map_err(|error| EnableError::NoMemory { index, size_kb, reason: error.to_string() })?;
-        self.buffers.insert(buffer).ok_or(EnableError::NoBufferIds)
+        Buffer::create(session_id, config, num_shards, page_bytes, self.options.workers.clone())
+            .map_err(|error| EnableError::NoMemory { index, size_kb, reason: error.to_string() })
     }
 
     /// The largest page of shared memory in use, as far as it is known: whoever comes later may
     /// have larger ones, which costs room in the buffer and nothing else.
-    fn largest_page_bytes(&self, message: &protos::TraceConfig) -> usize {
+    pub(super) fn largest_page_bytes(&self, message: &protos::TraceConfig) -> usize {
         let wished = message.producers.iter().map(|wish| wish.page_size_kb() as usize * 1024);
         let in_use = self.producers.values().map(Producer::page_size_bytes);
         let negotiated = wished.chain(in_use).map(|bytes| SmbSize::negotiate(bytes, 0).page_size_bytes());
@@ -202,6 +209,9 @@ impl Service {
         let mut ignored = |field, instead| self.warn(Warning::ConfigIgnored { session_id, field, instead });
         if message.compression.is_some() || message.compression_type.unwrap_or(0) != 0 {
             ignored("compression", "the trace is not compressed");
+        }
+        if TriggerRules::are_idle_in(message) {
+            ignored("trigger_config", "its triggers do nothing without a trigger_mode");
         }
         let protovm = |source: &protos::trace_config::DataSource| {
             source.config.as_ref().is_some_and(|config| config.protovm_config.is_some())

@@ -14,7 +14,7 @@ type SourceNames = (String, String);
 
 /// Flushes are many: of the two events about them the last [`FLUSH_EVENTS_MAX`] are kept. Of all
 /// others the last one is.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct LifecycleEvents {
     tracing_started: Option<u64>,
     all_data_sources_started: Option<u64>,
@@ -23,6 +23,9 @@ pub(crate) struct LifecycleEvents {
     all_data_sources_flushed: VecDeque<u64>,
     slow_flush: Option<(u64, Vec<SourceNames>)>,
     tracing_disabled: Option<u64>,
+    clone_started: Option<u64>,
+    /// By index of the buffer.
+    buffers_cloned: Vec<u64>,
 }
 
 impl LifecycleEvents {
@@ -59,6 +62,12 @@ impl LifecycleEvents {
         self.tracing_disabled = Some(now.boottime_ns);
     }
 
+    /// The session is a clone: when that was asked for, and when each buffer was taken.
+    pub(crate) fn cloned(&mut self, started_ns: u64, buffers_ns: &[u64]) {
+        self.clone_started = Some(started_ns);
+        self.buffers_cloned = buffers_ns.to_vec();
+    }
+
     /// Everything that was kept, sorted by time. Of events of one time those that come first in a
     /// session's life come first.
     pub(crate) fn drain(&mut self) -> Vec<(u64, protos::TracingServiceEvent)> {
@@ -80,6 +89,9 @@ impl LifecycleEvents {
         events.extend(
             taken.all_data_sources_flushed.into_iter().map(|at| (at, EventType::AllDataSourcesFlushed(true))),
         );
+        events.extend(taken.clone_started.map(|at| (at, EventType::CloneStarted(true))));
+        let buffers = (0u32..).zip(taken.buffers_cloned);
+        events.extend(buffers.map(|(index, at)| (at, EventType::BufferCloned(index))));
         events.extend(taken.tracing_disabled.map(|at| (at, EventType::TracingDisabled(true))));
         events.sort_by_key(|(at, _)| *at);
         events

@@ -12,10 +12,11 @@ use watershed_wire::protos::trace_stats::FinalFlushOutcome;
 
 use crate::clock::ClockReadings;
 use crate::error::FlushRefused;
-use crate::ids::{ConsumerId, FlushId, InstanceId, SessionId};
+use crate::ids::{CloneId, ConsumerId, FlushId, InstanceId, SessionId};
 use crate::limits;
 use crate::output::{ConsumerEvent, FlushFlags, ProducerCommand};
 use crate::service::Service;
+use crate::session::clone::CloneGroup;
 use crate::session::config::FlushStrategy;
 use crate::session::{InstanceState, Session, SessionState};
 use crate::timer::{Deadline, Timer, TimerClock};
@@ -40,6 +41,9 @@ pub(super) enum AfterFlush {
     Stop,
     /// The file is to be written, even if the flush failed.
     WriteFile,
+    /// Some buffers are to be cloned, even if the flush failed. Only what writes into them is
+    /// flushed.
+    Clone(CloneId, CloneGroup),
 }
 
 impl Service {
@@ -79,7 +83,7 @@ impl Service {
         session.pending.events.flush_started(now);
         session.pending.events.forget_slow_flush();
         session.counters.flushes_requested += 1;
-        let mut asked = session.instances_to_flush();
+        let mut asked = session.instances_to_flush(then);
         for producer_id in emulated {
             asked.entry(producer_id).or_default();
         }
@@ -146,6 +150,9 @@ impl Service {
             }
             AfterFlush::Stop => self.final_flush_over(session_id, success, now),
             AfterFlush::WriteFile => self.drain_file(session_id),
+            AfterFlush::Clone(clone_id, group) => {
+                self.clone_flushed(session_id, clone_id, group, success, now);
+            }
         }
     }
 
@@ -194,9 +201,15 @@ impl Service {
 }
 
 impl Session {
-    fn instances_to_flush(&self) -> BTreeMap<ProducerId, Vec<InstanceId>> {
+    fn instances_to_flush(&self, then: AfterFlush) -> BTreeMap<ProducerId, Vec<InstanceId>> {
+        let is_meant = |instance: &super::Instance| match then {
+            AfterFlush::Clone(_, group) => self.clone_group(instance.buffer_index) == group,
+            _ => true,
+        };
         let mut by_producer: BTreeMap<ProducerId, Vec<InstanceId>> = BTreeMap::new();
-        for instance in self.instances.iter().filter(|instance| instance.asked_to_flush()) {
+        for instance in
+            self.instances.iter().filter(|instance| instance.asked_to_flush() && is_meant(instance))
+        {
             by_producer.entry(instance.producer_id).or_default().push(instance.id);
         }
         by_producer

@@ -19,6 +19,8 @@ pub(crate) struct Instance {
     pub(crate) producer_name: Arc<str>,
     pub(crate) source_name: Arc<str>,
     pub(crate) state: InstanceState,
+    /// Where it writes: an index into the session's buffers.
+    pub(super) buffer_index: usize,
     pub(crate) config: Arc<[u8]>,
     pub(super) will_notify_on_start: bool,
     pub(super) will_notify_on_stop: bool,
@@ -53,6 +55,11 @@ impl Instances {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Instance> {
         self.by_id.values()
+    }
+
+    /// Who has one.
+    pub(super) fn producers(&self) -> impl Iterator<Item = ProducerId> + '_ {
+        self.by_producer.keys().copied()
     }
 
     /// For a loop that changes them.

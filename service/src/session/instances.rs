@@ -47,7 +47,8 @@ impl Service {
         }
     }
 
-    fn set_up_if_matching(
+    /// Makes an instance of a source for an entry of the config that takes it.
+    pub(super) fn set_up_if_matching(
         &mut self,
         session_id: SessionId,
         entry_index: usize,
@@ -65,7 +66,8 @@ impl Service {
         }
         let (session, source) = (self.sessions.get_mut(&session_id)?, self.sources.get(key)?);
         let producer = self.producers.get_mut(&producer_id)?;
-        let buffer_id = *session.buffers.get(session.config.entries.get(entry_index)?.buffer_index)?;
+        let buffer_index = session.config.entries.get(entry_index)?.buffer_index;
+        let buffer_id = *session.buffers.get(buffer_index)?;
         let config = session.config.forwarded(entry_index, session_id, buffer_id)?;
         self.counters.last_instance_id += 1;
         let instance_id = InstanceId(self.counters.last_instance_id);
@@ -77,6 +79,7 @@ impl Service {
             producer_name: Arc::clone(&producer.name),
             source_name: Arc::clone(&source.descriptor.name),
             state: InstanceState::Configured,
+            buffer_index,
             config: Arc::clone(&config),
             will_notify_on_start: source.descriptor.will_notify_on_start,
             will_notify_on_stop: source.descriptor.will_notify_on_stop,

@@ -19,7 +19,10 @@
 //! Data that was committed in any state stays readable until the session is freed; chunks are
 //! accepted as long as the buffers exist, also after Disabled: late data is better than lost data.
 
+mod change_config;
+mod clone;
 mod config;
+mod detach;
 mod enable;
 mod events;
 mod file;
@@ -29,6 +32,9 @@ mod instances;
 mod periodic;
 mod start;
 mod stop;
+mod trigger_history;
+mod trigger_rules;
+mod triggers;
 mod validate;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -37,17 +43,22 @@ use watershed_engine::ProducerId;
 use watershed_wire::protos;
 
 use crate::clock::{ClockReadings, DriftRing};
-use crate::ids::{BufferId, ConsumerId, FlushId, SessionId};
+use crate::ids::{BufferId, CloneId, ConsumerId, FlushId, SessionId};
 use crate::limits::CONCURRENT_EVENTS_MAX;
 use crate::read::SequenceTable;
 use crate::service::Service;
 use crate::timer::{TimerClock, TimerTable};
 
+pub(crate) use clone::PendingClone;
+pub use clone::{CloneRequest, CloneSource, ClonedSession};
 pub(crate) use config::SessionConfig;
 pub(crate) use events::LifecycleEvents;
 pub(crate) use file::FileWriter;
 pub(crate) use flush::PendingFlush;
 pub(crate) use instance_table::{Instance, Instances};
+pub(crate) use trigger_history::TriggerHistory;
+pub use triggers::ReceivedTrigger;
+use triggers::SessionTriggers;
 
 /// The state of a session. The names in `TracingServiceState` are those of upstream; see
 /// [`SessionState::name`].
@@ -61,6 +72,8 @@ pub enum SessionState {
     Started,
     /// Stop was asked for, some data sources have not said yet that they have stopped.
     Stopping,
+    /// A copy of another session: data can be read, nothing was ever recorded by it.
+    Cloned,
 }
 
 impl SessionState {
@@ -71,6 +84,7 @@ impl SessionState {
             SessionState::Configured => "CONFIGURED",
             SessionState::Started => "STARTED",
             SessionState::Stopping => "STOP_WAIT",
+            SessionState::Cloned => "CLONED_READ_ONLY",
         }
     }
 
@@ -81,6 +95,7 @@ impl SessionState {
             SessionState::Configured => State::Configured,
             SessionState::Started => State::Started,
             SessionState::Stopping => State::DisablingWaitingStopAcks,
+            SessionState::Cloned => State::ClonedReadOnly,
         }
     }
 }
@@ -108,7 +123,10 @@ impl InstanceState {
 
 #[derive(Debug)]
 pub(crate) struct Session {
+    /// Who is told of it; `None` while it is detached.
     pub(crate) consumer_id: Option<ConsumerId>,
+    /// Under which it was left behind, while it is.
+    detach_key: Option<String>,
     pub(crate) consumer_uid: i32,
     pub(crate) config: SessionConfig,
     pub(crate) uuid: (i64, i64),
@@ -121,9 +139,12 @@ pub(crate) struct Session {
     pub(crate) producers: BTreeSet<ProducerId>,
     pub(crate) timers: TimerTable,
     pub(crate) flushes: BTreeMap<FlushId, PendingFlush>,
+    /// Clones of it that are being made.
+    clones: BTreeMap<CloneId, PendingClone>,
     pub(crate) file: Option<FileWriter>,
     pub(crate) pending: PendingPackets,
     pub(crate) sequences: SequenceTable,
+    pub(crate) triggers: SessionTriggers,
     pub(crate) counters: SessionCounters,
     all_started_told: bool,
     /// Why it ended, for the consumer.
@@ -145,9 +166,11 @@ pub(crate) struct PendingPackets {
     pub(crate) once_done: bool,
     pub(crate) events: LifecycleEvents,
     pub(crate) concurrent: VecDeque<(u64, protos::ConcurrentSessionEvent)>,
+    /// For which the session was cloned.
+    pub(crate) clone_trigger: Option<ReceivedTrigger>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct SessionCounters {
     pub(crate) invalid_packets: u64,
     pub(crate) flushes_requested: u64,
@@ -157,6 +180,11 @@ pub(crate) struct SessionCounters {
 }
 
 impl Session {
+    /// Whether it records, or will.
+    fn is_active(&self) -> bool {
+        !matches!(self.state, SessionState::Disabled | SessionState::Cloned)
+    }
+
     fn timer_clock(suspend_aware: bool) -> TimerClock {
         if suspend_aware { TimerClock::Boottime } else { TimerClock::Monotonic }
     }

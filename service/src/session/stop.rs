@@ -34,7 +34,7 @@ impl Service {
     ) {
         let Some(session) = self.sessions.get_mut(&session_id) else { return };
         let immediate = match session.state {
-            SessionState::Disabled => return,
+            SessionState::Disabled | SessionState::Cloned => return,
             SessionState::Stopping if immediate => return self.finish_stop(session_id, now),
             SessionState::Stopping => return,
             SessionState::Configured => true,
@@ -126,6 +126,7 @@ impl Service {
 
     pub(super) fn erase(&mut self, session_id: SessionId) {
         self.fail_flushes(session_id);
+        self.fail_clones(session_id);
         let Some(session) = self.sessions.remove(&session_id) else { return };
         for producer_id in &session.producers {
             let Some(producer) = self.producers.get_mut(producer_id) else { continue };

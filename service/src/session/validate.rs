@@ -8,7 +8,7 @@ use crate::consumer::OutputFile;
 use crate::error::EnableError;
 use crate::limits;
 use crate::service::Service;
-use crate::session::{Session, SessionConfig, SessionState};
+use crate::session::{Session, SessionConfig, SessionState, trigger_rules};
 
 type Checked = Result<(), EnableError>;
 
@@ -16,6 +16,7 @@ impl Service {
     /// Everything up to what needs resources. `config` comes out with its data sources resolved.
     pub(super) fn check_config(&self, config: &mut SessionConfig, uid: i32, now: &ClockReadings) -> Checked {
         check_duration(config.message())?;
+        trigger_rules::check(config.message(), duration_ms_max(config.message()))?;
         check_supported(config.message())?;
         check_bugreport_filename(config.message().bugreport_filename())?;
         if config.message().enable_extra_guardrails() {
@@ -24,6 +25,7 @@ impl Service {
         check_buffers(config.message())?;
         check_lengths(config.message())?;
         config.resolve_sources()?;
+        config.resolve_triggers()?;
 
         let message = config.message();
         self.check_exclusive(message.exclusive_prio())?;
@@ -42,7 +44,7 @@ impl Service {
         let active = self
             .sessions
             .values()
-            .filter(|session| session.state != SessionState::Disabled)
+            .filter(|session| session.is_active())
             .map(|session| session.config.message().exclusive_prio())
             .max()
             .unwrap_or(0);
@@ -61,13 +63,15 @@ impl Service {
     }
 }
 
+fn duration_ms_max(message: &protos::TraceConfig) -> u32 {
+    match message.enable_extra_guardrails() {
+        true => limits::DURATION_MS_MAX_GUARDRAIL,
+        false => limits::DURATION_MS_MAX,
+    }
+}
+
 fn check_duration(message: &protos::TraceConfig) -> Checked {
-    let max_ms = if message.enable_extra_guardrails() {
-        limits::DURATION_MS_MAX_GUARDRAIL
-    } else {
-        limits::DURATION_MS_MAX
-    };
-    let duration_ms = message.duration_ms();
+    let (duration_ms, max_ms) = (message.duration_ms(), duration_ms_max(message));
     if duration_ms > max_ms { Err(EnableError::DurationTooLong { duration_ms, max_ms }) } else { Ok(()) }
 }
 
@@ -75,10 +79,6 @@ fn check_duration(message: &protos::TraceConfig) -> Checked {
 /// refused.
 fn check_supported(message: &protos::TraceConfig) -> Checked {
     let refuse = |field, hint| Err(EnableError::NotSupported { field, hint });
-    let triggers = message.trigger_config.as_ref();
-    if triggers.is_some_and(|config| config.trigger_mode.unwrap_or(0) != 0 || !config.triggers.is_empty()) {
-        return refuse("trigger_config", "");
-    }
     if message.trace_filter.is_some() {
         return refuse("trace_filter", ": without it the trace would hold what it was to leave out");
     }
@@ -142,7 +142,9 @@ fn check_lengths(message: &protos::TraceConfig) -> Checked {
 
 fn check_unique_name(message: &protos::TraceConfig, others: &[&Session]) -> Checked {
     let name = message.unique_session_name();
-    let taken = others.iter().any(|other| other.config.message().unique_session_name() == name);
+    let taken = others.iter().any(|other| {
+        other.state != SessionState::Cloned && other.config.message().unique_session_name() == name
+    });
     if !name.is_empty() && taken {
         return Err(EnableError::DuplicateSessionName { name: name.to_owned() });
     }
@@ -151,7 +153,7 @@ fn check_unique_name(message: &protos::TraceConfig, others: &[&Session]) -> Chec
 
 fn check_semaphores(message: &protos::TraceConfig, others: &[&Session]) -> Checked {
     for semaphore in &message.session_semaphores {
-        let held = others.iter().filter(|other| other.state != SessionState::Disabled).filter_map(|other| {
+        let held = others.iter().filter(|other| other.is_active()).filter_map(|other| {
             other.config.message().session_semaphores.iter().find(|held| held.name() == semaphore.name())
         });
         let (count, max) = held.fold((0, semaphore.max_other_session_count()), |(count, max), held| {

@@ -25,10 +25,12 @@ pub(crate) enum Timer {
     Duration,
     /// Data sources have had their time to stop.
     StopTimeout,
+    /// No trigger has started the session in time.
+    TriggerTimeout,
 }
 
 impl Timer {
-    const ALL: [Timer; 7] = [
+    const ALL: [Timer; 8] = [
         Timer::Snapshot,
         Timer::SlowStart,
         Timer::PeriodicFlush,
@@ -36,6 +38,7 @@ impl Timer {
         Timer::FileWrite,
         Timer::Duration,
         Timer::StopTimeout,
+        Timer::TriggerTimeout,
     ];
 }
 

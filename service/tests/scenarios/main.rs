@@ -1,7 +1,9 @@
 //! Sessions simulated with a clock that moves when it is told to and producers that write into real
 //! shared memory.
 
+mod clones;
 mod commits;
+mod detach;
 mod files;
 mod flushes;
 mod identity;
@@ -11,4 +13,5 @@ mod packets;
 mod shards;
 mod simulation;
 mod support;
+mod triggers;
 mod validation;

@@ -7,7 +7,7 @@ use watershed_service::{EnableError, OutputFile, Warning};
 use watershed_wire::protos::TraceConfig;
 use watershed_wire::protos::trace_config::{
     CompressionConfig, GuardrailOverrides, LockdownModeOperation, SessionSemaphore, TraceFilter,
-    TriggerConfig, compression_config,
+    compression_config,
 };
 
 fn refusal(config: &TraceConfig) -> String {
@@ -66,9 +66,6 @@ fn durations() {
 
 #[test]
 fn what_is_not_supported_is_refused_rather_than_ignored() {
-    let triggers = TriggerConfig { trigger_mode: Some(1), ..Default::default() };
-    let config = TraceConfig { trigger_config: Some(triggers), ..TraceConfig::default() };
-    assert_eq!(refusal(&config), "trigger_config is not supported by this service");
     let config = TraceConfig { trace_filter: Some(TraceFilter::default()), ..TraceConfig::default() };
     assert_eq!(
         refusal(&config),

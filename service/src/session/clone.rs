@@ -1,0 +1,393 @@
+//! Clones: a session that only has what another one has recorded so far.
+//!
+//! ```text
+//!   handle_clone_session     the session, as far as the consumer may
+//!     | buffers with clear_before_clone are emptied
+//!     | flush of the data sources that write into buffers with transfer_on_clone
+//!     |   over, in time or not ---> those buffers go to the clone, empty ones take their place
+//!     | flush of the others
+//!     |   over, in time or not ---> their buffers are copied
+//!     v
+//!   both over: a session in the state Cloned, of the consumer that asked ---> ConsumerEvent::Cloned
+//! ```
+//!
+//! What was read from the original before is not in the clone. The original goes on.
+
+use std::collections::BTreeSet;
+
+use crate::buffers::Buffer;
+use crate::clock::ClockReadings;
+use crate::error::CloneRefused;
+use crate::ids::{CloneId, ConsumerId, SessionId};
+use crate::limits;
+use crate::output::{ConsumerEvent, FlushFlags};
+use crate::service::Service;
+use crate::session::flush::AfterFlush;
+use crate::session::triggers::SessionTriggers;
+use crate::session::{Instances, PendingPackets, ReceivedTrigger, Session, SessionCounters, SessionState};
+use crate::timer::TimerTable;
+use watershed_wire::protos::trace_stats::FinalFlushOutcome;
+
+const ROOT_UID: i32 = 0;
+
+/// Which session a consumer wants a clone of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CloneSource {
+    /// The one with this number.
+    Session(SessionId),
+    /// The one with this `unique_session_name`.
+    Named(String),
+    /// Of those that record the one with the highest `bugreport_score`, which must be above 0.
+    ForBugreport,
+}
+
+/// What a consumer asks for when it wants a clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CloneRequest {
+    /// Of which session.
+    pub source: CloneSource,
+    /// Whether it is for a bug report, as data sources are told with the flush.
+    pub for_bugreport: bool,
+    /// The trigger that was hit, which the trace of the clone names.
+    pub trigger: Option<ReceivedTrigger>,
+}
+
+/// A clone that was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClonedSession {
+    /// Its number. It is the session of the consumer that asked.
+    pub session_id: SessionId,
+    /// The `trace_uuid` of its trace: most and least significant 64 bits.
+    pub uuid: (i64, i64),
+}
+
+/// A clone for which flushes are waited.
+#[derive(Debug)]
+pub(crate) struct PendingClone {
+    consumer_id: ConsumerId,
+    trigger: Option<ReceivedTrigger>,
+    started_boottime_ns: u64,
+    /// By index, once they are there, with the time at which they were taken.
+    taken: Vec<Option<(Buffer, u64)>>,
+    /// Flushes that are not over.
+    flushes_left: usize,
+    all_flushed: bool,
+    error: Option<String>,
+}
+
+/// Which buffers of a session a flush for a clone is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CloneGroup {
+    Transferred,
+    Copied,
+}
+
+impl Service {
+    /// A consumer without a session wants a clone of one, which becomes its session: it can be
+    /// read, and nothing else. A consumer may clone sessions of its own user, root all. What
+    /// becomes of it is told by [`ConsumerEvent::Cloned`].
+    ///
+    /// # Errors
+    ///
+    /// [`CloneRefused`], whose text is for the consumer; then no event follows.
+    pub fn handle_clone_session(
+        &mut self,
+        consumer_id: ConsumerId,
+        request: CloneRequest,
+        now: &ClockReadings,
+    ) -> Result<CloneId, CloneRefused> {
+        let source_id = self.find_source(consumer_id, &request.source)?;
+        self.check_clone(consumer_id, source_id)?;
+        self.counters.last_clone_id += 1;
+        let clone_id = CloneId(self.counters.last_clone_id);
+        self.clear_before_clone(source_id)?;
+        let session = self.sessions.get_mut(&source_id).ok_or(CloneRefused::NotFound)?;
+        let indices = 0..session.buffers.len();
+        let groups: Vec<CloneGroup> = [CloneGroup::Transferred, CloneGroup::Copied]
+            .into_iter()
+            .filter(|group| indices.clone().any(|index| session.clone_group(index) == *group))
+            .collect();
+        let clone = PendingClone {
+            consumer_id,
+            trigger: request.trigger,
+            started_boottime_ns: now.boottime_ns,
+            taken: indices.map(|_| None).collect(),
+            flushes_left: groups.len(),
+            all_flushed: true,
+            error: None,
+        };
+        session.clones.insert(clone_id, clone);
+        if groups.is_empty() {
+            self.finish_clone(source_id, clone_id, now);
+        }
+        let for_bugreport = request.for_bugreport || request.source == CloneSource::ForBugreport;
+        let flags = if for_bugreport { FlushFlags::CLONE_FOR_BUGREPORT } else { FlushFlags::CLONE };
+        for group in groups {
+            let then = AfterFlush::Clone(clone_id, group);
+            if self.start_flush(source_id, 0, flags, then, now).is_err() {
+                self.clone_flushed(source_id, clone_id, group, false, now);
+            }
+        }
+        Ok(clone_id)
+    }
+
+    fn find_source(&self, consumer_id: ConsumerId, source: &CloneSource) -> Result<SessionId, CloneRefused> {
+        let uid = self.consumers.get(&consumer_id).ok_or(CloneRefused::NotFound)?.identity.uid;
+        let is_original = |session: &Session| session.state != SessionState::Cloned;
+        let found = match source {
+            CloneSource::Session(id) => self.sessions.get_key_value(id),
+            CloneSource::Named(name) => self.sessions.iter().find(|(_, session)| {
+                is_original(session) && session.config.message().unique_session_name() == name
+            }),
+            CloneSource::ForBugreport => self
+                .sessions
+                .iter()
+                .filter(|(_, session)| {
+                    session.state == SessionState::Started && session.bugreport_score() > 0
+                })
+                .max_by_key(|(_, session)| session.bugreport_score()),
+        };
+        let (session_id, session) = found.ok_or(match source {
+            CloneSource::ForBugreport => CloneRefused::NoneForBugreport,
+            _ => CloneRefused::NotFound,
+        })?;
+        match uid == ROOT_UID || uid == session.consumer_uid {
+            true => Ok(*session_id),
+            false => Err(CloneRefused::NotAllowed),
+        }
+    }
+
+    fn check_clone(&self, consumer_id: ConsumerId, source_id: SessionId) -> Result<(), CloneRefused> {
+        let source = self.sessions.get(&source_id).ok_or(CloneRefused::NotFound)?;
+        if source.file_is_open() {
+            return Err(CloneRefused::WritesIntoFile);
+        }
+        let clones = || self.sessions.values().flat_map(|session| session.clones.values());
+        if self.session_of(consumer_id).is_some() || clones().any(|clone| clone.consumer_id == consumer_id) {
+            return Err(CloneRefused::AlreadyHasSession);
+        }
+        let uid = self.consumers.get(&consumer_id).map_or(0, |consumer| consumer.identity.uid);
+        let of_uid = self.sessions.values().filter(|session| session.consumer_uid == uid).count();
+        let num_pending = clones().count();
+        if of_uid + num_pending >= limits::SESSIONS_PER_UID_MAX {
+            return Err(CloneRefused::TooManySessionsOfUid { uid });
+        }
+        match self.sessions.len() + num_pending >= limits::SESSIONS_MAX {
+            true => Err(CloneRefused::TooManySessions),
+            false => Ok(()),
+        }
+    }
+
+    /// Empties the buffers whose old contents no clone wants.
+    fn clear_before_clone(&mut self, session_id: SessionId) -> Result<(), CloneRefused> {
+        self.settle(session_id);
+        let Some(session) = self.sessions.get(&session_id) else { return Ok(()) };
+        let configs = session.config.message().buffers.iter().enumerate();
+        let cleared: Vec<usize> =
+            configs.filter(|(_, config)| config.clear_before_clone()).map(|(index, _)| index).collect();
+        for index in cleared {
+            let buffer_id =
+                self.sessions.get(&session_id).and_then(|session| session.buffers.get(index).copied());
+            let Some(buffer) = buffer_id.and_then(|id| self.buffers.get(id)) else { continue };
+            if buffer.trace.has_data() {
+                self.replace_buffer(session_id, index).map_err(CloneRefused::NoMemory)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts an empty buffer in the place of one of the session's, and returns that.
+    fn replace_buffer(&mut self, session_id: SessionId, index: usize) -> Result<Buffer, String> {
+        let gone = || "the session has ended".to_owned();
+        let session = self.sessions.get(&session_id).ok_or_else(gone)?;
+        let buffer_id = *session.buffers.get(index).ok_or_else(gone)?;
+        let message = session.config.message().clone();
+        let config = message.buffers.get(index).ok_or_else(gone)?;
+        let page_bytes = self.largest_page_bytes(&message);
+        let empty = self.new_buffer(session_id, config, index, page_bytes);
+        let empty = empty.map_err(|error| error.to_string())?;
+        self.buffers.replace(buffer_id, empty).ok_or_else(gone)
+    }
+
+    /// A flush that a clone waits for is over: its buffers are taken.
+    pub(super) fn clone_flushed(
+        &mut self,
+        session_id: SessionId,
+        clone_id: CloneId,
+        group: CloneGroup,
+        success: bool,
+        now: &ClockReadings,
+    ) {
+        let Some(session) = self.sessions.get(&session_id) else { return };
+        if !session.clones.contains_key(&clone_id) {
+            return;
+        }
+        let indices: Vec<usize> =
+            (0..session.buffers.len()).filter(|index| session.clone_group(*index) == group).collect();
+        self.settle(session_id);
+        let mut taken = Vec::with_capacity(indices.len());
+        for index in indices {
+            taken.push((index, self.take_for_clone(session_id, index, group)));
+        }
+        let Some(session) = self.sessions.get_mut(&session_id) else { return };
+        let Some(clone) = session.clones.get_mut(&clone_id) else { return };
+        for (index, buffer) in taken {
+            match buffer {
+                Ok(buffer) => clone.taken[index] = Some((buffer, now.boottime_ns)),
+                Err(reason) => clone.error = Some(reason),
+            }
+        }
+        clone.all_flushed &= success;
+        clone.flushes_left -= 1;
+        if clone.flushes_left == 0 {
+            self.finish_clone(session_id, clone_id, now);
+        }
+    }
+
+    fn take_for_clone(
+        &mut self,
+        session_id: SessionId,
+        index: usize,
+        group: CloneGroup,
+    ) -> Result<Buffer, String> {
+        if group == CloneGroup::Transferred {
+            return self.replace_buffer(session_id, index);
+        }
+        let buffer_id = self.sessions.get(&session_id).and_then(|session| session.buffers.get(index));
+        let buffer = buffer_id.and_then(|id| self.buffers.get(*id)).ok_or("the session has ended")?;
+        let pool = (self.options.read_pool)();
+        buffer.copy(pool.as_deref()).map_err(|error| error.to_string())
+    }
+
+    /// Everything is there: the clone becomes a session, or the consumer is told why not.
+    fn finish_clone(&mut self, source_id: SessionId, clone_id: CloneId, now: &ClockReadings) {
+        let Some(source) = self.sessions.get_mut(&source_id) else { return };
+        let Some(clone) = source.clones.remove(&clone_id) else { return };
+        let consumer_id = clone.consumer_id;
+        let result = match &clone.error {
+            Some(reason) => Err(reason.clone()),
+            None => self.add_clone(source_id, clone, now),
+        };
+        self.tell(consumer_id, ConsumerEvent::Cloned { clone_id, result });
+    }
+
+    fn add_clone(
+        &mut self,
+        source_id: SessionId,
+        clone: PendingClone,
+        now: &ClockReadings,
+    ) -> Result<ClonedSession, String> {
+        let consumer_id = clone.consumer_id;
+        let consumer = self.consumers.get(&consumer_id).ok_or("the consumer has gone")?;
+        if consumer.session_id.is_some() {
+            return Err(CloneRefused::AlreadyHasSession.to_string());
+        }
+        let consumer_uid = consumer.identity.uid;
+        self.counters.last_session_id += 1;
+        let session_id = SessionId(self.counters.last_session_id);
+        let mut buffers = Vec::with_capacity(clone.taken.len());
+        let mut cloned_at_ns = Vec::with_capacity(clone.taken.len());
+        for (mut buffer, at_ns) in clone.taken.into_iter().flatten() {
+            buffer.session_id = session_id;
+            cloned_at_ns.push(at_ns);
+            match self.buffers.insert(buffer) {
+                Some(buffer_id) => buffers.push(buffer_id),
+                None => {
+                    self.remove_buffers(&buffers);
+                    return Err(crate::error::EnableError::NoBufferIds.to_string());
+                }
+            }
+        }
+        let msb = self.random.i64(..);
+        let source = self.sessions.get_mut(&source_id).ok_or("the session has ended")?;
+        let uuid = (msb, source.uuid.1);
+        let mut pending = source.pending.for_clone(clone.trigger);
+        pending.events.cloned(clone.started_boottime_ns, &cloned_at_ns);
+        let flushed = clone.all_flushed;
+        let final_flush_outcome = Some(if flushed {
+            FinalFlushOutcome::FinalFlushSucceeded
+        } else {
+            FinalFlushOutcome::FinalFlushFailed
+        });
+        let mut session = Session {
+            consumer_id: Some(consumer_id),
+            detach_key: None,
+            consumer_uid,
+            config: source.config.clone(),
+            uuid,
+            state: SessionState::Disabled,
+            instances: Instances::default(),
+            buffers,
+            producers: BTreeSet::new(),
+            timers: TimerTable::default(),
+            flushes: Default::default(),
+            clones: Default::default(),
+            file: None,
+            pending,
+            sequences: source.sequences.clone(),
+            triggers: SessionTriggers::of_clone(std::mem::take(&mut source.triggers.received)),
+            counters: SessionCounters { final_flush_outcome, ..source.counters.clone() },
+            all_started_told: true,
+            error: None,
+            end_told: true,
+            free_when_closed: false,
+        };
+        source.triggers.forget_received();
+        session.snapshot_clocks(now);
+        session.pending.events.tracing_disabled(now);
+        self.sessions.insert(session_id, session);
+        if let Some(consumer) = self.consumers.get_mut(&consumer_id) {
+            consumer.session_id = Some(session_id);
+        }
+        self.set_state(session_id, SessionState::Cloned, now);
+        Ok(ClonedSession { session_id, uuid })
+    }
+
+    /// The session is about to be erased: whoever waits for a clone of it is told that there is
+    /// none.
+    pub(super) fn fail_clones(&mut self, session_id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&session_id) else { return };
+        for (clone_id, clone) in std::mem::take(&mut session.clones) {
+            let result = Err("the original session has ended".to_owned());
+            self.tell(clone.consumer_id, ConsumerEvent::Cloned { clone_id, result });
+        }
+    }
+
+    /// The consumer is gone: nobody wants what is being made for it.
+    pub(crate) fn drop_clones_of(&mut self, consumer_id: ConsumerId) {
+        for session in self.sessions.values_mut() {
+            session.clones.retain(|_, clone| clone.consumer_id != consumer_id);
+        }
+    }
+}
+
+impl Session {
+    pub(super) fn clone_group(&self, buffer_index: usize) -> CloneGroup {
+        let config = self.config.message().buffers.get(buffer_index);
+        match config.is_some_and(|config| config.transfer_on_clone()) {
+            true => CloneGroup::Transferred,
+            false => CloneGroup::Copied,
+        }
+    }
+
+    fn bugreport_score(&self) -> i32 {
+        self.config.message().bugreport_score()
+    }
+}
+
+impl PendingPackets {
+    /// What the trace of a clone has to tell that the original's did not tell yet, and what every
+    /// trace begins with.
+    fn for_clone(&self, clone_trigger: Option<ReceivedTrigger>) -> PendingPackets {
+        PendingPackets {
+            initial_clocks: self.initial_clocks,
+            clocks: self.clocks.clone(),
+            sync_marker: self.sync_marker,
+            stats: true,
+            once_done: false,
+            events: self.events.clone(),
+            concurrent: self.concurrent.clone(),
+            clone_trigger,
+        }
+    }
+}
