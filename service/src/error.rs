@@ -1,6 +1,7 @@
 //! Why a call is refused, sorted by whose fault it is. The texts go to people: consumers print them
 //! as they are.
 
+use crate::filter::FilterError;
 use crate::limits;
 
 /// Why a producer or a consumer may not connect.
@@ -170,6 +171,8 @@ pub enum EnableError {
     TooManySessionsOfUid { uid: i32 },
     #[error("there are {} sessions, more are not allowed", limits::SESSIONS_MAX)]
     TooManySessions,
+    #[error("trace_filter cannot be used: {0}")]
+    TraceFilter(#[from] FilterError),
     #[error("write_into_file needs a file: either one that is passed along, or output_path")]
     NoFile,
     #[error("write_into_file got both an open file and output_path, one of them is enough")]

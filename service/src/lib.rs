@@ -110,6 +110,7 @@ mod clock;
 mod consumer;
 mod emit;
 mod error;
+mod filter;
 mod ids;
 pub mod limits;
 mod options;
@@ -126,6 +127,7 @@ pub use clock::ClockReadings;
 pub use consumer::OutputFile;
 pub use emit::SYNC_MARKER;
 pub use error::{AttachRefused, CloneRefused, ConnectError, DetachRefused, EnableError, FlushRefused};
+pub use filter::FilterError;
 pub use ids::{BufferId, CloneId, ConsumerId, FlushId, InstanceId, SessionId};
 pub use options::{MemoryFactory, PoolFactory, ServiceOptions, Shards, SystemInfo};
 pub use output::{

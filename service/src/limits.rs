@@ -59,6 +59,12 @@ pub const SEMAPHORES_PER_CONFIG_MAX: usize = 256;
 pub const START_TIMES_MAX: usize = 256;
 /// The largest buffer, in KiB: its size in bytes must fit 32 bits.
 pub const BUFFER_SIZE_KB_MAX: u32 = u32::MAX / 1024;
+/// Words of a trace filter's program.
+pub const FILTER_WORDS_MAX: usize = 1 << 20;
+/// Messages of a trace filter's program.
+pub const FILTER_MESSAGES_MAX: usize = 1 << 16;
+/// String filters of a config, in both lists together.
+pub const STRING_FILTERS_MAX: usize = 1024;
 /// Entries of `triggers` in one config.
 pub const TRIGGERS_PER_CONFIG_MAX: usize = 1024;
 /// Triggers of one call of a producer that are looked at.

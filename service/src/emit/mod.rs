@@ -17,6 +17,7 @@ use watershed_wire::protos::tracing_service_event::EventType;
 
 use crate::buffers::BufferTable;
 use crate::clock::{BOOTTIME_CLOCK_ID, ClockReadings};
+use crate::filter::Filtering;
 use crate::ids::SessionId;
 use crate::read::{self, Sink};
 use crate::service::Service;
@@ -34,7 +35,8 @@ impl Service {
         now: &ClockReadings,
     ) -> bool {
         let Some(session) = self.sessions.get_mut(&session_id) else { return true };
-        let mut out = Emitter { sink, uid: self.options.uid, has_room: true };
+        let mut out =
+            Emitter { sink, uid: self.options.uid, filtering: Some(&session.filtering), has_room: true };
         let builtin = *session.config.builtin();
         let primary_clock = builtin.primary_trace_clock.unwrap_or(BOOTTIME_CLOCK_ID as i32);
         for clocks in session.pending.initial_clocks.take().into_iter().chain(session.pending.clocks.drain())
@@ -85,19 +87,20 @@ impl Service {
         sink: &mut impl Sink,
         now: &ClockReadings,
     ) -> bool {
+        let uid = self.options.uid;
         let Some(session) = self.sessions.get_mut(&session_id) else { return true };
-        let events = !session.config.builtin().disable_service_events();
         let stats_wanted = std::mem::take(&mut session.pending.stats);
-        let stats = stats_wanted.then(|| self.stats_of(session_id)).flatten();
-        let mut out = Emitter { sink, uid: self.options.uid, has_room: true };
-        if events {
+        let mut out = Emitter { sink, uid, filtering: Some(&session.filtering), has_room: true };
+        if !session.config.builtin().disable_service_events() {
             let completed = EventType::ReadTracingBuffersCompleted(true);
             let event = protos::TracingServiceEvent { event_type: Some(completed) };
             out.message(field::SERVICE_EVENT, Some(now.boottime_ns), &event);
         }
-        if let Some(stats) = stats {
-            out.message(field::TRACE_STATS, None, &stats);
-        }
+        let has_room = out.has_room;
+        // They come last, and unfiltered: they tell what the filter has left out.
+        let Some(stats) = stats_wanted.then(|| self.stats_of(session_id)).flatten() else { return has_room };
+        let mut out = Emitter { sink, uid, filtering: None, has_room };
+        out.message(field::TRACE_STATS, None, &stats);
         out.has_room
     }
 }
@@ -106,6 +109,7 @@ impl Service {
 struct Emitter<'a, S> {
     sink: &'a mut S,
     uid: i32,
+    filtering: Option<&'a Filtering>,
     has_room: bool,
 }
 
@@ -119,6 +123,14 @@ impl<S: Sink> Emitter<'_, S> {
     }
 
     fn packet(&mut self, packet: &[u8]) {
+        let mut left = Vec::new();
+        let packet = match self.filtering.filter(|filtering| filtering.is_on()) {
+            Some(filtering) => {
+                filtering.packet(&[packet], &[], &mut left);
+                &left
+            }
+            None => packet,
+        };
         self.has_room = self.has_room && self.sink.packet(&[packet], &read::Stamp::EMPTY);
     }
 }

@@ -54,7 +54,7 @@ impl Service {
             chunks_discarded: Some(self.counters.chunks_discarded),
             patches_discarded: Some(self.counters.patches_discarded),
             invalid_packets: Some(session.counters.invalid_packets),
-            filter_stats: None,
+            filter_stats: session.filtering.stats(),
             flushes_requested: Some(session.counters.flushes_requested),
             flushes_succeeded: Some(session.counters.flushes_succeeded),
             flushes_failed: Some(session.counters.flushes_failed),

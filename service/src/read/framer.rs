@@ -2,24 +2,33 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use prost::encoding::{WireType, encode_key, encode_varint};
 use watershed_engine::Packet;
 use watershed_shards::framing::{Stamp, put_packet};
 use watershed_simd::fields;
 
 use super::RULES;
 use super::sequences::{LastFound, SequenceTable};
+use crate::filter::Filtering;
 
-/// Validates, stamps and frames. Threads that extract from several shards share it.
+/// Field `Trace.packet`.
+const PACKET: u32 = 1;
+
+/// Its key and the longest size.
+const PREAMBLE_BYTES_MAX: usize = 11;
+
+/// Validates, stamps, filters and frames. Threads that extract from several shards share it.
 pub(super) struct Framer<'a> {
     sequences: &'a SequenceTable,
+    filtering: &'a Filtering,
     last: LastFound,
     /// Relaxed: it publishes nothing, and is read when all threads have stopped.
     num_invalid: AtomicU64,
 }
 
 impl<'a> Framer<'a> {
-    pub(super) fn new(sequences: &'a SequenceTable) -> Framer<'a> {
-        Framer { sequences, last: LastFound::default(), num_invalid: AtomicU64::new(0) }
+    pub(super) fn new(sequences: &'a SequenceTable, filtering: &'a Filtering) -> Framer<'a> {
+        Framer { sequences, filtering, last: LastFound::default(), num_invalid: AtomicU64::new(0) }
     }
 
     /// Packets that were dropped.
@@ -38,7 +47,28 @@ impl<'a> Framer<'a> {
             return false;
         };
         let mut with_loss = Stamp::EMPTY;
-        put_packet(out, packet.slices(), sequence.stamp(packet.loss, &mut with_loss));
+        let stamp = sequence.stamp(packet.loss, &mut with_loss);
+        if self.filtering.is_on() {
+            self.write_filtered(packet, stamp, out);
+        } else {
+            put_packet(out, packet.slices(), stamp);
+        }
         true
+    }
+
+    /// The size of what a filter leaves is known only behind it: the packet is moved up to its
+    /// preamble then.
+    #[inline(never)]
+    fn write_filtered(&self, packet: &Packet<'_>, stamp: &Stamp, out: &mut Vec<u8>) {
+        let begin = out.len();
+        out.resize(begin + PREAMBLE_BYTES_MAX, 0);
+        self.filtering.packet(packet.slices(), stamp.as_bytes(), out);
+        let body_bytes = out.len() - begin - PREAMBLE_BYTES_MAX;
+        let mut place = &mut out[begin..][..PREAMBLE_BYTES_MAX];
+        encode_key(PACKET, WireType::LengthDelimited, &mut place);
+        encode_varint(body_bytes as u64, &mut place);
+        let preamble_bytes = PREAMBLE_BYTES_MAX - place.len();
+        out.copy_within(begin + PREAMBLE_BYTES_MAX.., begin + preamble_bytes);
+        out.truncate(begin + preamble_bytes + body_bytes);
     }
 }

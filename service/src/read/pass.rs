@@ -153,7 +153,8 @@ fn read_buffer(
     let Some(buffer) = session.buffers.get(buffer_index).and_then(|id| buffers.get(*id)) else {
         return PassEnd::Drained;
     };
-    let framer = Framer::new(&session.sequences);
+    let discarded_before = session.filtering.discarded_so_far_bytes();
+    let framer = Framer::new(&session.sequences, &session.filtering);
     let threads;
     let mut pass = buffer.trace.read_pass(|packet: &Packet<'_>, out: &mut Vec<u8>| framer.write(packet, out));
     if pass.unread_bytes().min(threshold_bytes as u64) >= READ_IN_POOL_BYTES_MIN {
@@ -181,5 +182,7 @@ fn read_buffer(
     };
     drop(pass);
     session.counters.invalid_packets += framer.num_invalid();
+    let discarded = session.filtering.discarded_so_far_bytes() - discarded_before;
+    session.filtering.discarded_of(buffer_index, discarded);
     end
 }

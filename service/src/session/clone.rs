@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use crate::buffers::Buffer;
 use crate::clock::ClockReadings;
 use crate::error::CloneRefused;
+use crate::filter::Filtering;
 use crate::ids::{CloneId, ConsumerId, SessionId};
 use crate::limits;
 use crate::output::{ConsumerEvent, FlushFlags};
@@ -48,6 +49,9 @@ pub struct CloneRequest {
     pub source: CloneSource,
     /// Whether it is for a bug report, as data sources are told with the flush.
     pub for_bugreport: bool,
+    /// Whether the clone is read without the filter of the session. So is that of
+    /// [`CloneSource::ForBugreport`].
+    pub skip_filter: bool,
     /// The trigger that was hit, which the trace of the clone names.
     pub trigger: Option<ReceivedTrigger>,
 }
@@ -65,6 +69,7 @@ pub struct ClonedSession {
 #[derive(Debug)]
 pub(crate) struct PendingClone {
     consumer_id: ConsumerId,
+    skip_filter: bool,
     trigger: Option<ReceivedTrigger>,
     started_boottime_ns: u64,
     /// By index, once they are there, with the time at which they were taken.
@@ -109,6 +114,7 @@ impl Service {
             .collect();
         let clone = PendingClone {
             consumer_id,
+            skip_filter: request.skip_filter || request.source == CloneSource::ForBugreport,
             trigger: request.trigger,
             started_boottime_ns: now.boottime_ns,
             taken: indices.map(|_| None).collect(),
@@ -325,6 +331,10 @@ impl Service {
             file: None,
             pending,
             sequences: source.sequences.clone(),
+            filtering: match clone.skip_filter {
+                true => Filtering::new(None, 0),
+                false => source.filtering.afresh(),
+            },
             triggers: SessionTriggers::of_clone(std::mem::take(&mut source.triggers.received)),
             counters: SessionCounters { final_flush_outcome, ..source.counters.clone() },
             all_started_told: true,

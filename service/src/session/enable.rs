@@ -10,6 +10,7 @@ use crate::buffers::Buffer;
 use crate::clock::ClockReadings;
 use crate::consumer::OutputFile;
 use crate::error::EnableError;
+use crate::filter::{Filtering, TraceFilter};
 use crate::ids::{BufferId, ConsumerId, SessionId};
 use crate::limits;
 use crate::options::Shards;
@@ -52,6 +53,8 @@ impl Service {
         let free_consumer = self.consumers.get(&consumer_id).filter(|consumer| consumer.session_id.is_none());
         let consumer_uid = free_consumer.ok_or(EnableError::AlreadyHasSession)?.identity.uid;
         self.check_config(&mut config, consumer_uid, now)?;
+        let filter = config.message().trace_filter.as_ref().map(TraceFilter::load).transpose()?;
+        let filtering = Filtering::new(filter, config.message().buffers.len());
         let has_file = open_file(config.message(), file)?;
         // Of the session to come.
         let session_id = SessionId(self.counters.last_session_id + 1);
@@ -83,6 +86,7 @@ impl Service {
             clones: BTreeMap::new(),
             pending: PendingPackets::default(),
             sequences: SequenceTable::default(),
+            filtering,
             triggers: SessionTriggers::default(),
             counters: SessionCounters::default(),
             all_started_told: false,

@@ -43,6 +43,7 @@ use watershed_engine::ProducerId;
 use watershed_wire::protos;
 
 use crate::clock::{ClockReadings, DriftRing};
+use crate::filter::Filtering;
 use crate::ids::{BufferId, CloneId, ConsumerId, FlushId, SessionId};
 use crate::limits::CONCURRENT_EVENTS_MAX;
 use crate::read::SequenceTable;
@@ -144,6 +145,7 @@ pub(crate) struct Session {
     pub(crate) file: Option<FileWriter>,
     pub(crate) pending: PendingPackets,
     pub(crate) sequences: SequenceTable,
+    pub(crate) filtering: Filtering,
     pub(crate) triggers: SessionTriggers,
     pub(crate) counters: SessionCounters,
     all_started_told: bool,

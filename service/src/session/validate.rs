@@ -79,9 +79,6 @@ fn check_duration(message: &protos::TraceConfig) -> Checked {
 /// refused.
 fn check_supported(message: &protos::TraceConfig) -> Checked {
     let refuse = |field, hint| Err(EnableError::NotSupported { field, hint });
-    if message.trace_filter.is_some() {
-        return refuse("trace_filter", ": without it the trace would hold what it was to leave out");
-    }
     if message.priority_boost.is_some() {
         return refuse("priority_boost", "");
     }

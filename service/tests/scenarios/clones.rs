@@ -16,7 +16,7 @@ use crate::support::producer::packet;
 use crate::support::trace::Trace;
 
 fn of(source: CloneSource) -> CloneRequest {
-    CloneRequest { source, for_bugreport: false, trigger: None }
+    CloneRequest { source, for_bugreport: false, skip_filter: false, trigger: None }
 }
 
 fn try_clone(world: &mut World, consumer: ConsumerId, source: CloneSource) -> Result<CloneId, CloneRefused> {

@@ -5,6 +5,7 @@ mod clones;
 mod commits;
 mod detach;
 mod files;
+mod filters;
 mod flushes;
 mod identity;
 mod lifecycle;

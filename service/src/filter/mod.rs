@@ -1,0 +1,215 @@
+//! Trace filters: what of each packet may get into a trace. Source of the formats: spec, service
+//! 6.8.
+//!
+//! ```text
+//!   TraceFilter.bytecode, _v2 --> Program --+       a packet's fields
+//!   .bytecode_overlay_v54 ------^           |              |
+//!                                           +--> TraceFilter::packet --> those that are allowed,
+//!   .string_filter_chain, _v54 --> Strings -+                            strings with parts redacted
+//! ```
+//!
+//! A filter is there so that something does not get into a trace: whatever is wrong with a program
+//! refuses the session, and a packet that cannot be looked through becomes an empty one.
+
+mod error;
+mod program;
+mod strings;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
+use watershed_wire::protos;
+use watershed_wire::raw::{Fields, Value};
+
+pub use error::FilterError;
+use program::{FieldRule, Program};
+use strings::Strings;
+
+/// Messages in messages that are looked into; readers of protobuf stop there too.
+const DEPTH_MAX: usize = 100;
+
+/// A filter of a session.
+#[derive(Clone, Debug)]
+pub(crate) struct TraceFilter {
+    program: Program,
+    strings: Strings,
+}
+
+/// A packet that is no message all the way down.
+#[derive(Debug, PartialEq, Eq)]
+struct Unreadable;
+
+impl TraceFilter {
+    /// The filter that a config describes.
+    pub(crate) fn load(config: &protos::trace_config::TraceFilter) -> Result<TraceFilter, FilterError> {
+        let bytecode = match config.bytecode_v2() {
+            [] => config.bytecode(),
+            bytecode => bytecode,
+        };
+        Ok(TraceFilter {
+            program: Program::load(bytecode, config.bytecode_overlay_v54())?,
+            strings: Strings::load(config)?,
+        })
+    }
+
+    /// Appends what may be told of a packet: its slices, and fields that are appended to it. What
+    /// it appends is never longer. Appends nothing and returns an error if it cannot be read.
+    fn packet(&self, slices: &[&[u8]], appended: &[u8], out: &mut Vec<u8>) -> Result<(), Unreadable> {
+        let begin = out.len();
+        let whole;
+        let packet = match slices {
+            [slice] => slice,
+            slices => {
+                whole = slices.concat();
+                &whole[..]
+            }
+        };
+        let root = self.program.root();
+        let result = self.message(root, packet, 0, out).and_then(|()| self.message(root, appended, 0, out));
+        if result.is_err() {
+            out.truncate(begin);
+        }
+        result
+    }
+
+    /// Appends the fields of a message that its rules allow.
+    fn message(
+        &self,
+        index: usize,
+        message: &[u8],
+        depth: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Unreadable> {
+        for field in Fields::new(message) {
+            let field = field.map_err(|_| Unreadable)?;
+            let Some(rule) = self.program.rule(index, field.number) else { continue };
+            match (field.value, rule) {
+                (Value::LengthDelimited(bytes), FieldRule::Nested(nested)) => {
+                    if depth == DEPTH_MAX {
+                        return Err(Unreadable);
+                    }
+                    encode_key(field.number, WireType::LengthDelimited, out);
+                    let width = encoded_len_varint(bytes.len() as u64);
+                    let size_at = out.len();
+                    out.resize(size_at + width, 0);
+                    self.message(nested, bytes, depth + 1, out)?;
+                    let size_bytes = out.len() - size_at - width;
+                    put_padded_varint(&mut out[size_at..][..width], size_bytes);
+                }
+                (Value::LengthDelimited(bytes), FieldRule::Simple | FieldRule::String(_)) => {
+                    encode_key(field.number, WireType::LengthDelimited, out);
+                    encode_varint(bytes.len() as u64, out);
+                    let begin = out.len();
+                    out.extend_from_slice(bytes);
+                    if let FieldRule::String(semantic_type) = rule {
+                        self.strings.redact(&mut out[begin..], semantic_type);
+                    }
+                }
+                (Value::Varint(value), FieldRule::Simple) => {
+                    encode_key(field.number, WireType::Varint, out);
+                    encode_varint(value, out);
+                }
+                (Value::Fixed64(value), FieldRule::Simple) => {
+                    encode_key(field.number, WireType::SixtyFourBit, out);
+                    out.extend_from_slice(&value.to_le_bytes());
+                }
+                (Value::Fixed32(value), FieldRule::Simple) => {
+                    encode_key(field.number, WireType::ThirtyTwoBit, out);
+                    out.extend_from_slice(&value.to_le_bytes());
+                }
+                // A number where the program expects a message or a string.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A varint that fills its place, as filtered messages have their size: it is known only behind
+/// them, and at most as long as that of the message that came in.
+fn put_padded_varint(place: &mut [u8], mut value: usize) {
+    let last = place.len() - 1;
+    for byte in &mut place[..last] {
+        *byte = value as u8 | 0x80;
+        value >>= 7;
+    }
+    place[last] = value as u8;
+}
+
+/// What a filter did, as the statistics of a trace tell it. Threads that read several shards count
+/// together: relaxed, for it publishes nothing and is read when they have stopped.
+#[derive(Debug, Default)]
+struct FilterCounters {
+    input_packets: AtomicU64,
+    input_bytes: AtomicU64,
+    output_bytes: AtomicU64,
+    errors: AtomicU64,
+}
+
+/// A filter at work, with what it counts.
+#[derive(Debug)]
+pub(crate) struct Filtering {
+    filter: Option<TraceFilter>,
+    counters: FilterCounters,
+    /// What did not get into the trace, by buffer.
+    discarded_bytes: Vec<u64>,
+}
+
+impl Filtering {
+    /// `None`: everything may be told.
+    pub(crate) fn new(filter: Option<TraceFilter>, num_buffers: usize) -> Filtering {
+        let discarded_bytes = if filter.is_some() { vec![0; num_buffers] } else { Vec::new() };
+        Filtering { filter, counters: FilterCounters::default(), discarded_bytes }
+    }
+
+    /// The same filter for another session, which has filtered nothing.
+    pub(crate) fn afresh(&self) -> Filtering {
+        Filtering::new(self.filter.clone(), self.discarded_bytes.len())
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.filter.is_some()
+    }
+
+    /// Appends what may be told of a packet, nothing if it cannot be read. Without a filter that is
+    /// not to be called.
+    pub(crate) fn packet(&self, slices: &[&[u8]], appended: &[u8], out: &mut Vec<u8>) {
+        let Some(filter) = &self.filter else { return };
+        let begin = out.len();
+        let is_readable = filter.packet(slices, appended, out).is_ok();
+        let input_bytes = slices.iter().map(|slice| slice.len()).sum::<usize>() + appended.len();
+        let count = |counter: &AtomicU64, by: usize| counter.fetch_add(by as u64, Ordering::Relaxed);
+        count(&self.counters.input_packets, 1);
+        count(&self.counters.input_bytes, input_bytes);
+        count(&self.counters.output_bytes, out.len() - begin);
+        count(&self.counters.errors, usize::from(!is_readable));
+    }
+
+    /// Bytes that went in and did not come out so far.
+    pub(crate) fn discarded_so_far_bytes(&self) -> u64 {
+        let counters = &self.counters;
+        counters.input_bytes.load(Ordering::Relaxed) - counters.output_bytes.load(Ordering::Relaxed)
+    }
+
+    /// So much of that was of one buffer.
+    pub(crate) fn discarded_of(&mut self, buffer_index: usize, bytes: u64) {
+        if let Some(discarded) = self.discarded_bytes.get_mut(buffer_index) {
+            *discarded += bytes;
+        }
+    }
+
+    /// `None` without a filter. The time that it takes is not measured: the service has no clock.
+    pub(crate) fn stats(&self) -> Option<protos::trace_stats::FilterStats> {
+        let value = |counter: &AtomicU64| Some(counter.load(Ordering::Relaxed));
+        self.is_on().then(|| protos::trace_stats::FilterStats {
+            input_packets: value(&self.counters.input_packets),
+            input_bytes: value(&self.counters.input_bytes),
+            output_bytes: value(&self.counters.output_bytes),
+            errors: value(&self.counters.errors),
+            bytes_discarded_per_buffer: self.discarded_bytes.clone(),
+            ..Default::default()
+        })
+    }
+}
