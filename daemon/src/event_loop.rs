@@ -33,19 +33,19 @@ use watershed_smb::SharedMemory;
 use watershed_wire::framing::RECEIVE_SIZE_BYTES_MAX;
 
 use crate::connection::{Closed, Connection};
-use crate::consumer_port::{self, ConsumerPort};
+use crate::consumer_port::ConsumerPort;
 use crate::core::Core;
 use crate::listen::Listener;
 use crate::log::Log;
 use crate::options::{DaemonError, DaemonOptions, FilePermissions};
-use crate::producer_port::{self, ProducerPort};
+use crate::peer::Peer;
+use crate::producer_port::ProducerPort;
+use crate::stop::{Stop, Stopper};
 
 /// Calls of one connection in one turn.
 const CALLS_PER_TURN: usize = 256;
 /// Connections accepted in one turn from one socket.
 const ACCEPTS_PER_TURN: usize = 64;
-/// Batches of about 32 KiB read for one consumer in one turn.
-const READS_PER_TURN: usize = 8;
 /// Pieces of trace files written in one turn, of about 32 MiB each.
 const FILE_ACTIONS_PER_TURN: usize = 4;
 
@@ -78,32 +78,6 @@ struct Listening {
     listener: Listener,
     /// Somebody may wait to be accepted.
     is_ready: bool,
-}
-
-#[derive(Debug)]
-enum Peer {
-    Producer(Box<ProducerPort>),
-    Consumer(Box<ConsumerPort>),
-}
-
-/// Stops a daemon from another thread.
-#[derive(Clone, Debug)]
-pub struct Stopper(Arc<Stop>);
-
-#[derive(Debug)]
-struct Stop {
-    is_wanted: AtomicBool,
-    waker: Waker,
-}
-
-impl Stopper {
-    /// Makes [`Daemon::run`] return, after files of running sessions are complete.
-    pub fn stop(&self) {
-        // Release: pairs with the acquire of the loop, which then sees what the caller did before.
-        self.0.is_wanted.store(true, Ordering::Release);
-        // An error means that the daemon has gone.
-        let _ = self.0.waker.wake();
-    }
 }
 
 impl Daemon {
@@ -428,86 +402,5 @@ impl Daemon {
         }
         self.deliver(&now);
         while self.core.work_on_file(&now) {}
-    }
-}
-
-impl Peer {
-    fn has_work(&self) -> bool {
-        match self {
-            Peer::Producer(port) => port.connection.has_work(),
-            Peer::Consumer(port) => port.connection.has_work() || port.wants_packets(),
-        }
-    }
-
-    fn note_ready(&mut self, readable: bool, writable: bool) {
-        match self {
-            Peer::Producer(port) => port.connection.note_ready(readable, writable),
-            Peer::Consumer(port) => port.connection.note_ready(readable, writable),
-        }
-    }
-
-    fn deadline_ns(&self) -> Option<u64> {
-        match self {
-            Peer::Producer(port) => port.connection.deadline_ns(producer_port::SEND_LIMIT_MS),
-            Peer::Consumer(port) => port.connection.deadline_ns(consumer_port::SEND_LIMIT_MS),
-        }
-    }
-
-    fn socket(&mut self) -> &mut mio::net::UnixStream {
-        match self {
-            Peer::Producer(port) => &mut port.connection.socket,
-            Peer::Consumer(port) => &mut port.connection.socket,
-        }
-    }
-
-    fn receive(&mut self, scratch: &mut [u8]) -> Result<(), Closed> {
-        match self {
-            Peer::Producer(port) => port.connection.receive(scratch),
-            Peer::Consumer(port) => port.connection.receive(scratch),
-        }
-    }
-
-    /// Handles one call; false if there is none.
-    fn handle_next(&mut self, core: &mut Core, now: &ClockReadings) -> Result<bool, Closed> {
-        match self {
-            Peer::Producer(port) => match port.connection.poll()? {
-                Some(call) => port.handle(call, core, now).map(|()| true),
-                None => Ok(false),
-            },
-            Peer::Consumer(port) => match port.connection.poll()? {
-                Some(call) => port.handle(call, core, now).map(|()| true),
-                None => Ok(false),
-            },
-        }
-    }
-
-    fn send(&mut self, core: &mut Core, now: &ClockReadings) -> Result<(), Closed> {
-        match self {
-            Peer::Producer(port) => {
-                port.connection.send(now.monotonic_ns)?;
-                port.connection.check_progress(producer_port::SEND_LIMIT_MS, now.monotonic_ns)
-            }
-            Peer::Consumer(port) => {
-                port.send_events()?;
-                for _ in 0..READS_PER_TURN {
-                    if !port.wants_packets() {
-                        break;
-                    }
-                    port.read(core, now)?;
-                    port.connection.send(now.monotonic_ns)?;
-                }
-                port.connection.send(now.monotonic_ns)?;
-                port.connection.check_progress(consumer_port::SEND_LIMIT_MS, now.monotonic_ns)
-            }
-        }
-    }
-}
-
-impl std::fmt::Display for Peer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Peer::Producer(port) => port.fmt(f),
-            Peer::Consumer(port) => port.fmt(f),
-        }
     }
 }

@@ -23,7 +23,10 @@ mod listen;
 mod log;
 mod options;
 mod output_path;
+mod peer;
 mod producer_port;
+mod stop;
 
-pub use event_loop::{Daemon, Stopper};
+pub use event_loop::Daemon;
 pub use options::{DaemonError, DaemonOptions, FilePermissions, SocketPermissions};
+pub use stop::Stopper;
