@@ -10,7 +10,7 @@
 //!   producers  ------------------------------------------> Service <-------------------------------------- consumers
 //!              <-- Output::Producer: set-up, start, stop,    |   ^     -- Output::Consumer: ended, flushed -->
 //!                  flush, shared memory                      |   |
-//!                                                 poll_timeout   handle_timeout  poll_file, write_file, handle_file_done
+//!                                                 poll_timeout   handle_timeout  poll_file, begin_write, handle_written
 //!                                                            v   |                                 |
 //!                                                        the shell's clocks                  the shell's files
 //! ```
@@ -137,7 +137,7 @@ pub use producer::{
 };
 pub use read::{PacketBatch, RESERVED_FIELDS, Unread, WriteTrace};
 pub use service::Service;
-pub use session::SessionState;
+pub use session::{FileWrite, FileWritten, SessionState};
 pub use timer::Deadlines;
 pub use watershed_engine::ProducerId;
 pub use watershed_shards::{MAX_SHARDS, Reduced, Topology, WorkerPool};

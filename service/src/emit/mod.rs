@@ -122,7 +122,7 @@ fn provenance(session: &Session, buffers: &BufferTable) -> protos::TraceProvenan
         let Some(buffer) = buffers.get(*buffer_id) else { continue };
         let sequences = buffer.trace.writer_stats().into_iter().filter_map(|writer| {
             Some(protos::trace_provenance::Sequence {
-                id: Some(session.sequences.id_of(writer.producer_id, writer.writer_id)?),
+                id: Some(session.sequences.table().id_of(writer.producer_id, writer.writer_id)?),
                 producer_id: Some(writer.producer_id.0.cast_signed()),
             })
         });

@@ -15,7 +15,7 @@ use crate::limits;
 use crate::options::Shards;
 use crate::output::Warning;
 use crate::producer::Producer;
-use crate::read::SequenceTable;
+use crate::read::Sequences;
 use crate::service::Service;
 use crate::session::validate::open_file;
 use crate::session::{
@@ -78,7 +78,7 @@ impl Service {
             timers: TimerTable::default(),
             flushes: BTreeMap::new(),
             pending: PendingPackets::default(),
-            sequences: SequenceTable::default(),
+            sequences: Sequences::default(),
             counters: SessionCounters::default(),
             all_started_told: false,
             error: None,

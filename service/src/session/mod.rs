@@ -23,6 +23,7 @@ mod config;
 mod enable;
 mod events;
 mod file;
+mod file_write;
 mod flush;
 mod instance_table;
 mod instances;
@@ -39,13 +40,14 @@ use watershed_wire::protos;
 use crate::clock::{ClockReadings, DriftRing};
 use crate::ids::{BufferId, ConsumerId, FlushId, SessionId};
 use crate::limits::CONCURRENT_EVENTS_MAX;
-use crate::read::SequenceTable;
+use crate::read::Sequences;
 use crate::service::Service;
 use crate::timer::{TimerClock, TimerTable};
 
 pub(crate) use config::SessionConfig;
 pub(crate) use events::LifecycleEvents;
 pub(crate) use file::FileWriter;
+pub use file_write::{FileWrite, FileWritten};
 pub(crate) use flush::PendingFlush;
 pub(crate) use instance_table::{Instance, Instances};
 
@@ -123,7 +125,7 @@ pub(crate) struct Session {
     pub(crate) flushes: BTreeMap<FlushId, PendingFlush>,
     pub(crate) file: Option<FileWriter>,
     pub(crate) pending: PendingPackets,
-    pub(crate) sequences: SequenceTable,
+    pub(crate) sequences: Sequences,
     pub(crate) counters: SessionCounters,
     all_started_told: bool,
     /// Why it ended, for the consumer.
