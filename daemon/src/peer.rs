@@ -24,6 +24,14 @@ impl Peer {
         }
     }
 
+    /// Whether its calls wait for something.
+    pub(crate) fn is_held(&self) -> bool {
+        match self {
+            Peer::Producer(port) => port.connection.is_held,
+            Peer::Consumer(port) => port.connection.is_held,
+        }
+    }
+
     pub(crate) fn note_ready(&mut self, readable: bool, writable: bool) {
         match self {
             Peer::Producer(port) => port.connection.note_ready(readable, writable),
