@@ -179,7 +179,7 @@ impl ConsumerPort {
                 .map_err(|refused| refused.to_string())?
         };
         if let Some(file) = file.take().or(made) {
-            core.add_file(session_id, file);
+            core.files.add(session_id, file);
         }
         Ok(())
     }

@@ -1,31 +1,29 @@
 //! The loop: one thread waits for everything, and gives each connection a bounded turn.
 //!
 //! ```text
-//!     +--> wait: sockets, a timer of the service, a peer that takes nothing, a stop
+//!     +--> wait: sockets, a timer of the service, a peer that takes nothing, other threads, a stop
 //!     |      |
-//!     |    accept new connections
+//!     |    accept new connections; room in a queue: commits that wait are tried again
 //!     |      |
-//!     |    each connection that has work: receive once, handle up to 256 calls   -+
+//!     |    each listed connection: receive once, handle up to 256 calls          -+
 //!     |      |                                                                    | outputs of a call
 //!     |    timers that are due                                                    | are delivered
 //!     |      |                                                                    | before the next
-//!     |    each session with a file: write                                       -+
+//!     |    files: results of their thread, what is to be done next               -+
 //!     |      |
-//!     |    each connection: read packets for it, send what it takes, close it if it does not
+//!     |    each listed connection: read packets for it, send what it takes, close it if it does not
 //!     |      |
 //!     +-- nothing left to do at once? then go on with what commits have left (handle_idle)
 //! ```
+//!
+//! Listed is whoever has something to do ([`Peers`]): the others cost nothing.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use mio::{Events, Interest, Poll, Token, Waker};
-use watershed_service::{
-    ClockReadings, ConsumerId, Output, ProducerId, Service, ServiceOptions, Topology, WorkerPool,
-};
+use mio::{Events, Interest, Poll, Token};
+use watershed_service::{ClockReadings, Output, Service, ServiceOptions, Topology, WorkerPool};
 use watershed_shell::machine::{self, read_clocks};
 use watershed_shell::read_pool::read_pool;
 use watershed_shell::socket::peer_credentials;
@@ -33,26 +31,21 @@ use watershed_smb::SharedMemory;
 use watershed_wire::framing::RECEIVE_SIZE_BYTES_MAX;
 
 use crate::connection::{Closed, Connection};
-use crate::consumer_port::{self, ConsumerPort};
+use crate::consumer_port::ConsumerPort;
 use crate::core::Core;
+use crate::files::Files;
 use crate::listen::Listener;
 use crate::log::Log;
 use crate::options::{DaemonError, DaemonOptions, FilePermissions};
-use crate::producer_port::{self, ProducerPort};
+use crate::peer::Peer;
+use crate::peers::Peers;
+use crate::producer_port::ProducerPort;
+use crate::wake::{Stopper, Wake};
 
 /// Calls of one connection in one turn.
 const CALLS_PER_TURN: usize = 256;
 /// Connections accepted in one turn from one socket.
 const ACCEPTS_PER_TURN: usize = 64;
-/// Batches of about 32 KiB read for one consumer in one turn.
-const READS_PER_TURN: usize = 8;
-/// Pieces of trace files written in one turn, of about 32 MiB each.
-const FILE_ACTIONS_PER_TURN: usize = 4;
-
-/// A commit for which a queue had no room is tried again after this time: workers empty a full
-/// queue in some milliseconds.
-const RETRY_NS: u64 = 1_000_000;
-
 const EVENTS_PER_WAIT: usize = 1024;
 const WAKER: Token = Token(0);
 /// Listening sockets, then connections.
@@ -62,13 +55,11 @@ const FIRST_LISTENER: usize = 1;
 #[derive(Debug)]
 pub struct Daemon {
     poll: Poll,
-    stop: Arc<Stop>,
+    wake: Arc<Wake>,
     /// The consumers' socket, then the producers'.
     listeners: Vec<Listening>,
     core: Core,
-    peers: BTreeMap<Token, Peer>,
-    producers: BTreeMap<ProducerId, Token>,
-    consumers: BTreeMap<ConsumerId, Token>,
+    peers: Peers,
     last_token: usize,
     scratch: Vec<u8>,
 }
@@ -78,32 +69,6 @@ struct Listening {
     listener: Listener,
     /// Somebody may wait to be accepted.
     is_ready: bool,
-}
-
-#[derive(Debug)]
-enum Peer {
-    Producer(Box<ProducerPort>),
-    Consumer(Box<ConsumerPort>),
-}
-
-/// Stops a daemon from another thread.
-#[derive(Clone, Debug)]
-pub struct Stopper(Arc<Stop>);
-
-#[derive(Debug)]
-struct Stop {
-    is_wanted: AtomicBool,
-    waker: Waker,
-}
-
-impl Stopper {
-    /// Makes [`Daemon::run`] return, after files of running sessions are complete.
-    pub fn stop(&self) {
-        // Release: pairs with the acquire of the loop, which then sees what the caller did before.
-        self.0.is_wanted.store(true, Ordering::Release);
-        // An error means that the daemon has gone.
-        let _ = self.0.waker.wake();
-    }
 }
 
 impl Daemon {
@@ -121,7 +86,7 @@ impl Daemon {
             return Err(DaemonError::NoProducerSocket);
         }
         let poll = Poll::new()?;
-        let waker = Waker::new(poll.registry(), WAKER)?;
+        let wake = Arc::new(Wake::new(poll.registry(), WAKER)?);
         let (for_producers, for_consumers) = match &options.permissions {
             Some(permissions) => (&permissions.producer, &permissions.consumer),
             None => (&FilePermissions::PRODUCER_DEFAULT, &FilePermissions::CONSUMER_DEFAULT),
@@ -138,6 +103,10 @@ impl Daemon {
         let start = || WorkerPool::start(num_workers, &Topology::of_this_process(), options.pin_workers);
         let workers = (num_workers > 0).then(start).transpose();
         let workers = workers.map_err(|error| DaemonError::Workers { num_workers, error })?;
+        if let Some(workers) = &workers {
+            let wake = Arc::clone(&wake);
+            workers.on_room(move || wake.tell_room());
+        }
         let last_token = FIRST_LISTENER + listeners.len();
         let service = Service::new(ServiceOptions {
             seed: machine::seed(),
@@ -150,17 +119,21 @@ impl Daemon {
             memory: Box::new(|size_bytes| SharedMemory::create(size_bytes).map(Arc::new)),
             read_pool: read_pool(),
         });
+        let core = Core {
+            service,
+            files: Files::start(Arc::clone(&wake)).map_err(DaemonError::FileThread)?,
+            log: Log::new(Box::new(log)),
+            output_folder: options.output_folder,
+        };
         Ok(Daemon {
             poll,
-            stop: Arc::new(Stop { is_wanted: AtomicBool::new(false), waker }),
+            wake,
             listeners: listeners
                 .into_iter()
                 .map(|listener| Listening { listener, is_ready: false })
                 .collect(),
-            core: Core::new(service, Log::new(Box::new(log)), options.output_folder),
-            peers: BTreeMap::new(),
-            producers: BTreeMap::new(),
-            consumers: BTreeMap::new(),
+            core,
+            peers: Peers::default(),
             last_token,
             scratch: vec![0; RECEIVE_SIZE_BYTES_MAX],
         })
@@ -168,7 +141,7 @@ impl Daemon {
 
     /// What stops [`Daemon::run`].
     pub fn stopper(&self) -> Stopper {
-        Stopper(Arc::clone(&self.stop))
+        Stopper(Arc::clone(&self.wake))
     }
 
     /// Serves until it is stopped. Then files of running sessions are completed, and the sockets
@@ -179,17 +152,18 @@ impl Daemon {
     /// [`DaemonError::Events`].
     pub fn run(mut self) -> Result<(), DaemonError> {
         let mut events = Events::with_capacity(EVENTS_PER_WAIT);
-        // Acquire: pairs with the release of `Stopper::stop`.
-        while !self.stop.is_wanted.load(Ordering::Acquire) {
+        while !self.wake.is_stop_wanted() {
             self.wait(&mut events)?;
             let now = read_clocks();
             self.take_events(&events);
             self.accept(&now);
-            self.retry_commits();
+            if self.wake.take_room() {
+                self.core.service.retry_commits();
+            }
             self.handle_calls(&now);
             self.core.service.handle_timeout(&now);
             self.deliver(&now);
-            self.work_on_files(FILE_ACTIONS_PER_TURN, &now);
+            self.work_on_files(&now);
             self.send(&now);
         }
         self.shut_down();
@@ -210,19 +184,18 @@ impl Daemon {
 
     /// Whether there is something to do that no event will announce.
     fn has_work(&self) -> bool {
-        self.listeners.iter().any(|listening| listening.is_ready)
-            || self.core.has_file_work()
-            || self.peers.values().any(Peer::has_work)
+        self.peers.has_listed()
+            || self.listeners.iter().any(|listening| listening.is_ready)
+            || self.core.service.has_file_work()
     }
 
     /// How long nothing is due; `None`: until the next event.
     fn until_next(&self) -> Option<Duration> {
         let now = read_clocks();
         let timer_ns = self.core.service.poll_timeout().wait_ns(&now);
-        let stuck_ns = self.peers.values().filter_map(Peer::deadline_ns).min();
-        let retry_ns = self.core.service.has_waiting().then_some(RETRY_NS);
+        let stuck_ns = self.peers.next_deadline_ns();
         let stuck_ns = stuck_ns.map(|deadline_ns| deadline_ns.saturating_sub(now.monotonic_ns));
-        timer_ns.into_iter().chain(stuck_ns).chain(retry_ns).min().map(Duration::from_nanos)
+        timer_ns.into_iter().chain(stuck_ns).min().map(Duration::from_nanos)
     }
 
     fn take_events(&mut self, events: &Events) {
@@ -232,7 +205,7 @@ impl Daemon {
                 token.0.checked_sub(FIRST_LISTENER).and_then(|index| self.listeners.get_mut(index))
             {
                 listening.is_ready = true;
-            } else if let Some(peer) = self.peers.get_mut(&token) {
+            } else if let Some(peer) = self.peers.list(token) {
                 let readable = event.is_readable() || event.is_read_closed() || event.is_error();
                 peer.note_ready(readable, event.is_writable() || event.is_write_closed());
             }
@@ -281,37 +254,21 @@ impl Daemon {
                 // The connection is gone with its value.
                 Err(refused) => return self.log_refused(&refused, now),
             };
-            self.consumers.insert(port.consumer_id, token);
             Peer::Consumer(Box::new(port))
         } else {
             Peer::Producer(Box::new(ProducerPort::new(Connection::new(socket, credentials))))
         };
-        self.peers.insert(token, peer);
+        self.peers.add(token, peer);
     }
 
     fn log_refused(&mut self, why: &dyn std::error::Error, now: &ClockReadings) {
         self.core.log.line(now.monotonic_ns, format_args!("a connection is closed: {why}"));
     }
 
-    /// Tries commits again that wait for room, and goes on with the connections whose commits do
-    /// not wait any more.
-    fn retry_commits(&mut self) {
-        if !self.core.service.has_waiting() {
-            return;
-        }
-        self.core.service.retry_commits();
-        for peer in self.peers.values_mut() {
-            if let Peer::Producer(port) = peer {
-                port.hold_while_waiting(&self.core);
-            }
-        }
-    }
-
     /// Gives each connection that has work its turn.
     fn handle_calls(&mut self, now: &ClockReadings) {
-        let with_work: Vec<Token> =
-            self.peers.iter().filter(|(_, peer)| peer.has_work()).map(|(token, _)| *token).collect();
-        for token in with_work {
+        self.peers.list_overdue(now.monotonic_ns);
+        for token in self.peers.listed() {
             if let Err(why) = self.take_turn(token, now) {
                 self.close(token, &why, now);
             }
@@ -319,18 +276,18 @@ impl Daemon {
     }
 
     fn take_turn(&mut self, token: Token, now: &ClockReadings) -> Result<(), Closed> {
-        if let Some(peer) = self.peers.get_mut(&token) {
+        if let Some(peer) = self.peers.get_mut(token) {
             peer.receive(&mut self.scratch)?;
         }
         for _ in 0..CALLS_PER_TURN {
-            let Some(peer) = self.peers.get_mut(&token) else { return Ok(()) };
+            let Some(peer) = self.peers.get_mut(token) else { return Ok(()) };
             if !peer.handle_next(&mut self.core, now)? {
                 return Ok(());
             }
             if let Peer::Producer(port) = peer
                 && let Some(producer_id) = port.producer_id
             {
-                self.producers.insert(producer_id, token);
+                self.peers.note_producer(producer_id, token);
             }
             self.deliver(now);
         }
@@ -340,60 +297,54 @@ impl Daemon {
     /// Hands what the service puts out to those whom it is for.
     fn deliver(&mut self, now: &ClockReadings) {
         while let Some(output) = self.core.service.poll_output() {
-            let (token, delivered) = match output {
+            let delivered = match output {
                 Output::Producer(producer_id, command) => {
-                    let token = self.producers.get(&producer_id).copied();
-                    match token.and_then(|token| self.peers.get_mut(&token)) {
-                        Some(Peer::Producer(port)) => (token, port.command(command)),
-                        _ => continue,
-                    }
+                    let port = self.peers.list_producer(producer_id);
+                    port.map(|(token, port)| (token, port.command(command)))
                 }
                 Output::Consumer(consumer_id, event) => {
-                    let token = self.consumers.get(&consumer_id).copied();
-                    match token.and_then(|token| self.peers.get_mut(&token)) {
-                        Some(Peer::Consumer(port)) => (token, port.event(event)),
-                        _ => continue,
-                    }
+                    let port = self.peers.list_consumer(consumer_id);
+                    port.map(|(token, port)| (token, port.event(event)))
                 }
                 Output::Warning(warning) => {
                     self.core.log.line(now.monotonic_ns, format_args!("{warning}"));
-                    continue;
+                    None
                 }
             };
-            if let (Some(token), Err(why)) = (token, delivered) {
+            if let Some((token, Err(why))) = delivered {
                 self.close(token, &why, now);
             }
         }
     }
 
-    fn work_on_files(&mut self, actions: usize, now: &ClockReadings) {
-        for _ in 0..actions {
-            if !self.core.work_on_file(now) {
-                return;
-            }
+    fn work_on_files(&mut self, now: &ClockReadings) {
+        while self.core.files.take_result(&mut self.core.service, now) {
             self.deliver(now);
         }
+        self.core.files.hand_out(&mut self.core.service, now);
+        self.deliver(now);
     }
 
     /// Reads for consumers, and sends what sockets take.
     fn send(&mut self, now: &ClockReadings) {
-        let mut closed = Vec::new();
-        for (token, peer) in &mut self.peers {
-            if let Err(why) = peer.send(&mut self.core, now) {
-                closed.push((*token, why));
+        for token in self.peers.take_listed() {
+            let sent = self.peers.get_mut(token).map(|peer| peer.send(&mut self.core, now));
+            match sent {
+                Some(Err(why)) => self.close(token, &why, now),
+                _ => self.peers.settle(token),
             }
-        }
-        for (token, why) in closed {
-            self.close(token, &why, now);
         }
         // Reading makes events: the file of another session is never touched by it, but a warning
         // may come of it.
         self.deliver(now);
+        // Room may have been made by who looked at a buffer, too.
+        let service = &self.core.service;
+        self.peers.release(|producer_id| service.is_waiting(producer_id));
     }
 
     /// Ends a connection, as if its peer had done so.
     fn close(&mut self, token: Token, why: &Closed, now: &ClockReadings) {
-        let Some(mut peer) = self.peers.remove(&token) else { return };
+        let Some(mut peer) = self.peers.remove(token) else { return };
         if !matches!(why, Closed::ByPeer) {
             self.core.log.line(now.monotonic_ns, format_args!("{peer}: closed: {why}"));
         }
@@ -407,12 +358,10 @@ impl Daemon {
         match peer {
             Peer::Producer(port) => {
                 if let Some(producer_id) = port.producer_id {
-                    self.producers.remove(&producer_id);
                     self.core.service.handle_producer_disconnect(producer_id, now);
                 }
             }
             Peer::Consumer(port) => {
-                self.consumers.remove(&port.consumer_id);
                 self.core.service.handle_consumer_disconnect(port.consumer_id, now);
             }
         }
@@ -421,93 +370,18 @@ impl Daemon {
     /// Ends all sessions, and completes their files.
     fn shut_down(&mut self) {
         let now = read_clocks();
-        for (_, peer) in std::mem::take(&mut self.peers) {
+        for peer in self.peers.take_all() {
             if let Peer::Consumer(_) = peer {
                 self.forget(peer, &now);
             }
         }
-        self.deliver(&now);
-        while self.core.work_on_file(&now) {}
-    }
-}
-
-impl Peer {
-    fn has_work(&self) -> bool {
-        match self {
-            Peer::Producer(port) => port.connection.has_work(),
-            Peer::Consumer(port) => port.connection.has_work() || port.wants_packets(),
-        }
-    }
-
-    fn note_ready(&mut self, readable: bool, writable: bool) {
-        match self {
-            Peer::Producer(port) => port.connection.note_ready(readable, writable),
-            Peer::Consumer(port) => port.connection.note_ready(readable, writable),
-        }
-    }
-
-    fn deadline_ns(&self) -> Option<u64> {
-        match self {
-            Peer::Producer(port) => port.connection.deadline_ns(producer_port::SEND_LIMIT_MS),
-            Peer::Consumer(port) => port.connection.deadline_ns(consumer_port::SEND_LIMIT_MS),
-        }
-    }
-
-    fn socket(&mut self) -> &mut mio::net::UnixStream {
-        match self {
-            Peer::Producer(port) => &mut port.connection.socket,
-            Peer::Consumer(port) => &mut port.connection.socket,
-        }
-    }
-
-    fn receive(&mut self, scratch: &mut [u8]) -> Result<(), Closed> {
-        match self {
-            Peer::Producer(port) => port.connection.receive(scratch),
-            Peer::Consumer(port) => port.connection.receive(scratch),
-        }
-    }
-
-    /// Handles one call; false if there is none.
-    fn handle_next(&mut self, core: &mut Core, now: &ClockReadings) -> Result<bool, Closed> {
-        match self {
-            Peer::Producer(port) => match port.connection.poll()? {
-                Some(call) => port.handle(call, core, now).map(|()| true),
-                None => Ok(false),
-            },
-            Peer::Consumer(port) => match port.connection.poll()? {
-                Some(call) => port.handle(call, core, now).map(|()| true),
-                None => Ok(false),
-            },
-        }
-    }
-
-    fn send(&mut self, core: &mut Core, now: &ClockReadings) -> Result<(), Closed> {
-        match self {
-            Peer::Producer(port) => {
-                port.connection.send(now.monotonic_ns)?;
-                port.connection.check_progress(producer_port::SEND_LIMIT_MS, now.monotonic_ns)
+        loop {
+            self.core.files.hand_out(&mut self.core.service, &now);
+            // Nobody is left but the operator.
+            self.deliver(&now);
+            if !self.core.files.wait_for_result(&mut self.core.service, &now) {
+                return;
             }
-            Peer::Consumer(port) => {
-                port.send_events()?;
-                for _ in 0..READS_PER_TURN {
-                    if !port.wants_packets() {
-                        break;
-                    }
-                    port.read(core, now)?;
-                    port.connection.send(now.monotonic_ns)?;
-                }
-                port.connection.send(now.monotonic_ns)?;
-                port.connection.check_progress(consumer_port::SEND_LIMIT_MS, now.monotonic_ns)
-            }
-        }
-    }
-}
-
-impl std::fmt::Display for Peer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Peer::Producer(port) => port.fmt(f),
-            Peer::Consumer(port) => port.fmt(f),
         }
     }
 }

@@ -8,7 +8,8 @@
 //!        +------------- replies, commands, packets <----------- outputs, files
 //! ```
 //!
-//! One thread waits for everything ([`Daemon::run`]). Peers are not trusted: what one of them can
+//! One thread waits for everything ([`Daemon::run`]); another one reads for files, writes and syncs
+//! them, and workers copy chunks. Peers are not trusted: what one of them can
 //! make longer has a limit, each gets a bounded turn, and one that breaks the protocol or does not
 //! take what is sent to it is disconnected, with a line in the log.
 //!
@@ -19,11 +20,16 @@ mod connection;
 mod consumer_port;
 mod core;
 mod event_loop;
+mod files;
 mod listen;
 mod log;
 mod options;
 mod output_path;
+mod peer;
+mod peers;
 mod producer_port;
+mod wake;
 
-pub use event_loop::{Daemon, Stopper};
+pub use event_loop::Daemon;
 pub use options::{DaemonError, DaemonOptions, FilePermissions, SocketPermissions};
+pub use wake::Stopper;

@@ -1,6 +1,7 @@
 //! The trace buffers of all sessions, by their global number.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use rayon::ThreadPool;
 use watershed_engine::{BufferConfig, ByteSource, CreateError, ProducerId, WriterId};
@@ -12,20 +13,52 @@ use watershed_shards::{
 use crate::ids::{BufferId, SessionId};
 use crate::limits::BUFFERS_MAX;
 
-/// Batches in the queue of one shard. Without workers nothing ever waits there: the service is the
-/// only thread that commits and reads.
+/// Batches in the queue of one shard. Without workers something waits there only while another
+/// thread reads for a file.
 const QUEUE_CAPACITY: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Buffer {
-    pub(crate) trace: ShardedBuffer,
+    /// Shared with whoever reads from it on another thread.
+    pub(crate) trace: Arc<ShardedBuffer>,
     /// Whose it is.
     pub(crate) session_id: SessionId,
     /// A clone has none: nothing is written to it.
     committer: Option<Committer>,
     /// Batches for which a queue had no room, and those that came after them. Whoever looks at the
     /// buffer [settles](Buffer::settle) it first.
-    waiting: VecDeque<Batch<'static>>,
+    waiting: VecDeque<Waiting>,
+}
+
+/// A batch for which there was no room, or that comes behind one.
+#[derive(Debug)]
+struct Waiting {
+    producer_id: ProducerId,
+    batch: Batch<'static>,
+}
+
+/// How many batches of each producer wait, in all buffers; nothing of those of whom none does.
+#[derive(Debug, Default)]
+struct WaitingByProducer {
+    num_batches: BTreeMap<ProducerId, usize>,
+    /// How often a batch has had to wait since the service began.
+    num_ever: u64,
+}
+
+impl WaitingByProducer {
+    fn add(&mut self, producer_id: ProducerId) {
+        *self.num_batches.entry(producer_id).or_default() += 1;
+        self.num_ever += 1;
+    }
+
+    fn remove(&mut self, producer_id: ProducerId) {
+        if let Some(num) = self.num_batches.get_mut(&producer_id) {
+            *num -= 1;
+            if *num == 0 {
+                self.num_batches.remove(&producer_id);
+            }
+        }
+    }
 }
 
 /// Bytes of a chunk that has to wait and cannot stay where it is.
@@ -62,30 +95,43 @@ impl Buffer {
             homes: Homes::RoundRobin,
         })?;
         let committer = trace.committer();
-        Ok(Buffer { trace, session_id, committer, waiting: VecDeque::new() })
+        Ok(Buffer { trace: Arc::new(trace), session_id, committer, waiting: VecDeque::new() })
     }
 
     /// A copy of what is in it, for the session of a clone. Nothing may wait.
     pub(crate) fn copy(&self, pool: Option<&ThreadPool>) -> Result<Buffer, CreateError> {
-        debug_assert!(!self.has_waiting(), "what waits would not be in the copy");
-        let trace = self.trace.clone_in_pool(pool)?;
+        debug_assert!(self.waiting.is_empty(), "what waits would not be in the copy");
+        let trace = Arc::new(self.trace.clone_in_pool(pool)?);
         Ok(Buffer { trace, session_id: self.session_id, committer: None, waiting: VecDeque::new() })
     }
 
     /// Commits everything in the batch, which is empty afterwards. Returns how many chunks the
     /// buffer did not take. What finds no room in a queue waits, in order.
-    pub(crate) fn commit(&mut self, batch: &mut Batch<'_>) -> u64 {
+    fn commit(
+        &mut self,
+        producer_id: ProducerId,
+        batch: &mut Batch<'_>,
+        waiting: &mut WaitingByProducer,
+    ) -> u64 {
         let has_room = self.waiting.is_empty();
         if let Some(num_refused) = has_room.then(|| self.try_commit(batch)).flatten() {
             return num_refused;
         }
-        self.waiting.push_back(keep(batch));
+        waiting.add(producer_id);
+        self.waiting.push_back(Waiting { producer_id, batch: keep(batch) });
         0
     }
 
     /// Commits a batch, and says how many chunks the buffer did not take. `None`, and nothing done,
-    /// if there is no room.
+    /// if there is no room; then the workers tell when there is.
     fn try_commit(&mut self, batch: &mut Batch<'_>) -> Option<u64> {
+        self.try_commit_once(batch).or_else(|| {
+            self.trace.want_room();
+            self.try_commit_once(batch)
+        })
+    }
+
+    fn try_commit_once(&mut self, batch: &mut Batch<'_>) -> Option<u64> {
         let num_chunks = batch.chunks.len() as u64;
         let error = match self.committer.as_mut().map(|committer| committer.commit(batch)) {
             Some(Ok(())) => return Some(0),
@@ -98,28 +144,17 @@ impl Buffer {
         Some(num_chunks)
     }
 
-    /// Whether something of the producer waits for room.
-    pub(crate) fn is_waiting(&self, producer_id: ProducerId) -> bool {
-        let of_chunks =
-            |batch: &Batch<'_>| batch.chunks.iter().any(|(info, _)| info.producer_id_trusted == producer_id);
-        let of_patches =
-            |batch: &Batch<'_>| batch.patches.iter().any(|set| set.producer_id_trusted == producer_id);
-        self.waiting.iter().any(|batch| of_chunks(batch) || of_patches(batch))
-    }
-
-    /// Whether anything waits for room.
-    pub(crate) fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-
     /// Tries again what waits, in order. Returns how many chunks the buffer did not take.
-    pub(crate) fn retry(&mut self) -> u64 {
+    fn retry(&mut self, waiting: &mut WaitingByProducer) -> u64 {
         let mut num_refused = 0;
-        while let Some(mut batch) = self.waiting.pop_front() {
+        while let Some(Waiting { producer_id, mut batch }) = self.waiting.pop_front() {
             match self.try_commit(&mut batch) {
-                Some(refused) => num_refused += refused,
+                Some(refused) => {
+                    num_refused += refused;
+                    waiting.remove(producer_id);
+                }
                 None => {
-                    self.waiting.push_front(batch);
+                    self.waiting.push_front(Waiting { producer_id, batch });
                     break;
                 }
             }
@@ -129,11 +164,11 @@ impl Buffer {
 
     /// Commits all that waits: whoever looks at the buffer must find it there. The calling thread
     /// helps the workers, so that there is room.
-    pub(crate) fn settle(&mut self) -> u64 {
+    fn settle(&mut self, waiting: &mut WaitingByProducer) -> u64 {
         let mut num_refused = 0;
-        while self.has_waiting() {
+        while !self.waiting.is_empty() {
             self.trace.drain();
-            num_refused += self.retry();
+            num_refused += self.retry(waiting);
         }
         num_refused
     }
@@ -146,13 +181,14 @@ impl Buffer {
                 .iter()
                 .any(|(info, _)| (info.producer_id_trusted, info.writer_id) == (producer_id, writer_id))
         };
-        self.trace.has_sequence(producer_id, writer_id) || self.waiting.iter().any(is_of)
+        self.trace.has_sequence(producer_id, writer_id)
+            || self.waiting.iter().any(|waiting| is_of(&waiting.batch))
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.waiting.drain(..).for_each(release);
+        self.waiting.drain(..).for_each(|waiting| release(waiting.batch));
     }
 }
 
@@ -190,6 +226,7 @@ pub(crate) struct BufferTable {
     slots: Vec<Option<Buffer>>,
     last_id: u16,
     live: usize,
+    waiting: WaitingByProducer,
 }
 
 impl BufferTable {
@@ -207,29 +244,58 @@ impl BufferTable {
         Some(BufferId(self.last_id))
     }
 
-    /// Puts another buffer in the place of one, and returns that; `None`, and nothing done, if
-    /// there is none with this id.
+    /// Puts another buffer in the place of one in which nothing waits, and returns that; `None`,
+    /// and nothing done, if there is none with this id.
     pub(crate) fn replace(&mut self, id: BufferId, other: Buffer) -> Option<Buffer> {
-        self.get_mut(id).map(|buffer| std::mem::replace(buffer, other))
+        let buffer = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut())?;
+        debug_assert!(buffer.waiting.is_empty(), "it would be counted as one that waits");
+        Some(std::mem::replace(buffer, other))
     }
 
     pub(crate) fn remove(&mut self, id: BufferId) -> Option<Buffer> {
-        let removed = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.take());
-        self.live -= usize::from(removed.is_some());
-        removed
+        let removed = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.take())?;
+        self.live -= 1;
+        removed.waiting.iter().for_each(|waiting| self.waiting.remove(waiting.producer_id));
+        Some(removed)
     }
 
     pub(crate) fn get(&self, id: BufferId) -> Option<&Buffer> {
         self.slot(id).and_then(|slot| self.slots.get(slot)?.as_ref())
     }
 
-    pub(crate) fn get_mut(&mut self, id: BufferId) -> Option<&mut Buffer> {
-        self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut())
+    /// Commits everything in the batch of a producer, which is empty afterwards. Returns how many
+    /// chunks were not taken.
+    pub(crate) fn commit(&mut self, id: BufferId, producer_id: ProducerId, batch: &mut Batch<'_>) -> u64 {
+        let buffer = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut());
+        buffer.map_or(0, |buffer| buffer.commit(producer_id, batch, &mut self.waiting))
     }
 
-    /// All buffers.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Buffer> {
-        self.slots.iter_mut().flatten()
+    /// Whether any batch waits for room.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.num_batches.is_empty()
+    }
+
+    /// Whether a batch of the producer waits for room.
+    pub(crate) fn is_waiting(&self, producer_id: ProducerId) -> bool {
+        self.waiting.num_batches.contains_key(&producer_id)
+    }
+
+    /// How often a batch had to wait for room.
+    pub(crate) fn num_handed_back(&self) -> u64 {
+        self.waiting.num_ever
+    }
+
+    /// Tries again what waits. Returns how many chunks were not taken.
+    pub(crate) fn retry(&mut self) -> u64 {
+        let BufferTable { slots, waiting, .. } = self;
+        slots.iter_mut().flatten().map(|buffer| buffer.retry(waiting)).sum()
+    }
+
+    /// Commits all that waits for a buffer, before somebody looks at it. Returns how many chunks it
+    /// did not take.
+    pub(crate) fn settle(&mut self, id: BufferId) -> u64 {
+        let buffer = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut());
+        buffer.map_or(0, |buffer| buffer.settle(&mut self.waiting))
     }
 
     /// All buffers.

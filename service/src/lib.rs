@@ -10,7 +10,7 @@
 //!   producers  ------------------------------------------> Service <-------------------------------------- consumers
 //!              <-- Output::Producer: set-up, start, stop,    |   ^     -- Output::Consumer: ended, flushed -->
 //!                  flush, shared memory                      |   |
-//!                                                 poll_timeout   handle_timeout  poll_file, write_file, handle_file_done
+//!                                                 poll_timeout   handle_timeout  poll_file, begin_write, handle_written
 //!                                                            v   |                                 |
 //!                                                        the shell's clocks                  the shell's files
 //! ```
@@ -139,7 +139,9 @@ pub use producer::{
 };
 pub use read::{PacketBatch, RESERVED_FIELDS, Unread, WriteTrace};
 pub use service::Service;
-pub use session::{CloneRequest, CloneSource, ClonedSession, ReceivedTrigger, SessionState};
+pub use session::{
+    CloneRequest, CloneSource, ClonedSession, FileWrite, FileWritten, ReceivedTrigger, SessionState,
+};
 pub use timer::Deadlines;
 pub use watershed_engine::ProducerId;
 pub use watershed_shards::{MAX_SHARDS, Reduced, Topology, WorkerPool};

@@ -190,7 +190,8 @@ pub enum ReadProgress {
 /// number of writes, each maybe followed by a sync; at the end a sync and a close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileAction {
-    /// Call [`Service::write_file`](crate::Service::write_file).
+    /// Call [`Service::begin_write`](crate::Service::begin_write), or
+    /// [`Service::write_file`](crate::Service::write_file).
     Write(SessionId),
     /// Make what was written durable (`fdatasync`).
     Sync(SessionId),

@@ -1,27 +1,31 @@
 //! The service as a whole: what it knows, and the calls about time and output.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex};
 
 use watershed_engine::ProducerId;
 
-use crate::buffers::{Buffer, BufferTable};
+use crate::buffers::BufferTable;
 use crate::clock::ClockReadings;
 use crate::consumer::Consumer;
 use crate::ids::{ConsumerId, SessionId};
 use crate::options::ServiceOptions;
 use crate::output::{ConsumerEvent, Output, ProducerCommand, Warning};
 use crate::producer::{Producer, Sources};
+use crate::read::SharedPool;
 use crate::session::{Session, TriggerHistory};
-use crate::timer::{Deadlines, Timer};
+use crate::timer::{Deadline, Deadlines, Timer};
 
 /// Memory of each buffer that is kept ready: two huge pages.
 const PREFAULT_BYTES: usize = 4 << 20;
 
 /// The tracing service: producers, consumers, and the sessions between them. See the crate's
 /// documentation for how it is driven.
-#[derive(Debug)]
 pub struct Service {
     pub(crate) options: ServiceOptions,
+    /// The factory out of the options, which passes on other threads share.
+    pub(crate) read_pool: SharedPool,
     pub(crate) random: fastrand::Rng,
     pub(crate) producers: BTreeMap<ProducerId, Producer>,
     pub(crate) sources: Sources,
@@ -55,10 +59,24 @@ pub(crate) struct Counters {
     pub(crate) patches_discarded: u64,
 }
 
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service")
+            .field("options", &self.options)
+            .field("producers", &self.producers)
+            .field("consumers", &self.consumers)
+            .field("sessions", &self.sessions)
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Service {
     /// A service without producers, consumers and sessions.
-    pub fn new(options: ServiceOptions) -> Service {
+    pub fn new(mut options: ServiceOptions) -> Service {
+        let read_pool = std::mem::replace(&mut options.read_pool, Box::new(|| None));
         Service {
+            read_pool: Arc::new(Mutex::new(read_pool)),
             random: fastrand::Rng::with_seed(options.seed),
             options,
             producers: BTreeMap::new(),
@@ -99,12 +117,19 @@ impl Service {
             session.flushes.values().for_each(|flush| deadlines.include(flush.deadline));
             session.triggers.deadlines().for_each(|deadline| deadlines.include(deadline));
         }
+        if self.options.workers.is_none() && self.has_waiting() {
+            // Another thread reads there just now, and nobody tells when it is done.
+            deadlines.include(Deadline::AT_ONCE);
+        }
         deadlines
     }
 
     /// Time has passed: handles everything that is due, the longest overdue first. Calling it early
     /// does no harm.
     pub fn handle_timeout(&mut self, now: &ClockReadings) {
+        if self.options.workers.is_none() {
+            self.retry_commits();
+        }
         while let Some((session_id, due)) = self.most_overdue(now) {
             match due {
                 Due::Flush(flush_id) => self.finish_flush(session_id, flush_id, now),
@@ -151,28 +176,36 @@ impl Service {
     /// Whether a commit of the producer waits for room in a queue: until that is over, the shell
     /// must not hand over what the producer asks next. Only where there are workers.
     pub fn is_waiting(&self, producer_id: ProducerId) -> bool {
-        self.has_waiting() && self.buffers.iter().any(|buffer| buffer.is_waiting(producer_id))
+        self.buffers.is_waiting(producer_id)
     }
 
     /// Whether any commit waits for room: then [`Service::retry_commits`] is to be called when
-    /// workers may have made some, a millisecond later at the latest.
+    /// [`WorkerPool::on_room`](crate::WorkerPool::on_room) says that there is some. Looking at a
+    /// buffer makes room, too.
     pub fn has_waiting(&self) -> bool {
-        self.buffers.iter().any(Buffer::has_waiting)
+        self.buffers.has_waiting()
     }
 
     /// Tries commits again that wait for room.
     pub fn retry_commits(&mut self) {
-        let refused: u64 = self.buffers.iter_mut().map(Buffer::retry).sum();
-        self.counters.chunks_discarded += refused;
+        if self.has_waiting() {
+            self.counters.chunks_discarded += self.buffers.retry();
+        }
+    }
+
+    /// How often a commit had to wait since the service began because a queue was full.
+    pub fn num_handed_back(&self) -> u64 {
+        self.buffers.num_handed_back()
     }
 
     /// Commits what waits for the session's buffers, before somebody looks at them.
     pub(crate) fn settle(&mut self, session_id: SessionId) {
+        if !self.has_waiting() {
+            return;
+        }
         let Some(session) = self.sessions.get(&session_id) else { return };
         for buffer_id in &session.buffers {
-            if let Some(buffer) = self.buffers.get_mut(*buffer_id) {
-                self.counters.chunks_discarded += buffer.settle();
-            }
+            self.counters.chunks_discarded += self.buffers.settle(*buffer_id);
         }
     }
 

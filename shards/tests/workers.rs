@@ -2,12 +2,13 @@
 
 mod common;
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{info, payload, read_all, shared_chunk};
-use watershed_shards::{Batch, CommitError, ShardedBuffer, ShardedConfig, Topology, WorkerPool};
+use watershed_shards::{Batch, CommitError, ShardedBuffer, ShardedConfig, Source, Topology, WorkerPool};
 use watershed_smb::{SharedMemory, Smb};
 
 const PAGES: usize = 64;
@@ -121,5 +122,48 @@ fn a_buffer_that_comes_later_is_served() {
         let bytes = payload(&[vec![1; 10]]);
         committer.commit_chunk(&info(1, 2, 0, 1, 0), &bytes).unwrap();
         assert_eq!(read_all(&buffer).len(), 2);
+    }
+}
+
+/// A committer that finds a queue full sleeps until it is told, and is told each time: by workers
+/// or by whoever else drains.
+#[test]
+fn who_waits_for_room_is_told() {
+    for num_workers in [1, 3] {
+        let workers = pool(num_workers);
+        let (tell, told) = mpsc::channel();
+        workers.on_room(move || tell.send(()).unwrap());
+        let buffer = buffer(&workers);
+        let mut committer = buffer.committer().unwrap();
+        let is_done = AtomicBool::new(false);
+        let mut waits = 0;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    buffer.drain();
+                    thread::yield_now();
+                }
+            });
+            // Until there was enough to see.
+            for number in 0.. {
+                if number == 20_000 && waits > 100 || number == 2_000_000 {
+                    break;
+                }
+                committer.set_cpu(Some(number % 3));
+                let chunk =
+                    (info(1, 1 + number as u16 % 3, number as u32 / 3, 1, 0), Source::Borrowed(b"\x01."));
+                let mut batch = Batch { chunks: vec![chunk], ..Batch::default() };
+                while committer.commit(&mut batch).is_err() {
+                    buffer.want_room();
+                    if committer.commit(&mut batch).is_ok() {
+                        break;
+                    }
+                    waits += 1;
+                    told.recv_timeout(Duration::from_secs(20)).expect("who waits is told");
+                }
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
+        assert!(waits > 0, "a queue of four batches was never full");
     }
 }

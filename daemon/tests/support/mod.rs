@@ -54,7 +54,8 @@ impl TestDaemon {
         let lines = Arc::clone(&log);
         let daemon = Daemon::new(options, move |line| lines.lock().unwrap().push(line.to_owned())).unwrap();
         let stopper = daemon.stopper();
-        let thread = Some(thread::spawn(move || daemon.run()));
+        let thread = thread::Builder::new().name("daemon-loop".to_owned());
+        let thread = Some(thread.spawn(move || daemon.run()).unwrap());
         TestDaemon { folder, stopper, thread, log }
     }
 
@@ -121,9 +122,17 @@ impl<M: Method> Client<M> {
         self.send();
     }
 
+    /// As `call`, and a descriptor goes with it.
+    pub fn call_with(&mut self, method: M, args: &impl Message, fd: OwnedFd) -> u64 {
+        let request_id = self.ipc.invoke_with(method, args, true, fd).unwrap();
+        self.send();
+        request_id
+    }
+
     fn send(&mut self) {
-        while let Some((bytes, _)) = self.ipc.out().front() {
-            match socket::send(&self.stream, bytes, None) {
+        while let Some((bytes, attached)) = self.ipc.out().front() {
+            let fd = attached.map(|fd| std::os::fd::AsFd::as_fd(fd));
+            match socket::send(&self.stream, bytes, fd) {
                 Ok(Moved::Bytes(count)) => self.ipc.out_mut().consume(count),
                 Ok(_) => thread::sleep(Duration::from_millis(1)),
                 // The other end has gone; who waits for an answer finds out.
@@ -320,6 +329,12 @@ impl Consumer {
         self.0.call(ConsumerMethod::EnableTracing, &request)
     }
 
+    /// As `enable`, of a session that writes into the file.
+    pub fn enable_into(&mut self, config: &protos::TraceConfig, file: OwnedFd) -> u64 {
+        let request = EnableTracingRequest::new(config.encode_to_vec());
+        self.0.call_with(ConsumerMethod::EnableTracing, &request, file)
+    }
+
     /// Waits for the end of a session: why it failed, if it did.
     pub fn ended(&mut self, request_id: u64) -> Option<String> {
         let (reply, has_more) = self.0.answer(request_id).expect("it is not rejected");
@@ -349,6 +364,13 @@ impl Consumer {
     pub fn disable(&mut self) {
         let reply: Option<protos::DisableTracingResponse> =
             self.0.ask(ConsumerMethod::DisableTracing, &protos::DisableTracingRequest {});
+        assert!(reply.is_some());
+    }
+
+    /// Gives the session up.
+    pub fn free(&mut self) {
+        let reply: Option<protos::FreeBuffersResponse> =
+            self.0.ask(ConsumerMethod::FreeBuffers, &protos::FreeBuffersRequest::default());
         assert!(reply.is_some());
     }
 

@@ -26,15 +26,16 @@ pub use packet::SYNC_MARKER;
 use packet::{Stamp, field, service_packet, sync_marker_packet};
 
 impl Service {
-    /// Writes what comes before the producers' packets in a pass. False if the sink ran out of
-    /// room.
+    /// Writes what comes before the producers' packets in a pass, nothing if the session waits for a
+    /// trigger. False if the sink ran out of room.
     pub(crate) fn emit_before_data(
         &mut self,
         session_id: SessionId,
         sink: &mut impl Sink,
         now: &ClockReadings,
     ) -> bool {
-        let Some(session) = self.sessions.get_mut(&session_id) else { return true };
+        let session = self.sessions.get_mut(&session_id).filter(|session| !session.waits_for_trigger());
+        let Some(session) = session else { return true };
         let mut out =
             Emitter { sink, uid: self.options.uid, filtering: Some(&session.filtering), has_room: true };
         let builtin = *session.config.builtin();
@@ -88,7 +89,8 @@ impl Service {
         now: &ClockReadings,
     ) -> bool {
         let uid = self.options.uid;
-        let Some(session) = self.sessions.get_mut(&session_id) else { return true };
+        let session = self.sessions.get_mut(&session_id).filter(|session| !session.waits_for_trigger());
+        let Some(session) = session else { return true };
         let stats_wanted = std::mem::take(&mut session.pending.stats);
         let mut out = Emitter { sink, uid, filtering: Some(&session.filtering), has_room: true };
         if !session.config.builtin().disable_service_events() {
@@ -142,7 +144,7 @@ fn provenance(session: &Session, buffers: &BufferTable) -> protos::TraceProvenan
         let Some(buffer) = buffers.get(*buffer_id) else { continue };
         let sequences = buffer.trace.writer_stats().into_iter().filter_map(|writer| {
             Some(protos::trace_provenance::Sequence {
-                id: Some(session.sequences.id_of(writer.producer_id, writer.writer_id)?),
+                id: Some(session.sequences.table().id_of(writer.producer_id, writer.writer_id)?),
                 producer_id: Some(writer.producer_id.0.cast_signed()),
             })
         });

@@ -32,7 +32,8 @@ impl Service {
             }
             for writer in buffer.trace.writer_stats() {
                 // Without a number: of a sequence that is forgotten.
-                let Some(sequence_id) = session.sequences.id_of(writer.producer_id, writer.writer_id) else {
+                let Some(sequence_id) = session.sequences.table().id_of(writer.producer_id, writer.writer_id)
+                else {
                     continue;
                 };
                 writer_stats.push(trace_stats::WriterStats {

@@ -153,20 +153,21 @@ struct FilterCounters {
 pub(crate) struct Filtering {
     filter: Option<TraceFilter>,
     counters: FilterCounters,
-    /// What did not get into the trace, by buffer.
-    discarded_bytes: Vec<u64>,
+    /// What did not get into the trace, by buffer: relaxed as the counters.
+    discarded_bytes_by_buffer: Vec<AtomicU64>,
 }
 
 impl Filtering {
     /// `None`: everything may be told.
     pub(crate) fn new(filter: Option<TraceFilter>, num_buffers: usize) -> Filtering {
-        let discarded_bytes = if filter.is_some() { vec![0; num_buffers] } else { Vec::new() };
-        Filtering { filter, counters: FilterCounters::default(), discarded_bytes }
+        let num_buffers = if filter.is_some() { num_buffers } else { 0 };
+        let discarded_bytes_by_buffer = (0..num_buffers).map(|_| AtomicU64::new(0)).collect();
+        Filtering { filter, counters: FilterCounters::default(), discarded_bytes_by_buffer }
     }
 
     /// The same filter for another session, which has filtered nothing.
     pub(crate) fn afresh(&self) -> Filtering {
-        Filtering::new(self.filter.clone(), self.discarded_bytes.len())
+        Filtering::new(self.filter.clone(), self.discarded_bytes_by_buffer.len())
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -188,15 +189,15 @@ impl Filtering {
     }
 
     /// Bytes that went in and did not come out so far.
-    pub(crate) fn discarded_so_far_bytes(&self) -> u64 {
+    pub(crate) fn discarded_bytes(&self) -> u64 {
         let counters = &self.counters;
         counters.input_bytes.load(Ordering::Relaxed) - counters.output_bytes.load(Ordering::Relaxed)
     }
 
     /// So much of that was of one buffer.
-    pub(crate) fn discarded_of(&mut self, buffer_index: usize, bytes: u64) {
-        if let Some(discarded) = self.discarded_bytes.get_mut(buffer_index) {
-            *discarded += bytes;
+    pub(crate) fn note_discarded(&self, buffer_index: usize, bytes: u64) {
+        if let Some(discarded) = self.discarded_bytes_by_buffer.get(buffer_index) {
+            discarded.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
@@ -208,7 +209,7 @@ impl Filtering {
             input_bytes: value(&self.counters.input_bytes),
             output_bytes: value(&self.counters.output_bytes),
             errors: value(&self.counters.errors),
-            bytes_discarded_per_buffer: self.discarded_bytes.clone(),
+            bytes_discarded_per_buffer: self.discarded_bytes_by_buffer.iter().filter_map(value).collect(),
             ..Default::default()
         })
     }

@@ -170,7 +170,7 @@ impl<'a> BufferStage<'a> {
     /// Commits what was collected: of each buffer all chunks in order, then all patches in order.
     pub(super) fn commit(self) {
         for (buffer_id, mut batch) in self.batches {
-            let Some(buffer) = self.buffers.get_mut(buffer_id) else { continue };
+            let Some(buffer) = self.buffers.get(buffer_id) else { continue };
             let mut session = self.sessions.get_mut(&buffer.session_id);
             let mut num_new = 0;
             if let Some(session) = &mut session {
@@ -180,7 +180,7 @@ impl<'a> BufferStage<'a> {
                         usize::from(session.sequences.note(producer_id, writer_id, info.identity_trusted));
                 }
             }
-            self.counters.chunks_discarded += buffer.commit(&mut batch);
+            self.counters.chunks_discarded += self.buffers.commit(buffer_id, self.producer_id, &mut batch);
             if let Some(Session { sequences, buffers, .. }) = session.filter(|_| num_new > 0) {
                 let is_known = |producer_id, writer_id| {
                     let mut all = buffers.iter().filter_map(|id| self.buffers.get(*id));

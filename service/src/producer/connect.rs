@@ -159,9 +159,8 @@ impl Service {
         });
         if let Some(producer) = self.producers.remove(&producer_id) {
             for buffer_id in producer.allowed_buffers {
-                if let Some(buffer) = self.buffers.get_mut(buffer_id) {
-                    buffer.commit(&mut Batch { ended_producers: vec![producer_id], ..Batch::default() });
-                }
+                let mut end = Batch { ended_producers: vec![producer_id], ..Batch::default() };
+                self.buffers.commit(buffer_id, producer_id, &mut end);
             }
         }
     }
@@ -190,10 +189,9 @@ impl Service {
         // A writer may have committed before it was registered, or without being so: every buffer
         // that it could reach is told.
         for buffer_id in &producer.allowed_buffers {
-            if let Some(buffer) = self.buffers.get_mut(*buffer_id) {
-                let ended_writers = vec![(producer_id, WriterId(writer_id))];
-                buffer.commit(&mut Batch { ended_writers, ..Batch::default() });
-            }
+            let ended_writers = vec![(producer_id, WriterId(writer_id))];
+            let mut end = Batch { ended_writers, ..Batch::default() };
+            self.buffers.commit(*buffer_id, producer_id, &mut end);
         }
     }
 }

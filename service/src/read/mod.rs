@@ -21,6 +21,7 @@ mod framer;
 mod pass;
 mod sequences;
 mod sink;
+mod source;
 
 use std::sync::LazyLock;
 
@@ -28,9 +29,10 @@ use watershed_simd::fields::Rules;
 
 use framer::Framer;
 pub(crate) use pass::PassEnd;
-pub(crate) use sequences::SequenceTable;
+pub(crate) use sequences::Sequences;
 pub use sink::{PacketBatch, Unread, WriteTrace};
 pub(crate) use sink::{Sink, TraceSink};
+pub(crate) use source::{PassSource, SharedPool};
 pub(crate) use watershed_shards::framing::Stamp;
 
 /// Top-level fields of `TracePacket` that only the service may write: what a producer sends with

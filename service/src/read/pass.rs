@@ -1,16 +1,13 @@
 //! One pass over what a session has, and the consumer's calls that make one.
 
 use std::io::IoSlice;
+use std::sync::Arc;
 
-use watershed_engine::Packet;
-
-use crate::buffers::BufferTable;
 use crate::clock::ClockReadings;
 use crate::ids::{ConsumerId, SessionId};
-use crate::limits::{READ_FRAMED_BYTES, READ_IN_POOL_BYTES_MIN, READ_PACKETS_BYTES, WRITE_TRACE_BYTES};
-use crate::options::PoolFactory;
+use crate::limits::{READ_FRAMED_BYTES, READ_PACKETS_BYTES, WRITE_TRACE_BYTES};
 use crate::output::ReadProgress;
-use crate::read::{Framer, PacketBatch, Sink, TraceSink, Unread, WriteTrace};
+use crate::read::{PacketBatch, PassSource, Sink, TraceSink, Unread, WriteTrace};
 use crate::service::Service;
 use crate::session::Session;
 
@@ -110,79 +107,42 @@ impl Service {
         }
     }
 
-    pub(crate) fn read_pass(
+    fn read_pass(
         &mut self,
         session_id: SessionId,
         sink: &mut impl Sink,
         threshold_bytes: usize,
         now: &ClockReadings,
     ) -> PassEnd {
-        if self.sessions.get(&session_id).is_none_or(Session::waits_for_trigger) {
-            return PassEnd::Drained;
-        }
         self.settle(session_id);
         if !self.emit_before_data(session_id, sink, now) {
             return PassEnd::NoRoom;
         }
-        let Some(session) = self.sessions.get_mut(&session_id) else { return PassEnd::Drained };
-        for buffer_index in 0..session.buffers.len() {
-            if sink.bytes() >= threshold_bytes {
-                return PassEnd::Threshold;
-            }
-            let pool = &mut self.options.read_pool;
-            let end = read_buffer(&self.buffers, session, buffer_index, sink, threshold_bytes, pool);
-            if end != PassEnd::Drained {
-                return end;
-            }
+        let Some(source) = self.pass_source(session_id) else { return PassEnd::Drained };
+        let passed = source.read(sink, threshold_bytes);
+        self.note_invalid(session_id, passed.num_invalid);
+        match passed.end {
+            PassEnd::Drained if !self.emit_after_data(session_id, sink, now) => PassEnd::NoRoom,
+            end => end,
         }
-        if sink.bytes() >= threshold_bytes {
-            return PassEnd::Threshold;
-        }
-        if self.emit_after_data(session_id, sink, now) { PassEnd::Drained } else { PassEnd::NoRoom }
     }
-}
 
-fn read_buffer(
-    buffers: &BufferTable,
-    session: &mut Session,
-    buffer_index: usize,
-    sink: &mut impl Sink,
-    threshold_bytes: usize,
-    pool: &mut PoolFactory,
-) -> PassEnd {
-    let Some(buffer) = session.buffers.get(buffer_index).and_then(|id| buffers.get(*id)) else {
-        return PassEnd::Drained;
-    };
-    let discarded_before = session.filtering.discarded_so_far_bytes();
-    let framer = Framer::new(&session.sequences, &session.filtering);
-    let threads;
-    let mut pass = buffer.trace.read_pass(|packet: &Packet<'_>, out: &mut Vec<u8>| framer.write(packet, out));
-    if pass.unread_bytes().min(threshold_bytes as u64) >= READ_IN_POOL_BYTES_MIN {
-        threads = pool();
-        pass = pass.with_pool(threads.as_deref());
+    /// Everything that the session's buffers have now; `None` if it waits for a trigger. Commits
+    /// that wait for room must have been [settled](Self::settle).
+    pub(crate) fn pass_source(&self, session_id: SessionId) -> Option<PassSource> {
+        let session = self.sessions.get(&session_id).filter(|session| !session.waits_for_trigger())?;
+        let buffers = session.buffers.iter().filter_map(|id| self.buffers.get(*id));
+        Some(PassSource {
+            buffers: buffers.map(|buffer| (Arc::clone(&buffer.trace), buffer.trace.cut())).collect(),
+            sequences: Arc::clone(session.sequences.table()),
+            filtering: Arc::clone(&session.filtering),
+            pool: Arc::clone(&self.read_pool),
+        })
     }
-    let end = loop {
-        let wanted_bytes = threshold_bytes.saturating_sub(sink.bytes());
-        if wanted_bytes == 0 {
-            break PassEnd::Threshold;
+
+    pub(crate) fn note_invalid(&mut self, session_id: SessionId, num_packets: u64) {
+        if let Some(session) = self.sessions.get_mut(&session_id) {
+            session.counters.invalid_packets += num_packets;
         }
-        let mut is_over = true;
-        let written = pass.write_up_to(wanted_bytes, |pieces| {
-            is_over = false;
-            sink.framed(pieces)
-        });
-        match written {
-            Ok(()) if is_over => break PassEnd::Drained,
-            Ok(()) => {}
-            Err(left_bytes) => {
-                pass.take_back(left_bytes);
-                break PassEnd::NoRoom;
-            }
-        }
-    };
-    drop(pass);
-    session.counters.invalid_packets += framer.num_invalid();
-    let discarded = session.filtering.discarded_so_far_bytes() - discarded_before;
-    session.filtering.discarded_of(buffer_index, discarded);
-    end
+    }
 }

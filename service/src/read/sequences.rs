@@ -2,6 +2,7 @@
 //! stamped.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustc_hash::FxBuildHasher;
@@ -80,8 +81,6 @@ pub(crate) struct SequenceTable {
     vacant: Vec<u32>,
     /// Numbers given out.
     numbered: u32,
-    /// The last one that was noted: chunks of one sequence often come in rows. 0 if none.
-    last_key: u64,
     /// Where [`sweep`](Self::sweep) goes on.
     next_to_sweep: usize,
 }
@@ -94,7 +93,17 @@ fn key_of(producer_id: ProducerId, writer_id: WriterId) -> u64 {
     u64::from(producer_id.0) << 16 | u64::from(writer_id.0)
 }
 
-impl SequenceTable {
+/// The sequences of a session, to which commits add some while another thread reads by the table as
+/// it was when its pass began.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sequences {
+    /// Copied when it has to be changed and somebody reads by it: at most once a pass.
+    table: Arc<SequenceTable>,
+    /// The last one that was noted: chunks of one sequence often come in rows. 0 if none.
+    last_key: u64,
+}
+
+impl Sequences {
     /// A chunk of this sequence comes. Returns whether the sequence is new.
     ///
     /// `machine_id` is part of `identity`, and so of what is stamped; the producer's number alone
@@ -107,13 +116,34 @@ impl SequenceTable {
         identity: ClientIdentity,
     ) -> bool {
         let key = key_of(producer_id, writer_id);
-        key != std::mem::replace(&mut self.last_key, key)
-            && !self.index_by_key.contains_key(&key)
-            && self.add(key, identity)
+        let is_new =
+            key != std::mem::replace(&mut self.last_key, key) && !self.table.index_by_key.contains_key(&key);
+        if is_new {
+            Arc::make_mut(&mut self.table).add(key, identity);
+        }
+        is_new
     }
 
+    /// Forgets some of the sequences of which no chunk is left, if there are many: so the table is
+    /// bounded by what the buffers know, whoever has come and gone. To be called with the number of
+    /// new sequences when their chunks have been committed.
+    pub(crate) fn sweep(&mut self, num_new: usize, is_known: impl Fn(ProducerId, WriterId) -> bool) {
+        if self.table.index_by_key.len() > SEQUENCES_KEPT {
+            // It may be forgotten, too.
+            self.last_key = 0;
+            Arc::make_mut(&mut self.table).sweep(num_new, is_known);
+        }
+    }
+
+    /// All of them as they are now, for a pass.
+    pub(crate) fn table(&self) -> &Arc<SequenceTable> {
+        &self.table
+    }
+}
+
+impl SequenceTable {
     #[cold]
-    fn add(&mut self, key: u64, identity: ClientIdentity) -> bool {
+    fn add(&mut self, key: u64, identity: ClientIdentity) {
         let sequence = Sequence::new(key, FIRST_PRODUCER_SEQUENCE_ID.saturating_add(self.numbered), identity);
         self.numbered = self.numbered.saturating_add(1);
         let index = self.vacant.pop().unwrap_or(self.sequences.len() as u32);
@@ -122,13 +152,9 @@ impl SequenceTable {
             None => self.sequences.push(sequence),
         }
         self.index_by_key.insert(key, index);
-        true
     }
 
-    /// Forgets some of the sequences of which no chunk is left, if there are many: so the table is
-    /// bounded by what the buffers know, whoever has come and gone. To be called with the number of
-    /// new sequences when their chunks have been committed.
-    pub(crate) fn sweep(&mut self, num_new: usize, is_known: impl Fn(ProducerId, WriterId) -> bool) {
+    fn sweep(&mut self, num_new: usize, is_known: impl Fn(ProducerId, WriterId) -> bool) {
         for _ in 0..num_new * SWEPT_FOR_EACH {
             if self.index_by_key.len() <= SEQUENCES_KEPT {
                 return;
@@ -140,9 +166,6 @@ impl SequenceTable {
                 self.index_by_key.remove(&key);
                 self.sequences[index].key = 0;
                 self.vacant.push(index as u32);
-                if self.last_key == key {
-                    self.last_key = 0;
-                }
             }
         }
     }
@@ -201,13 +224,15 @@ mod tests {
     #[test]
     fn of_writers_that_come_and_go_a_bounded_number_is_kept() {
         const LIVE: u32 = 1000;
-        let mut table = SequenceTable::default();
+        let mut sequences = Sequences::default();
         let is_live = |producer: ProducerId, newest: u32| producer.0 == 1 || producer.0 + LIVE > newest;
         for newest in 1..=4 * SEQUENCES_KEPT as u32 {
-            let num_new = usize::from(table.note(ProducerId(newest), WriterId(1), ClientIdentity::default()));
+            let num_new =
+                usize::from(sequences.note(ProducerId(newest), WriterId(1), ClientIdentity::default()));
             assert_eq!(num_new, 1);
-            table.sweep(num_new, |producer, _| is_live(producer, newest));
+            sequences.sweep(num_new, |producer, _| is_live(producer, newest));
         }
+        let table = sequences.table();
         let bound = SEQUENCES_KEPT + LIVE as usize + 2;
         assert!(table.index_by_key.len() <= bound, "{} entries", table.index_by_key.len());
         assert!(table.sequences.len() <= bound, "{} places", table.sequences.len());
@@ -216,5 +241,21 @@ mod tests {
         assert_eq!(table.id_of(ProducerId(newest), WriterId(1)), Some(newest + 1), "numbers go on");
         assert_eq!(table.id_of(ProducerId(2), WriterId(1)), None);
         assert_eq!(table.id_of(ProducerId(newest), WriterId(2)), None);
+    }
+
+    #[test]
+    fn who_reads_by_a_table_keeps_it_as_it_was() {
+        let mut sequences = Sequences::default();
+        let note = |sequences: &mut Sequences, producer: u32| {
+            sequences.note(ProducerId(producer), WriterId(1), ClientIdentity::default())
+        };
+        assert!(note(&mut sequences, 1));
+        let before = Arc::clone(sequences.table());
+        assert!(!note(&mut sequences, 1));
+        assert!(Arc::ptr_eq(&before, sequences.table()), "nothing was copied for what is known");
+        assert!(note(&mut sequences, 2) && note(&mut sequences, 3));
+        assert_eq!(before.id_of(ProducerId(2), WriterId(1)), None);
+        let ids = [1, 2, 3].map(|producer| sequences.table().id_of(ProducerId(producer), WriterId(1)));
+        assert_eq!(ids, [Some(2), Some(3), Some(4)]);
     }
 }

@@ -67,6 +67,11 @@ impl<'a, 'o> TraceSink<'a, 'o> {
         TraceSink { out, own: Vec::new(), bytes: 0, room_bytes, failure: None }
     }
 
+    /// As `new`, after packets of the service that are to come first, for which there is room.
+    pub(crate) fn after(own: Vec<u8>, out: &'a mut WriteTrace<'o>, room_bytes: Option<u64>) -> Self {
+        TraceSink { out, bytes: own.len(), own, room_bytes, failure: None }
+    }
+
     /// Hands on what is left. How many bytes there were in all.
     ///
     /// # Errors

@@ -14,6 +14,7 @@
 //! What was read from the original before is not in the clone. The original goes on.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::buffers::Buffer;
 use crate::clock::ClockReadings;
@@ -331,10 +332,10 @@ impl Service {
             file: None,
             pending,
             sequences: source.sequences.clone(),
-            filtering: match clone.skip_filter {
+            filtering: Arc::new(match clone.skip_filter {
                 true => Filtering::new(None, 0),
                 false => source.filtering.afresh(),
-            },
+            }),
             triggers: SessionTriggers::of_clone(std::mem::take(&mut source.triggers.received)),
             counters: SessionCounters { final_flush_outcome, ..source.counters.clone() },
             all_started_told: true,

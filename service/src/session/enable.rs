@@ -1,6 +1,7 @@
 //! From a config to a session with buffers and data sources.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use watershed_engine::{BufferConfig, FillPolicy, HugePages};
 use watershed_smb::SmbSize;
@@ -16,7 +17,7 @@ use crate::limits;
 use crate::options::Shards;
 use crate::output::Warning;
 use crate::producer::Producer;
-use crate::read::SequenceTable;
+use crate::read::Sequences;
 use crate::service::Service;
 use crate::session::trigger_rules::{TriggerMode, TriggerRules};
 use crate::session::triggers::SessionTriggers;
@@ -85,8 +86,8 @@ impl Service {
             flushes: BTreeMap::new(),
             clones: BTreeMap::new(),
             pending: PendingPackets::default(),
-            sequences: SequenceTable::default(),
-            filtering,
+            sequences: Sequences::default(),
+            filtering: Arc::new(filtering),
             triggers: SessionTriggers::default(),
             counters: SessionCounters::default(),
             all_started_told: false,

@@ -1,25 +1,28 @@
 //! Sessions that write into a file. The shell owns the file and does the writing, block by block,
-//! so memory stays bounded whatever the buffers hold.
+//! so memory stays bounded whatever the buffers hold; on another thread, if it has one for that.
 //!
 //! ```text
 //!   what is wanted                  what poll_file gives, one at a time
 //!   drain (a write is due,   --->   Write, Write, ... until a read pass empties the buffers:
-//!     or the session stopped)         each is a call of write_file
+//!     or the session stopped)         each is a step of begin_write, answered by handle_written
 //!   sync (after a drain, if  --->   Sync: answered by handle_file_done
 //!     fflush_post_write)
 //!   ended (drained after the --->   Sync, Close: answered by handle_file_done. Then the consumer
 //!     stop, no room, failure)         is told that the session is over
 //! ```
+//!
+//! What is committed while a step is under way is not in it. So a drain that is asked for meanwhile
+//! is another one: that of a session that stops has everything.
 
 use watershed_wire::protos::trace_config::FFlushMode;
 
 use crate::clock::ClockReadings;
 use crate::ids::SessionId;
-use crate::limits::WRITE_TRACE_BYTES;
 use crate::output::{FileAction, FlushFlags, Warning};
 use crate::read::{PassEnd, TraceSink, WriteTrace};
 use crate::service::Service;
 use crate::session::config::FlushStrategy;
+use crate::session::file_write::{FileWrite, FileWritten, StepEnd};
 use crate::session::flush::AfterFlush;
 use crate::session::{Session, SessionState};
 use crate::timer::{Deadline, Timer, TimerClock};
@@ -31,6 +34,8 @@ pub(crate) struct FileWriter {
     in_flight: Option<InFlight>,
     /// Buffers are to be read until they are empty.
     drain: bool,
+    /// They have been, and what the service has to say of it is to be written.
+    tail: bool,
     /// What was written is to be made durable.
     sync: bool,
     /// Nothing more will be written.
@@ -46,6 +51,7 @@ pub(crate) struct FileWriter {
 
 #[derive(Clone, Copy, Debug)]
 enum InFlight {
+    Write,
     Sync,
     Close,
 }
@@ -55,6 +61,7 @@ impl FileWriter {
         FileWriter {
             in_flight: None,
             drain: false,
+            tail: false,
             sync: false,
             ended: false,
             full: false,
@@ -66,7 +73,11 @@ impl FileWriter {
     }
 
     fn has_work(&self) -> bool {
-        self.in_flight.is_none() && !self.closed && (self.ended || self.sync || self.drain)
+        self.in_flight.is_none() && !self.closed && (self.ended || self.sync || self.wants_write())
+    }
+
+    fn wants_write(&self) -> bool {
+        !self.ended && (self.drain || self.tail)
     }
 
     /// What the file may still grow by, exclusive.
@@ -87,8 +98,8 @@ impl Session {
 
 impl Service {
     /// The next thing to do for a session with a file. `None` if there is nothing to do, or if
-    /// everything that there is waits for [`Service::handle_file_done`]. To be called until `None`
-    /// after every [`Service::handle_timeout`] and every call that ends a session.
+    /// everything that there is waits for an answer. To be called until `None` after every
+    /// [`Service::handle_timeout`], every answer and every call that ends a session.
     pub fn poll_file(&mut self) -> Option<FileAction> {
         self.session_ids().into_iter().find_map(|session_id| self.poll_file_of(session_id))
     }
@@ -105,46 +116,94 @@ impl Service {
         }
         let (in_flight, action) = if file.ended && file.ended_synced {
             (InFlight::Close, FileAction::Close(session_id))
-        } else if file.ended || (file.sync && !file.drain) {
-            (InFlight::Sync, FileAction::Sync(session_id))
+        } else if file.wants_write() {
+            return Some(FileAction::Write(session_id));
         } else {
-            return file.drain.then_some(FileAction::Write(session_id));
+            (InFlight::Sync, FileAction::Sync(session_id))
         };
         file.in_flight = Some(in_flight);
         Some(action)
     }
 
-    /// Writes what the session has to `out`, about 32 MiB at most, as [`Service::poll_file`] said:
-    /// whole packets, which make the file a `Trace` message. `out` gets at most about 1 MiB in one
-    /// slice unless a packet is larger. Does nothing if there is nothing to write.
-    ///
-    /// An error of `out` ends the session: what was written stays, nothing more is. A shell whose
-    /// write fails half-way should cut the file behind the last whole packet.
-    pub fn write_file(&mut self, session_id: SessionId, out: &mut WriteTrace<'_>, now: &ClockReadings) {
-        let file = self.sessions.get(&session_id).and_then(|session| session.file.as_ref());
-        let Some(file) = file.filter(|file| file.in_flight.is_none() && file.drain && !file.ended) else {
-            return;
+    /// The next step of writing the session's file, as [`Service::poll_file`] said, for the thread
+    /// that calls [`FileWrite::write_to`]: what has been committed by now. Answered by
+    /// [`Service::handle_written`]; until then nothing else is done with the file. `None` if there
+    /// is nothing to write.
+    pub fn begin_write(&mut self, session_id: SessionId, now: &ClockReadings) -> Option<FileWrite> {
+        let file = self.sessions.get_mut(&session_id)?.file.as_mut()?;
+        if file.in_flight.is_some() || !file.wants_write() {
+            return None;
+        }
+        file.in_flight = Some(InFlight::Write);
+        let room_bytes = file.room_bytes();
+        let is_tail = std::mem::take(&mut file.tail) && !file.drain;
+        if !is_tail {
+            file.drain = false;
+            self.settle(session_id);
+        }
+        let mut own = Vec::new();
+        let mut append = |slices: &[std::io::IoSlice<'_>]| {
+            slices.iter().for_each(|slice| own.extend_from_slice(slice));
+            Ok(())
         };
-        let mut sink = TraceSink::new(out, file.room_bytes());
-        let end = self.read_pass(session_id, &mut sink, WRITE_TRACE_BYTES, now);
-        let written = sink.finish();
+        let mut sink = TraceSink::new(&mut append, room_bytes);
+        let has_room = match is_tail {
+            true => self.emit_after_data(session_id, &mut sink, now),
+            false => self.emit_before_data(session_id, &mut sink, now),
+        };
+        // Appending does not fail.
+        let _ = sink.finish();
+        let (source, end) = match (has_room, is_tail) {
+            (false, _) => (None, StepEnd::Pass(PassEnd::NoRoom)),
+            (true, true) => (None, StepEnd::Tail),
+            (true, false) => (self.pass_source(session_id), StepEnd::Pass(PassEnd::Drained)),
+        };
+        Some(FileWrite { session_id, own, source, end, room_bytes })
+    }
+
+    /// A step of [`Service::begin_write`] has been done. Ignored if none is under way.
+    ///
+    /// If its writing failed the session ends: what was written stays, nothing more is.
+    pub fn handle_written(&mut self, written: FileWritten, now: &ClockReadings) {
+        let FileWritten { session_id, end, num_invalid, written } = written;
         let Some(session) = self.sessions.get_mut(&session_id) else { return };
-        let is_over = session.is_over();
-        let syncs_writes = session.config.message().fflush_post_write() == FFlushMode::FflushEnabled;
+        let (is_over, config) = (session.is_over(), session.config.message());
+        let syncs_writes = config.fflush_post_write() == FFlushMode::FflushEnabled;
         let Some(file) = session.file.as_mut() else { return };
-        file.bytes_written += *written.as_ref().unwrap_or(&0) as u64;
+        if !matches!(file.in_flight, Some(InFlight::Write)) {
+            return;
+        }
+        file.in_flight = None;
+        file.bytes_written += *written.as_ref().unwrap_or(&0);
         match end {
             _ if written.is_err() => file.ended = true,
-            PassEnd::Threshold => {}
-            PassEnd::NoRoom => (file.ended, file.full) = (true, true),
-            PassEnd::Drained if is_over => file.ended = true,
-            PassEnd::Drained => {
-                file.drain = false;
+            StepEnd::Pass(PassEnd::Threshold) => file.drain = true,
+            StepEnd::Pass(PassEnd::NoRoom) => (file.ended, file.full) = (true, true),
+            StepEnd::Pass(PassEnd::Drained) => file.tail = true,
+            // Asked for again since the pass began.
+            StepEnd::Tail if file.drain => {}
+            StepEnd::Tail if is_over => file.ended = true,
+            StepEnd::Tail => {
                 file.sync = syncs_writes;
                 session.arm_file_write(now);
             }
         }
+        self.note_invalid(session_id, num_invalid);
         self.file_used(session_id, written.map(|_| ()), now);
+    }
+
+    /// Writes what the session has to `out` on the calling thread, about 32 MiB at most: for a
+    /// shell that has no other one, [`Service::begin_write`] and [`Service::handle_written`] in one
+    /// call. Does nothing if there is nothing to write.
+    pub fn write_file(&mut self, session_id: SessionId, out: &mut WriteTrace<'_>, now: &ClockReadings) {
+        while let Some(step) = self.begin_write(session_id, now) {
+            let written = step.write_to(out);
+            let is_drained = written.end == StepEnd::Pass(PassEnd::Drained);
+            self.handle_written(written, now);
+            if !is_drained {
+                return;
+            }
+        }
     }
 
     /// Whether the session's file ended because `max_file_size_bytes` left no room for what came
@@ -164,16 +223,15 @@ impl Service {
         now: &ClockReadings,
     ) {
         let file = self.sessions.get_mut(&session_id).and_then(|session| session.file.as_mut());
-        let Some((file, in_flight)) = file.and_then(|file| file.in_flight.take().map(|done| (file, done)))
-        else {
-            return;
-        };
-        match in_flight {
-            InFlight::Sync if file.ended => file.ended_synced = true,
-            InFlight::Sync if result.is_ok() => file.sync = false,
-            InFlight::Sync => file.ended = true,
-            InFlight::Close => file.closed = true,
+        let Some(file) = file else { return };
+        match file.in_flight {
+            None | Some(InFlight::Write) => return,
+            Some(InFlight::Sync) if file.ended => file.ended_synced = true,
+            Some(InFlight::Sync) if result.is_ok() => file.sync = false,
+            Some(InFlight::Sync) => file.ended = true,
+            Some(InFlight::Close) => file.closed = true,
         }
+        file.in_flight = None;
         self.file_used(session_id, result, now);
     }
 

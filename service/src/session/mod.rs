@@ -26,6 +26,7 @@ mod detach;
 mod enable;
 mod events;
 mod file;
+mod file_write;
 mod flush;
 mod instance_table;
 mod instances;
@@ -38,6 +39,7 @@ mod triggers;
 mod validate;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use watershed_engine::ProducerId;
 use watershed_wire::protos;
@@ -46,7 +48,7 @@ use crate::clock::{ClockReadings, DriftRing};
 use crate::filter::Filtering;
 use crate::ids::{BufferId, CloneId, ConsumerId, FlushId, SessionId};
 use crate::limits::CONCURRENT_EVENTS_MAX;
-use crate::read::SequenceTable;
+use crate::read::Sequences;
 use crate::service::Service;
 use crate::timer::{TimerClock, TimerTable};
 
@@ -55,6 +57,7 @@ pub use clone::{CloneRequest, CloneSource, ClonedSession};
 pub(crate) use config::SessionConfig;
 pub(crate) use events::LifecycleEvents;
 pub(crate) use file::FileWriter;
+pub use file_write::{FileWrite, FileWritten};
 pub(crate) use flush::PendingFlush;
 pub(crate) use instance_table::{Instance, Instances};
 pub(crate) use trigger_history::TriggerHistory;
@@ -144,8 +147,8 @@ pub(crate) struct Session {
     clones: BTreeMap<CloneId, PendingClone>,
     pub(crate) file: Option<FileWriter>,
     pub(crate) pending: PendingPackets,
-    pub(crate) sequences: SequenceTable,
-    pub(crate) filtering: Filtering,
+    pub(crate) sequences: Sequences,
+    pub(crate) filtering: Arc<Filtering>,
     pub(crate) triggers: SessionTriggers,
     pub(crate) counters: SessionCounters,
     all_started_told: bool,

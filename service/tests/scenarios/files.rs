@@ -346,3 +346,68 @@ fn two_files_at_once() {
     assert_eq!(Trace::parse(&world.files[&second].bytes).texts(), ["2"]);
     assert!(world.files[&first].closed && !world.files[&second].closed);
 }
+
+/// A step is written by another thread, from what had been committed when it began.
+#[test]
+fn what_comes_while_a_step_is_written_is_in_the_next() {
+    for num_shards in [1, 4] {
+        let mut world = World::with_shards(num_shards);
+        let (consumer, session, producer, target) = recording(&mut world, &into_file("src"));
+        for writer in 1..=5 {
+            world.write(producer, writer, target, &[packet(&format!("before {writer}"))]);
+        }
+        world.writes_files = false;
+        world.advance_ms(5000);
+        let step = world.service.begin_write(session, &world.now).expect("a write is due");
+        assert!(world.service.begin_write(session, &world.now).is_none(), "one at a time");
+        assert_eq!(world.service.poll_file(), None);
+        // Known sequences and a new one; then the session stops.
+        for writer in 1..=6 {
+            world.write(producer, writer, target, &[packet(&format!("meanwhile {writer}"))]);
+        }
+        world.service.handle_disable_tracing(consumer, &world.now);
+        assert_eq!(world.service.poll_file(), None, "the step is under way");
+        world.service.handle_file_done(session, Err("no answer to it".to_owned()), &world.now);
+        let (written, first) = std::thread::scope(|scope| {
+            let thread = scope.spawn(move || {
+                let mut bytes = Vec::new();
+                let mut out = |slices: &[IoSlice<'_>]| {
+                    slices.iter().for_each(|slice| bytes.extend_from_slice(slice));
+                    Ok(())
+                };
+                let written = step.write_to(&mut out);
+                (written, bytes)
+            });
+            thread.join().unwrap()
+        });
+        world.service.handle_written(written, &world.now);
+        assert!(world.events_of(consumer).is_empty(), "there is more to write");
+        world.writes_files = true;
+        world.pump();
+        let texts = |about: &str, last| (1..=last).map(|n| format!("{about} {n}")).collect::<Vec<_>>();
+        assert_eq!(Trace::parse(&first).texts(), texts("before", 5));
+        let rest = Trace::parse(&world.files[&session].bytes);
+        assert_eq!(rest.texts(), texts("meanwhile", 6));
+        assert!(rest.stats().is_some(), "the last statistics come last");
+        assert_eq!(world.events_of(consumer), [over(session, None)]);
+    }
+}
+
+#[test]
+fn a_step_that_fails_ends_the_session() {
+    let mut world = World::new();
+    let (consumer, session, producer, target) = recording(&mut world, &into_file("src"));
+    world.write(producer, 1, target, &[packet("lost")]);
+    world.writes_files = false;
+    world.advance_ms(5000);
+    let step = world.service.begin_write(session, &world.now).expect("a write is due");
+    let written = step.write_to(&mut |_| Err("no space left on device".to_owned()));
+    world.service.handle_written(written, &world.now);
+    assert_eq!(world.service.session_state(session), Some(SessionState::Disabled));
+    assert_eq!(world.service.poll_file(), Some(FileAction::Sync(session)), "what is there is kept");
+    world.service.handle_file_done(session, Ok(()), &world.now);
+    world.writes_files = true;
+    world.pump();
+    let error = "writing the trace file failed: no space left on device";
+    assert_eq!(world.events_of(consumer), [over(session, Some(error))]);
+}

@@ -21,7 +21,7 @@ use crate::shard::drain::lock_drained;
 use crate::shard::guard::ShardGuard;
 use crate::shard::topology::MAX_SHARDS;
 use crate::shard::worker::WorkerPool;
-use crate::shard::{Shared, SharedConfig};
+use crate::shard::{ShardSlot, Shared, SharedConfig};
 use crate::sync::extent_pool::ExtentLayout;
 use crate::sync::lock::OwnerId;
 use crate::sync::{AtomicUsize, Ordering};
@@ -146,10 +146,35 @@ impl ShardedBuffer {
         self.for_each_shard(|_| {});
     }
 
+    /// After a [`QueueFull`](crate::QueueFull): asks that [`WorkerPool::on_room`] be called once
+    /// there is room. The caller must then try once more, since there may be room already.
+    pub fn want_room(&self) {
+        let slots = || self.shared.slots.made().map(|(_, slot)| slot);
+        let want = |slot: &ShardSlot| slot.hints.is_room_wanted.store(true, Ordering::SeqCst);
+        if slots().any(|slot| !slot.queue.has_room()) {
+            slots().filter(|slot| !slot.queue.has_room()).for_each(want);
+        } else {
+            // It is nodes that are missing: they come back from any shard.
+            slots().for_each(want);
+        }
+    }
+
     /// Starts a read pass over what has been committed. One at a time: a second one waits until the
     /// first is dropped.
     pub fn read_pass<W: PacketWriter>(&self, writer: W) -> ReadPass<'_, W> {
         ReadPass::begin(&self.shared, &self.reading, writer, self.owner, self.limit)
+    }
+
+    /// As [`read_pass`](Self::read_pass), over what a [`cut`](Self::cut) covers that was taken
+    /// before.
+    pub fn read_pass_to<W: PacketWriter>(&self, cut: u64, writer: W) -> ReadPass<'_, W> {
+        let limit = self.limit.map_or(cut, |limit| limit.min(cut));
+        ReadPass::begin(&self.shared, &self.reading, writer, self.owner, Some(limit))
+    }
+
+    /// A ticket below which everything has been committed. Of a clone that at which it was made.
+    pub fn cut(&self) -> u64 {
+        self.limit.unwrap_or_else(|| self.shared.tickets.cut())
     }
 
     /// Bytes that were extracted for a read and not handed out. They count as unread. Also during a

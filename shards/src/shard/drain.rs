@@ -20,10 +20,11 @@ use watershed_smb::{Reads, Smb};
 
 use crate::batch::queued::{Op, PendingChunks, QueuedBatch, QueuedBytes};
 use crate::batch::{PatchSet, SharedBytes, Source, copy_to, key_of};
-use crate::shard::Shared;
 use crate::shard::budget::DrainBudget;
 use crate::shard::guard::ShardGuard;
 use crate::shard::smb_chunks::StopReason;
+use crate::shard::{ShardSlot, Shared};
+use crate::sync::Ordering;
 use crate::sync::lock::OwnerId;
 use crate::sync::node_pool::{NodeReturns, OwnedNode};
 use crate::sync::queue::NodeList;
@@ -69,6 +70,9 @@ impl ShardGuard<'_> {
             });
         }
         self.state.in_progress = in_progress;
+        // Nodes count as room, too.
+        drop(returns);
+        self.shared.tell_room(self.slot);
         drained.unwrap_or_else(|panic| {
             self.shared.defer_drain(self.shard);
             resume_unwind(panic)
@@ -288,6 +292,18 @@ impl Shared {
         help(try_lock, |guard| guard.drain(budget), leave, || slot.queue.is_empty(), has_extent)
     }
 
+    /// Tells whoever waits for room in a queue, if there is some.
+    #[inline]
+    fn tell_room(&self, slot: &ShardSlot) {
+        if let Some(workers) = &self.workers
+            && slot.hints.is_room_wanted.load(Ordering::SeqCst)
+            && slot.queue.has_room()
+            && slot.hints.is_room_wanted.swap(false, Ordering::SeqCst)
+        {
+            workers.tell_room();
+        }
+    }
+
     /// For a worker: drains for one budget, unless another thread has locked the shard. What is
     /// left is noted. Returns whether there was no extent.
     pub(crate) fn drain_by_worker(&self, shard: usize, owner: OwnerId) -> bool {
@@ -296,7 +312,7 @@ impl Shared {
         // Its owner looks at the queue again, and for what was noted.
         let Some(mut guard) = guard else { return false };
         #[cfg(any(test, feature = "testing"))]
-        if slot.is_held.load(crate::sync::Ordering::SeqCst) {
+        if slot.is_held.load(Ordering::SeqCst) {
             return false;
         }
         let result = guard.drain(&mut DrainBudget::new());

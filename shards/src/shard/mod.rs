@@ -10,6 +10,9 @@
 //!
 //! - `Shared::oldest`, `Hints::granted_ticket`: publish nothing: a shard is locked before anything
 //!   is done about them. Relaxed.
+//! - `Hints::is_room_wanted`: publishes nothing. SeqCst, against `CommitQueue::head`: "set it, then
+//!   look for room; take the queue, then look at it": one of the two sees the other. Argument, as
+//!   for the lock.
 //! - `Hints::live`, `Shared::live`, `has_poisoned`, `next_owner`, `next_home`, `next_help`,
 //!   `extracted_bytes`: publish nothing: hints and numbers. Relaxed.
 
@@ -93,6 +96,8 @@ pub(crate) struct Hints {
     pub(crate) live: AtomicU32,
     pub(crate) extent_request: ExtentRequest,
     pub(crate) pending_drain: PendingDrain,
+    /// Somebody waits for room in the queue.
+    pub(crate) is_room_wanted: AtomicBool,
 }
 
 // SAFETY: `state` is reached through `ShardSlot::state` only, by the owner of the lock; the rest is
@@ -109,6 +114,7 @@ impl ShardSlot {
                 live: AtomicU32::new(0),
                 extent_request: ExtentRequest::new(),
                 pending_drain: PendingDrain::new(),
+                is_room_wanted: AtomicBool::new(false),
             }),
             #[cfg(any(test, feature = "testing"))]
             is_held: AtomicBool::new(false),

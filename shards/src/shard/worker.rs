@@ -45,6 +45,16 @@ pub(crate) struct PoolState {
     /// How often the list of buffers has changed.
     changes: AtomicU64,
     is_stopping: AtomicBool,
+    on_room: OnceLock<OnRoom>,
+}
+
+/// What is called when there is room in a queue for which somebody waits.
+struct OnRoom(Box<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for OnRoom {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OnRoom")
+    }
 }
 
 /// A buffer as its workers know it.
@@ -75,6 +85,7 @@ impl WorkerPool {
             buffers: Mutex::default(),
             changes: AtomicU64::new(0),
             is_stopping: AtomicBool::new(false),
+            on_room: OnceLock::new(),
         });
         let mut pool = Threads { state: Arc::clone(&state), threads: Vec::new(), num_pinned: 0 };
         let (report, reports) = std::sync::mpsc::channel();
@@ -107,6 +118,13 @@ impl WorkerPool {
         self.0.num_pinned
     }
 
+    /// Has `call` called, by whichever thread drains, when there is room in a queue of which a
+    /// buffer [wants](crate::ShardedBuffer::want_room) some. It must not wait. Only the first such
+    /// call has an effect.
+    pub fn on_room(&self, call: impl Fn() + Send + Sync + 'static) {
+        let _ = self.0.state.on_room.set(OnRoom(Box::new(call)));
+    }
+
     /// The way to the pool for a buffer that is being made.
     pub(crate) fn link(&self, num_shards: usize) -> WorkerLink {
         let served = Served { ready: ReadyShards::new(num_shards), shared: OnceLock::new() };
@@ -135,6 +153,14 @@ impl WorkerLink {
     /// No worker begins with a shard of the buffer any more.
     pub(crate) fn end(&self) {
         self.pool.change(|buffers| buffers.retain(|served| !Arc::ptr_eq(served, &self.served)));
+    }
+
+    /// There is room in a queue for which somebody waits.
+    #[cold]
+    pub(crate) fn tell_room(&self) {
+        if let Some(OnRoom(call)) = self.pool.on_room.get() {
+            call();
+        }
     }
 
     /// There is work in a shard: the second half of "push, then set its bit".

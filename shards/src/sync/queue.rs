@@ -54,8 +54,9 @@ impl<T> CommitQueue<T> {
     /// Whether one more item may be pushed.
     #[inline]
     pub fn has_room(&self) -> bool {
-        // Acquire: the node at the head is looked at.
-        depth(self.head.load(Ordering::Acquire)) < self.capacity
+        // Acquire: the node at the head is looked at. SeqCst, for whoever waits for room: see
+        // `Hints::is_room_wanted`.
+        depth(self.head.load(Ordering::SeqCst)) < self.capacity
     }
 
     /// Pushes an item, whether there is room or not: the caller has asked `has_room`.

@@ -1,0 +1,61 @@
+//! Waking the loop from other threads, and stopping it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mio::{Registry, Token, Waker};
+
+/// Makes the loop's wait return: an `eventfd`.
+#[derive(Debug)]
+pub(crate) struct Wake {
+    waker: Waker,
+    is_stop_wanted: AtomicBool,
+    /// A worker has made room in a queue.
+    has_room: AtomicBool,
+}
+
+impl Wake {
+    pub(crate) fn new(registry: &Registry, token: Token) -> io::Result<Wake> {
+        let waker = Waker::new(registry, token)?;
+        Ok(Wake { waker, is_stop_wanted: AtomicBool::new(false), has_room: AtomicBool::new(false) })
+    }
+
+    /// Wakes the loop, which looks at everything then.
+    pub(crate) fn wake(&self) {
+        // An error means that the daemon has gone.
+        let _ = self.waker.wake();
+    }
+
+    /// Wakes the loop because there is room in a queue.
+    pub(crate) fn tell_room(&self) {
+        // Release: pairs with the acquire of `take_room`, after which the loop finds the room.
+        self.has_room.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Whether there may be room since this was last asked.
+    pub(crate) fn take_room(&self) -> bool {
+        // Acquire: pairs with the release of `tell_room`.
+        self.has_room.swap(false, Ordering::Acquire)
+    }
+
+    pub(crate) fn is_stop_wanted(&self) -> bool {
+        // Acquire: pairs with the release of `Stopper::stop`.
+        self.is_stop_wanted.load(Ordering::Acquire)
+    }
+}
+
+/// Stops a daemon from another thread.
+#[derive(Clone, Debug)]
+pub struct Stopper(pub(crate) Arc<Wake>);
+
+impl Stopper {
+    /// Makes [`Daemon::run`](crate::Daemon::run) return, after files of running sessions are
+    /// complete.
+    pub fn stop(&self) {
+        // Release: pairs with the acquire of the loop, which then sees what the caller did before.
+        self.0.is_stop_wanted.store(true, Ordering::Release);
+        self.0.wake();
+    }
+}

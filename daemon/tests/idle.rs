@@ -1,0 +1,64 @@
+//! What an idle daemon does: nothing. In a program of its own, for it looks at all threads.
+
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use support::{TestDaemon, config};
+use watershed_wire::protos;
+
+/// How often each of the daemon's threads has gone to sleep: once for each time that it woke up.
+fn sleeps() -> BTreeMap<String, u64> {
+    let mut sleeps = BTreeMap::new();
+    for task in std::fs::read_dir("/proc/self/task").unwrap() {
+        // A thread may end in between.
+        let status = task.and_then(|task| std::fs::read_to_string(task.path().join("status")));
+        let Ok(status) = status else { continue };
+        let value = |key: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(key));
+            line.unwrap_or_default().trim().to_owned()
+        };
+        let name = value("Name:");
+        if name.starts_with("daemon-loop") || name.starts_with("trace-") {
+            *sleeps.entry(name).or_default() += value("voluntary_ctxt_switches:").parse::<u64>().unwrap();
+        }
+    }
+    sleeps
+}
+
+#[test]
+fn an_idle_session_wakes_nobody() {
+    let daemon = TestDaemon::start(2);
+    let (mut producer, mut consumer) = (daemon.producer(), daemon.consumer());
+    // Its own timers: a snapshot each second, and nothing else.
+    let config = protos::TraceConfig {
+        builtin_data_sources: Some(protos::trace_config::BuiltinDataSource {
+            snapshot_interval_ms: Some(1000),
+            ..Default::default()
+        }),
+        ..config()
+    };
+    consumer.enable(&config);
+    producer.serve_until(|producer| !producer.buffers.is_empty());
+    // Something has gone every way once.
+    (1..=100).for_each(|number| producer.write(1, number));
+    assert!(consumer.flush_with(&mut producer));
+    assert!(consumer.read().len() >= 100);
+    std::thread::sleep(Duration::from_millis(500));
+    let before = sleeps();
+    std::thread::sleep(Duration::from_secs(4));
+    let after = sleeps();
+    assert!(before.contains_key("daemon-loop") && before.contains_key("trace-file"), "{before:?}");
+    assert!(before.contains_key("trace-worker-0") && before.contains_key("trace-worker-1"), "{before:?}");
+    for (name, before) in before {
+        let woken = after[&name] - before;
+        // Four or five snapshots, each in one turn.
+        let expected = if name == "daemon-loop" { 3..=6 } else { 0..=0 };
+        assert!(expected.contains(&woken), "{name} woke up {woken} times in 4 s");
+    }
+    producer.write(1, 101);
+    producer.sync();
+}

@@ -1,0 +1,75 @@
+//! One step of writing a session's file, which any thread may do while the service goes on.
+//!
+//! ```text
+//!   the service's thread                         any thread
+//!   begin_write: what the service itself   --->  write_to: those bytes, then the
+//!     has to say, where the buffers end            buffers' packets below the cuts
+//!   handle_written                         <---  how far it got
+//! ```
+
+use std::fmt;
+
+use crate::ids::SessionId;
+use crate::limits::WRITE_TRACE_BYTES;
+use crate::read::{PassEnd, PassSource, TraceSink, WriteTrace};
+
+/// What is to be written next into a session's file: about 32 MiB at most, whole packets. See
+/// [`Service::begin_write`](crate::Service::begin_write).
+pub struct FileWrite {
+    pub(super) session_id: SessionId,
+    /// Packets of the service itself, as they lie in the file.
+    pub(super) own: Vec<u8>,
+    /// What comes behind them; `None` if that is all.
+    pub(super) source: Option<PassSource>,
+    /// How it ends where there is no source.
+    pub(super) end: StepEnd,
+    /// What the file may still grow by, exclusive.
+    pub(super) room_bytes: Option<u64>,
+}
+
+/// How a step ended whose bytes have all been written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StepEnd {
+    /// That of the buffers' packets.
+    Pass(PassEnd),
+    /// Behind a pass that has read everything, what the service has to say of it.
+    Tail,
+}
+
+/// What became of a [`FileWrite`], for [`Service::handle_written`](crate::Service::handle_written).
+#[derive(Debug)]
+pub struct FileWritten {
+    pub(super) session_id: SessionId,
+    pub(super) end: StepEnd,
+    pub(super) num_invalid: u64,
+    /// How many bytes were written, or why writing failed.
+    pub(super) written: Result<u64, String>,
+}
+
+impl FileWrite {
+    /// Whose file it is.
+    pub fn session_id(&self) -> SessionId {
+        self.session_id
+    }
+
+    /// Writes to `out`, which gets at most about 1 MiB in one slice unless a packet is larger. An
+    /// error of `out` ends the writing; a shell whose write fails half-way should cut the file
+    /// behind the last whole packet.
+    pub fn write_to(self, out: &mut WriteTrace<'_>) -> FileWritten {
+        let FileWrite { session_id, own, source, mut end, room_bytes } = self;
+        let mut sink = TraceSink::after(own, out, room_bytes);
+        let mut num_invalid = 0;
+        if let Some(source) = source {
+            let passed = source.read(&mut sink, WRITE_TRACE_BYTES);
+            (end, num_invalid) = (StepEnd::Pass(passed.end), passed.num_invalid);
+        }
+        let written = sink.finish().map(|bytes| bytes as u64);
+        FileWritten { session_id, end, num_invalid, written }
+    }
+}
+
+impl fmt::Debug for FileWrite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileWrite").field("session_id", &self.session_id).finish_non_exhaustive()
+    }
+}
