@@ -29,8 +29,8 @@ use crate::writer::TraceWriter;
 /// A kind of data source: what a session can ask for by name.
 pub trait DataSourceFactory: Send {
     /// What the service is told: the name (required) and what instances do. `will_notify_on_start`
-    /// and `will_notify_on_stop` make sessions wait for this source; the producer answers for it in
-    /// either case.
+    /// and `will_notify_on_stop` make sessions wait for this source; the producer then answers for
+    /// it.
     fn descriptor(&self) -> DataSourceDescriptor;
 
     /// Says whether a config is one that [`DataSourceFactory::setup`] can honour. Asked before a

@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
-use std::path::PathBuf;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 
 use mio::net::UnixListener;
 use watershed_shell::address::Address;
@@ -14,7 +14,39 @@ use crate::options::{DaemonError, FilePermissions};
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) socket: UnixListener,
-    file: Option<PathBuf>,
+    file: Option<SocketFile>,
+}
+
+/// The file that a socket is bound to.
+///
+/// A service that starts later may have put its own socket at the same path: Perfetto's `traced`
+/// does so without asking. So the file is known by its inode, and only this one is removed. The
+/// bound socket keeps the inode, so that its number is not used again.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    /// Device and inode; `None` where the file was gone as soon as it was made.
+    id: Option<(u64, u64)>,
+}
+
+impl SocketFile {
+    fn new(path: PathBuf) -> Self {
+        SocketFile { id: file_id(&path), path }
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.id.is_some() && file_id(&self.path) == self.id {
+            // The folder may have been removed since.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn file_id(path: &Path) -> Option<(u64, u64)> {
+    let metadata = fs::symlink_metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
 }
 
 impl Listener {
@@ -28,24 +60,15 @@ impl Listener {
         let failed = |what| move |error| DaemonError::Socket { what, address: address.clone(), error };
         let socket = address.listen().map_err(failed("listen on"))?;
         // From here on the file is ours: it goes with the value, also when the next step fails.
-        let file = address.path().map(PathBuf::from);
+        let file = address.path().map(|path| SocketFile::new(path.to_owned()));
         socket.set_nonblocking(true).map_err(failed("listen on"))?;
         let listener = Listener { socket: UnixListener::from_std(socket), file };
-        if let Some(path) = &listener.file {
+        if let Some(SocketFile { path, .. }) = &listener.file {
             std::os::unix::fs::chown(path, None, permissions.gid).map_err(failed("set the group of"))?;
             fs::set_permissions(path, fs::Permissions::from_mode(permissions.mode))
                 .map_err(failed("set the mode of"))?;
         }
         Ok(listener)
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Some(path) = &self.file {
-            // It may have been removed, or the folder with it.
-            let _ = fs::remove_file(path);
-        }
     }
 }
 
@@ -107,6 +130,17 @@ mod tests {
         let error = bind(&Address::Path(path.clone())).unwrap_err();
         assert!(matches!(error, DaemonError::NotASocket { .. }), "{error}");
         assert_eq!(fs::read(&path).unwrap(), b"data");
+    }
+
+    #[test]
+    fn the_socket_of_a_service_that_took_the_path_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = bind(&Address::Path(path.clone())).unwrap();
+        fs::remove_file(&path).unwrap();
+        let _other = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        drop(listener);
+        assert!(path.exists());
     }
 
     #[cfg(target_os = "linux")]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use prost::Message as _;
 use watershed_smb::Smb;
-use watershed_wire::protos::DataSourceConfig;
+use watershed_wire::protos::{DataSourceConfig, DataSourceDescriptor};
 
 use super::Command;
 use crate::arbiter::{Arbiter, ArbiterOptions, ExhaustedPolicy, Waker};
@@ -26,12 +26,34 @@ pub enum ProducerEvent {
     },
 }
 
+/// A data source as it was offered.
+struct Offered {
+    name: String,
+    answers: Answers,
+    factory: Box<dyn DataSourceFactory>,
+}
+
+/// What the service waits for, by the descriptor that it has. Perfetto's complains about answers
+/// that it does not wait for.
+#[derive(Clone, Copy)]
+struct Answers {
+    start: bool,
+    stop: bool,
+}
+
+impl Answers {
+    fn new(descriptor: &DataSourceDescriptor) -> Self {
+        Answers { start: descriptor.will_notify_on_start(), stop: descriptor.will_notify_on_stop() }
+    }
+}
+
 /// One instance. Commands that do not fit its state are ignored: the service is trusted but may be
 /// late.
 struct Instance {
     info: InstanceInfo,
     /// `None`: it could not be made. The service still gets an answer, or it would wait.
     source: Option<Box<dyn DataSource>>,
+    answers: Answers,
     started: bool,
     stopping: bool,
     poll_at_ns: Option<u64>,
@@ -45,7 +67,7 @@ pub struct ProducerCore {
     waker: Option<Box<dyn Waker>>,
     options: ArbiterOptions,
     arbiter: Option<Arbiter>,
-    factories: Vec<(String, Box<dyn DataSourceFactory>)>,
+    offered: Vec<Offered>,
     instances: BTreeMap<u64, Instance>,
     commit_at_ns: Option<u64>,
     on_event: Box<dyn FnMut(ProducerEvent) + Send>,
@@ -53,7 +75,7 @@ pub struct ProducerCore {
 
 impl std::fmt::Debug for ProducerCore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names: Vec<_> = self.factories.iter().map(|(name, _)| name).collect();
+        let names: Vec<_> = self.offered.iter().map(|offered| &offered.name).collect();
         let instances: Vec<_> = self.instances.keys().collect();
         f.debug_struct("ProducerCore")
             .field("sources", &names)
@@ -76,7 +98,7 @@ impl ProducerCore {
             waker: Some(waker),
             options,
             arbiter: None,
-            factories: Vec::new(),
+            offered: Vec::new(),
             instances: BTreeMap::new(),
             commit_at_ns: None,
             on_event,
@@ -88,8 +110,10 @@ impl ProducerCore {
     pub fn reconnect(&mut self, endpoint: Arc<dyn Endpoint>, waker: Box<dyn Waker>, options: ArbiterOptions) {
         self.shut_down();
         (self.endpoint, self.waker, self.options) = (endpoint, Some(waker), options);
-        for (_, factory) in &self.factories {
-            self.endpoint.register_data_source(&factory.descriptor().encode_to_vec());
+        for offered in &mut self.offered {
+            let descriptor = offered.factory.descriptor();
+            offered.answers = Answers::new(&descriptor);
+            self.endpoint.register_data_source(&descriptor.encode_to_vec());
         }
     }
 
@@ -98,15 +122,16 @@ impl ProducerCore {
     pub fn register(&mut self, factory: Box<dyn DataSourceFactory>) {
         let descriptor = factory.descriptor();
         self.endpoint.register_data_source(&descriptor.encode_to_vec());
-        self.factories.push((descriptor.name.unwrap_or_default(), factory));
+        let answers = Answers::new(&descriptor);
+        self.offered.push(Offered { name: descriptor.name.unwrap_or_default(), answers, factory });
     }
 
     /// The first of `configs` that its data source refuses: the source's name and what it says.
     #[must_use]
     pub fn check(&self, configs: &[DataSourceConfig]) -> Option<(String, String)> {
         configs.iter().find_map(|config| {
-            let (name, factory) = self.factories.iter().find(|(name, _)| name == config.name())?;
-            factory.check(config).err().map(|reason| (name.clone(), reason))
+            let offered = self.offered.iter().find(|offered| offered.name == config.name())?;
+            offered.factory.check(config).err().map(|reason| (offered.name.clone(), reason))
         })
     }
 
@@ -192,18 +217,23 @@ impl ProducerCore {
             }
         };
         let name = config.name().to_owned();
-        let factory = self.factories.iter_mut().find(|(of, _)| *of == name).map(|(_, factory)| factory);
+        let offered = self.offered.iter_mut().find(|offered| offered.name == name);
         let policy = ExhaustedPolicy::from_config(config.buffer_exhausted_policy.unwrap_or(0));
-        let default = factory.as_ref().map_or(ExhaustedPolicy::Drop, |factory| factory.exhausted_policy());
+        // Where it is unknown what the service waits for, too much is better than a wait.
+        let (answers, default) = offered
+            .as_ref()
+            .map_or((Answers { start: true, stop: true }, ExhaustedPolicy::Drop), |offered| {
+                (offered.answers, offered.factory.exhausted_policy())
+            });
         let info = InstanceInfo { instance_id, config, config_bytes, policy: policy.unwrap_or(default) };
-        let source = match (damaged, factory) {
+        let source = match (damaged, offered) {
             (Some(damaged), _) => Err(damaged),
             (None, None) => Err("this producer has no such data source".to_owned()),
-            (None, Some(factory)) => factory.setup(&mut Context::new(&info, arbiter, now_ns)),
+            (None, Some(offered)) => offered.factory.setup(&mut Context::new(&info, arbiter, now_ns)),
         };
         let source =
             source.map_err(|reason| (self.on_event)(ProducerEvent::SetupFailed { name, reason })).ok();
-        let instance = Instance { info, source, started: false, stopping: false, poll_at_ns: None };
+        let instance = Instance { info, source, answers, started: false, stopping: false, poll_at_ns: None };
         self.instances.insert(instance_id, instance);
     }
 
@@ -218,7 +248,9 @@ impl ProducerCore {
             let wake = source.start(&mut Context::new(&instance.info, arbiter, now_ns));
             instance.poll_at_ns = wake.due_ns(None, now_ns);
         }
-        self.endpoint.data_source_started(instance_id);
+        if instance.answers.start {
+            self.endpoint.data_source_started(instance_id);
+        }
     }
 
     fn poll(&mut self, instance_id: u64, now_ns: u64) {
@@ -255,9 +287,11 @@ impl ProducerCore {
 
     /// Drops an instance, hands over what its writers had, and answers the stop behind it.
     fn end(&mut self, instance_id: u64) {
-        self.instances.remove(&instance_id);
+        let Some(Instance { answers, .. }) = self.instances.remove(&instance_id) else { return };
         self.commit();
-        self.endpoint.data_source_stopped(instance_id);
+        if answers.stop {
+            self.endpoint.data_source_stopped(instance_id);
+        }
     }
 
     fn flush(&mut self, request_id: u64, instance_ids: &[u64], now_ns: u64) {

@@ -19,6 +19,9 @@ use watershed_wire::protos::{DataSourceDescriptor, InitializeConnectionResponse}
 
 const NAME: &str = "test.source";
 
+/// A source for which sessions do not wait.
+const QUIET: &str = "test.quiet";
+
 /// A source whose writers the test writes with: the first of each instance.
 struct Factory {
     name: &'static str,
@@ -32,7 +35,13 @@ struct Source {
 
 impl DataSourceFactory for Factory {
     fn descriptor(&self) -> DataSourceDescriptor {
-        DataSourceDescriptor { name: Some(self.name.to_owned()), ..DataSourceDescriptor::default() }
+        let waits = Some(self.name != QUIET);
+        DataSourceDescriptor {
+            name: Some(self.name.to_owned()),
+            will_notify_on_start: waits,
+            will_notify_on_stop: waits,
+            ..DataSourceDescriptor::default()
+        }
     }
 
     fn setup(&mut self, cx: &mut Context<'_>) -> Result<Box<dyn DataSource>, String> {
@@ -164,6 +173,23 @@ fn a_session_from_the_first_call_to_the_last() {
     drop(producer);
     client.serve_to_the_end();
     assert_eq!(written(&client, writer_id).last().unwrap(), b"last", "nothing is lost at the end");
+}
+
+/// Perfetto's service writes an error to its log for each answer that it does not wait for.
+#[test]
+fn only_what_the_service_waits_for_is_answered() {
+    let server = Server::new();
+    let (program, mut client, _writer) = running(&server);
+    let (to_test, writers) = mpsc::channel();
+    program.producer.register(Box::new(Factory { name: QUIET, writers: to_test }));
+    client.serve_until(|client| client.registered == [NAME, QUIET]);
+    client.set_up_instance(2, QUIET);
+    let quiet = writers.recv_timeout(Duration::from_secs(300)).expect("an instance").writer_id();
+    client.stop(2);
+    client.stop(1);
+    client.serve_until(|client| client.stopped.contains(&1));
+    assert_eq!((&client.started[..], &client.stopped[..]), (&[1][..], &[1][..]));
+    assert_eq!(written(&client, quiet + 1), [b"stop"], "it was stopped, and its data came");
 }
 
 #[test]
