@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod connect;
 mod daemon;
 mod exit;
 mod inspect;
@@ -10,6 +11,7 @@ mod probes;
 mod query;
 mod record;
 mod signals;
+mod sources;
 mod text;
 mod units;
 mod version;
