@@ -304,7 +304,7 @@ impl Daemon {
                 }
                 Output::Consumer(consumer_id, event) => {
                     let port = self.peers.list_consumer(consumer_id);
-                    port.map(|(token, port)| (token, port.event(event)))
+                    port.map(|(token, port)| (token, port.event(event, &mut self.core)))
                 }
                 Output::Warning(warning) => {
                     self.core.log.line(now.monotonic_ns, format_args!("{warning}"));
@@ -362,6 +362,7 @@ impl Daemon {
                 }
             }
             Peer::Consumer(port) => {
+                port.forget_clones(&mut self.core);
                 self.core.service.handle_consumer_disconnect(port.consumer_id, now);
             }
         }
