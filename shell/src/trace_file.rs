@@ -194,7 +194,6 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn a_full_disk_leaves_whole_packets() {
-        // The limit of file sizes plays the full disk, in a child: it is one of the process.
         let file = tempfile::tempfile().unwrap();
         let mut output = Output::new(Sink::File(file.try_clone().unwrap())).unwrap();
         let packet = [&[0x0A, 98][..], &[7; 98]].concat();
