@@ -1,5 +1,5 @@
-//! `watershed record`: a session of a tracing service that runs, or of one in this process; from the
-//! arguments to a finished trace file.
+//! `watershed record`: a session of a tracing service that runs, or of one in this process; from
+//! the arguments to a finished trace file.
 //!
 //! ```text
 //!   arguments ──> config ──> service ──> data sources? ──> output file ──> session ──> command
@@ -67,8 +67,8 @@ pub(crate) struct Args {
     #[arg(long)]
     no_daemon: bool,
 
-    /// Where that service listens for consumers, a path or @NAME for an abstract socket; as --daemon
-    /// [default: $PERFETTO_CONSUMER_SOCK_NAME, or the place where Perfetto's programs look]
+    /// Where that service listens for consumers, a path or @NAME for an abstract socket; as
+    /// --daemon [default: $PERFETTO_CONSUMER_SOCK_NAME, or the place where Perfetto's programs look]
     #[arg(long, value_name = "C", value_parser = Address::parse, conflicts_with = "no_daemon")]
     socket: Option<Address>,
 
