@@ -10,6 +10,7 @@ mod machine;
 mod probes;
 mod query;
 mod record;
+mod sessions;
 mod signals;
 mod sources;
 mod text;
@@ -22,6 +23,7 @@ use clap::CommandFactory as _;
 
 use crate::args::{Cli, Command};
 use crate::exit::{Exit, Failure};
+use crate::sessions::{clone, detached, trigger};
 
 fn main() -> ExitCode {
     match args::parse().and_then(|cli| run(&cli)) {
@@ -40,6 +42,11 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Some(Command::Daemon(args)) => daemon::run(args, cli.verbose),
         Some(Command::Probes(args)) => probes::run(args),
         Some(Command::Query(args)) => query::run(args),
+        Some(Command::Clone(args)) => clone::run(args),
+        Some(Command::Trigger(args)) => trigger::run(args),
+        Some(Command::Detach(args)) => detached::detach(args),
+        Some(Command::Attach(args)) => detached::attach(args),
+        Some(Command::Stop(args)) => detached::stop(args),
         None => {
             // Asked for nothing: the same answer as to an unknown option, so that scripts notice.
             let help = Cli::command().render_help();

@@ -44,7 +44,8 @@ pub(super) fn load(args: &Args) -> Result<TraceConfig, Failure> {
     }
 }
 
-fn read(path: &Path) -> Result<TraceConfig, Failure> {
+/// Reads a config file, in text or binary form.
+pub(crate) fn read(path: &Path) -> Result<TraceConfig, Failure> {
     let content = if path == Path::new(STDIN) {
         let mut content = Vec::new();
         io::stdin().lock().read_to_end(&mut content).map(|_| content)

@@ -28,6 +28,7 @@ use watershed_shell::address::Address;
 
 use crate::exit::{Exit, Failure};
 use crate::units;
+pub(crate) use config::read as read_config;
 
 /// Arguments of `watershed record`.
 #[derive(Debug, clap::Args)]
@@ -68,7 +69,8 @@ pub(crate) struct Args {
     no_daemon: bool,
 
     /// Where that service listens for consumers, a path or @NAME for an abstract socket; as
-    /// --daemon [default: $PERFETTO_CONSUMER_SOCK_NAME, or the place where Perfetto's programs look]
+    /// --daemon [default: $PERFETTO_CONSUMER_SOCK_NAME, or the place where Perfetto's programs
+    /// look]
     #[arg(long, value_name = "C", value_parser = Address::parse, conflicts_with = "no_daemon")]
     socket: Option<Address>,
 
