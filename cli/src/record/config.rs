@@ -66,11 +66,16 @@ fn default_config(args: &Args) -> TraceConfig {
             fill_policy: Some(buffer_config::FillPolicy::RingBuffer as i32),
             ..Default::default()
         }],
-        data_sources: vec![sys_stats(), process_stats()],
+        data_sources: default_data_sources(),
         // At most a week, by the argument's range.
         duration_ms: time.map(|time| time.as_millis() as u32),
         ..Default::default()
     })
+}
+
+/// What is recorded of a machine if nobody says what.
+pub(crate) fn default_data_sources() -> Vec<DataSource> {
+    vec![sys_stats(), process_stats()]
 }
 
 fn sys_stats() -> DataSource {

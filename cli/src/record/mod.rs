@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use crate::exit::{Exit, Failure};
 use crate::units;
-pub(crate) use config::read as read_config;
+pub(crate) use config::{default_data_sources, read as read_config};
 
 /// Arguments of `watershed record`.
 #[derive(Debug, clap::Args)]

@@ -13,15 +13,13 @@ use watershed_wire::config::TraceConfig;
 use watershed_wire::raw::Rewrite;
 
 use super::file::NewFile;
-use super::{Service, read_into, say};
+use super::{REFUSAL_TIMEOUT, Service, read_into, say};
 use crate::exit::{Exit, Failure};
 use crate::record;
 use crate::signals;
 
 /// Data sources have so long to hand over what they have.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
-/// A config that the service refuses is answered at once.
-const REFUSAL_TIMEOUT: Duration = Duration::from_millis(200);
 /// Field `TraceConfig.write_into_file`.
 const WRITE_INTO_FILE: u32 = 8;
 
@@ -132,6 +130,7 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<Exit, Failure> {
     let wake = consumer.wake_handle();
     signals::watch(move |_| wake.wake())
         .map_err(|error| Failure::failed(format_args!("cannot wait for signals: {error}")))?;
+    say(format_args!("attached; Ctrl-C ends the session"));
     let wait = consumer.wait_end(None).map_err(Failure::failed)?;
     match wait {
         Wait::Ended { error } => finish(&mut consumer, error, out),

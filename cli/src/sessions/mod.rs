@@ -4,9 +4,11 @@
 pub(crate) mod clone;
 pub(crate) mod detached;
 mod file;
+pub(crate) mod flight;
 pub(crate) mod trigger;
 
 use std::path::Path;
+use std::time::Duration;
 
 use watershed_client::consumer::Consumer;
 use watershed_shell::address::Address;
@@ -15,6 +17,9 @@ use watershed_wire::framing::Preamble;
 use crate::connect;
 use crate::exit::Failure;
 use file::NewFile;
+
+/// A config that the service refuses is answered at once.
+const REFUSAL_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Which service.
 #[derive(Debug, Clone, Default, clap::Args)]
