@@ -37,6 +37,10 @@ pub(crate) enum Command {
     Probes(probes::Args),
     /// Say which producers, data sources and sessions a tracing service has
     Query(query::Args),
+    /// Write man pages and shell completions
+    #[cfg(feature = "manuals")]
+    #[command(hide = true)]
+    Manuals(crate::manuals::Args),
 }
 
 /// The command line of this process. The parser itself answers a request for help, and ends the

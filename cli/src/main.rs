@@ -6,6 +6,8 @@ mod daemon;
 mod exit;
 mod inspect;
 mod machine;
+#[cfg(feature = "manuals")]
+mod manuals;
 mod probes;
 mod query;
 mod record;
@@ -38,6 +40,8 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Some(Command::Daemon(args)) => daemon::run(args, cli.verbose),
         Some(Command::Probes(args)) => probes::run(args),
         Some(Command::Query(args)) => query::run(args),
+        #[cfg(feature = "manuals")]
+        Some(Command::Manuals(args)) => manuals::run(args),
         None => {
             // Asked for nothing: the same answer as to an unknown option, so that scripts notice.
             let help = Cli::command().render_help();
