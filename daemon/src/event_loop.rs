@@ -326,7 +326,7 @@ impl Daemon {
                 }
                 Output::Consumer(consumer_id, event) => {
                     let port = self.peers.list_consumer(consumer_id);
-                    port.map(|(token, port)| (token, port.event(event)))
+                    port.map(|(token, port)| (token, port.event(event, &mut self.core)))
                 }
                 Output::Warning(warning) => {
                     self.core.log.line(now.monotonic_ns, format_args!("{warning}"));
@@ -384,6 +384,7 @@ impl Daemon {
                 }
             }
             Peer::Consumer(port) => {
+                port.forget_clones(&mut self.core);
                 self.core.service.handle_consumer_disconnect(port.consumer_id, now);
             }
         }
