@@ -50,6 +50,10 @@ pub(crate) enum Command {
     Attach(detached::AttachArgs),
     /// End a session that was left behind
     Stop(detached::StopArgs),
+    /// Write man pages and shell completions
+    #[cfg(feature = "manuals")]
+    #[command(hide = true)]
+    Manuals(crate::manuals::Args),
 }
 
 /// The command line of this process. The parser itself answers a request for help, and ends the

@@ -1,7 +1,10 @@
 //! The connection of a consumer to a tracing service in another process.
 
+use prost::Message as _;
 use watershed_client::consumer::{ConnectError, Consumer, ConsumerOptions};
 use watershed_shell::address::{self, Address};
+use watershed_wire::ipc::messages::{ServiceDataSource, TracingServiceState};
+use watershed_wire::protos::DataSourceDescriptor;
 
 use crate::exit::Failure;
 
@@ -27,4 +30,19 @@ pub(crate) fn failure(error: &ConnectError) -> Failure {
         }
         error => Failure::failed(error),
     }
+}
+
+/// The names of the data sources that producers offer to the service, each once.
+pub(crate) fn data_source_names(state: &TracingServiceState) -> Vec<String> {
+    let mut names: Vec<String> = state.data_sources.iter().map(data_source_name).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// The name of a data source; empty if its descriptor cannot be read.
+pub(crate) fn data_source_name(source: &ServiceDataSource) -> String {
+    let descriptor = source.ds_descriptor().unwrap_or_default();
+    let descriptor = DataSourceDescriptor::decode(&descriptor[..]).unwrap_or_default();
+    descriptor.name().to_owned()
 }

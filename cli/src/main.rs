@@ -7,11 +7,14 @@ mod daemon;
 mod exit;
 mod inspect;
 mod machine;
+#[cfg(feature = "manuals")]
+mod manuals;
 mod probes;
 mod query;
 mod record;
 mod sessions;
 mod signals;
+mod sources;
 mod text;
 mod units;
 mod version;
@@ -47,6 +50,8 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Some(Command::Attach(args)) => detached::attach(args),
         Some(Command::Flightrecorder(args)) => flight::run(args),
         Some(Command::Stop(args)) => detached::stop(args),
+        #[cfg(feature = "manuals")]
+        Some(Command::Manuals(args)) => manuals::run(args),
         None => {
             // Asked for nothing: the same answer as to an unknown option, so that scripts notice.
             let help = Cli::command().render_help();

@@ -2,13 +2,11 @@
 
 use std::io::{self, Write};
 
-use prost::Message as _;
 use serde::Serialize;
 use watershed_shell::address::Address;
 use watershed_wire::ipc::messages::TracingServiceState;
-use watershed_wire::protos::DataSourceDescriptor;
 
-use crate::connect::{connect, socket};
+use crate::connect::{connect, data_source_name, socket};
 use crate::exit::{Exit, Failure, printed};
 use crate::text::{printable, table};
 
@@ -82,14 +80,8 @@ impl From<TracingServiceState> for State {
             producer.map_or_else(String::new, |producer| producer.name().to_owned())
         };
         let data_sources = state.data_sources.iter().map(|source| {
-            let descriptor = source.ds_descriptor().unwrap_or_default();
-            let descriptor = DataSourceDescriptor::decode(&descriptor[..]).unwrap_or_default();
             let producer_id = source.producer_id();
-            DataSource {
-                name: descriptor.name().to_owned(),
-                producer_id,
-                producer_name: name_of(producer_id),
-            }
+            DataSource { name: data_source_name(source), producer_id, producer_name: name_of(producer_id) }
         });
         let producers = state.producers.iter().map(|producer| Producer {
             id: producer.id(),

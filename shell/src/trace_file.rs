@@ -164,8 +164,10 @@ fn whole_packets_within(slices: &[IoSlice<'_>], written: usize) -> usize {
     whole
 }
 
-/// How many of the bytes are whole packets: field 1 of a `Trace`, one after the other.
-fn whole_packets(bytes: &[u8]) -> usize {
+/// How many of the bytes, from the first on, are whole packets: field 1 of a `Trace`, one after the
+/// other.
+#[must_use]
+pub fn whole_packets(bytes: &[u8]) -> usize {
     let mut rest = bytes;
     while let Some((_tag, mut at)) = rest.split_first() {
         let Ok(size) = decode_varint(&mut at) else { break };
