@@ -27,7 +27,7 @@ pub(crate) struct Service {
     /// Where the service listens for consumers: a path, or @NAME for an abstract socket [default:
     /// $PERFETTO_CONSUMER_SOCK_NAME, or the place where Perfetto's programs look]
     #[arg(long, value_name = "C", value_parser = Address::parse)]
-    socket: Option<Address>,
+    pub(crate) socket: Option<Address>,
 }
 
 impl Service {

@@ -1,6 +1,7 @@
 //! Commands for the sessions of a running tracing service.
 
 mod flight;
+mod perfetto;
 mod service;
 
 use rustix::process::Signal;
