@@ -226,7 +226,7 @@ fn a_forked_child_writes_nothing() {
     let producer = &program.producer;
     let mut of_child = Some(nested);
     let code = in_child(|| {
-        // The values of the parent are copies here; dropped as a program that knows of nothing does.
+        // The values of the parent are copies here; dropped as by a program that knows of nothing.
         let mut nested = of_child.take().unwrap();
         nested.bytes(2, &[7; 9_000]);
         drop(nested);
