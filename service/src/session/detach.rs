@@ -55,11 +55,11 @@ impl Service {
         key: &str,
         now: &ClockReadings,
     ) -> Result<(SessionId, Vec<u8>), AttachRefused> {
-        let consumer = self.consumers.get_mut(&consumer_id).ok_or(AttachRefused::NoSuchSession)?;
-        if consumer.session_id.is_some() {
+        let consumer = self.consumers.get(&consumer_id).ok_or(AttachRefused::NoSuchSession)?;
+        let uid = consumer.identity.uid;
+        if self.has_or_awaits_session(consumer_id) {
             return Err(AttachRefused::AlreadyHasSession);
         }
-        let uid = consumer.identity.uid;
         let session_id = self.detached(uid, key).ok_or(AttachRefused::NoSuchSession)?;
         let session = self.sessions.get_mut(&session_id).ok_or(AttachRefused::NoSuchSession)?;
         session.consumer_id = Some(consumer_id);

@@ -119,6 +119,8 @@ impl Service {
         }
         if session.file_is_open() {
             session.free_when_closed = true;
+            // Nobody may take over what is about to be erased.
+            session.detach_key = None;
         } else {
             self.erase(session_id);
         }

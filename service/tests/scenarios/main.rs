@@ -12,7 +12,6 @@ mod lifecycle;
 mod limits;
 mod packets;
 mod shards;
-mod simulation;
 mod support;
 mod triggers;
 mod validation;
