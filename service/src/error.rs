@@ -41,7 +41,7 @@ pub enum FlushRefused {
 /// Why a session stays with its consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DetachRefused {
-    /// The consumer has none.
+    /// The consumer has none, or its clone is not in its file yet.
     #[error("there is no session to detach")]
     NoSession,
     /// An empty key would be that of any session, and a long one is an error of the caller.
@@ -78,9 +78,9 @@ pub enum CloneRefused {
     /// A clone would be its second one, or another one is being made for it.
     #[error("this consumer already has a tracing session")]
     AlreadyHasSession,
-    /// What it recorded is in its file.
-    #[error("sessions that write into a file cannot be cloned by this service")]
-    WritesIntoFile,
+    /// It writes into a file, so its clone is a file as well.
+    #[error("the session writes into a file: a clone of it needs an open file, too")]
+    NoFile,
     /// Clones count as sessions.
     #[error("uid {uid} has {} sessions, more are not allowed", limits::SESSIONS_PER_UID_MAX)]
     TooManySessionsOfUid {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use watershed_service::{CloneId, CloneRequest, ConsumerId, FlushId, ObservedEvents, SessionId};
+use watershed_service::{CloneRequest, ConsumerId, FlushId, ObservedEvents, SessionId};
 use watershed_wire::protos::TraceConfig;
 
 /// What a connection carries to the service.
@@ -31,5 +31,5 @@ pub(crate) struct Consumer {
     pub(crate) uid: i32,
     pub(crate) flushes: BTreeSet<FlushId>,
     /// Of which session, and whether without its filter.
-    pub(crate) clones: BTreeMap<CloneId, (SessionId, bool)>,
+    pub(crate) clones: BTreeMap<SessionId, (SessionId, bool)>,
 }

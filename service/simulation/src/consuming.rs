@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use prost::Message as _;
 use watershed_service::{
-    CloneRequest, CloneSource, ClonedSession, ConsumerEvent, ConsumerId, FlushFlags, ObservedEvents,
-    OutputFile, PacketBatch, PeerIdentity, ReadProgress, SessionId, SessionState, limits,
+    CloneRequest, CloneSource, ConsumerEvent, ConsumerId, FlushFlags, ObservedEvents, OutputFile,
+    PacketBatch, PeerIdentity, ReadProgress, SessionId, SessionState, limits,
 };
 use watershed_wire::protos::TraceConfig;
 
-use crate::check::reader::{names_a_loss, of_producers, packets_of, summary};
+use crate::check::reader::{Reader, names_a_loss, of_producers, packets_of, summary};
 use crate::config;
 use crate::consumer::{Consumer, Request};
 use crate::session::Session;
@@ -240,7 +240,9 @@ impl World {
     fn ask_for_clone(&mut self, key: u32, id: ConsumerId, request: CloneRequest) {
         let origin_id = self.origin_of(&request.source);
         let skips_filter = request.skip_filter || request.source == CloneSource::ForBugreport;
-        let clone = self.call(|service, now| service.handle_clone_session(id, request, now));
+        // What is copied of a file was filtered when it was written.
+        let has_file = !skips_filter && self.choices.one_in(2);
+        let clone = self.call(|service, now| service.handle_clone_session(id, request, has_file, now));
         // Even one that is refused later has emptied buffers of the original.
         self.sessions.values_mut().for_each(|session| session.has_holes |= session.clears());
         if let (Ok(clone_id), Some(consumer)) = (clone, self.consumers.get_mut(&key)) {
@@ -280,11 +282,13 @@ impl World {
                 assert!(consumer.flushes.remove(flush_id), "nobody waits for {flush_id:?}");
                 self.report.flushes += 1;
             }
-            ConsumerEvent::Cloned { clone_id, result } => {
-                let of = consumer.clones.remove(clone_id);
+            ConsumerEvent::Cloned { session_id, result } => {
+                let of = consumer.clones.remove(session_id);
                 let (origin_id, skips_filter) = of.expect("somebody waits for it");
-                if let Ok(clone) = result {
-                    self.cloned(id, *clone, origin_id, skips_filter);
+                match result {
+                    Ok(clone) if clone.is_in_file => self.report.clones += 1,
+                    Ok(_) => self.cloned(id, *session_id, origin_id, skips_filter),
+                    Err(_) => {}
                 }
             }
             ConsumerEvent::TracingDisabled { session_id, .. } => {
@@ -325,8 +329,27 @@ impl World {
         self.send(false, key, true, Event::FromConsumer(key, request));
     }
 
+    /// Clones into files that have begun: they have what the original's file has and what was
+    /// committed until now, all of which the clone's file gets.
+    pub(crate) fn note_file_clones(&mut self) {
+        let waiting = self.consumers.values().flat_map(|consumer| {
+            consumer.clones.iter().map(|(clone_id, (origin_id, _))| (consumer.uid, *clone_id, *origin_id))
+        });
+        let (service, sessions) = (&self.service, &self.sessions);
+        let is_new = |id: SessionId| {
+            service.session_state(id) == Some(SessionState::Cloned) && !sessions.contains_key(&id)
+        };
+        let begun: Vec<_> = waiting.filter(|(_, clone_id, _)| is_new(*clone_id)).collect();
+        for (uid, clone_id, origin_id) in begun {
+            let Some(origin) = self.sessions.get_mut(&origin_id) else { continue };
+            let mut session = origin.cloned(uid, false);
+            session.reader = Reader::default();
+            self.sessions.insert(clone_id, session);
+        }
+    }
+
     /// A clone is there: it has what a read of the original gives now.
-    fn cloned(&mut self, id: ConsumerId, clone: ClonedSession, origin_id: SessionId, skips_filter: bool) {
+    fn cloned(&mut self, id: ConsumerId, clone_id: SessionId, origin_id: SessionId, skips_filter: bool) {
         self.report.clones += 1;
         let uid =
             self.consumers.values().find(|consumer| consumer.id == id).map_or(0, |consumer| consumer.uid);
@@ -336,14 +359,14 @@ impl World {
             && session.is_filtered == origin.is_filtered
             && !session.has_holes
             && !self.choices.one_in(3);
-        self.sessions.insert(clone.session_id, session);
+        self.sessions.insert(clone_id, session);
         let of_origin = |consumer: &&Consumer| self.service.session_of(consumer.id) == Some(origin_id);
         let origin_consumer = self.consumers.values().find(of_origin).map(|consumer| consumer.id);
         let Some(origin_consumer) = origin_consumer.filter(|_| is_comparable) else { return };
         let Some(original) = self.read_framed(origin_consumer) else { return };
         self.take(origin_id, &original);
         let cloned = self.read_framed(id).expect("a clone can be read");
-        self.take(clone.session_id, &cloned);
+        self.take(clone_id, &cloned);
         self.compare_with_original(&original, &cloned);
     }
 

@@ -97,6 +97,7 @@ impl World {
         let before = self.report.packets;
         self.take(session_id, &bytes);
         self.report.in_files += self.report.packets - before;
+        self.files.entry(session_id).or_default().extend(bytes);
         self.call(|service, now| service.handle_written(written, now));
     }
 

@@ -81,6 +81,8 @@ pub(crate) struct World {
     pub(crate) last_key: u32,
     pub(crate) identities: BTreeMap<u32, Identity>,
     pub(crate) sessions: Sessions,
+    /// What was written for sessions that write into files, and for clones of those.
+    pub(crate) files: BTreeMap<SessionId, Vec<u8>>,
     pub(crate) trigger_times: TriggerTimes,
     /// Data sources that were registered on connections that are there.
     pub(crate) num_registered: u64,
@@ -153,6 +155,7 @@ impl World {
             last_key: 0,
             identities: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            files: BTreeMap::new(),
             trigger_times: TriggerTimes::default(),
             num_registered: 0,
             has_scraping: false,
@@ -208,12 +211,20 @@ impl World {
                 assert!(num_outputs <= budget, "one turn has {num_outputs} outputs, {budget} at most");
                 self.deliver(output);
             }
+            self.note_file_clones();
             let Some(action) = self.service.poll_file() else { return };
             let at_ns = self.now.monotonic_ns + self.delay_ns();
             match action {
                 FileAction::Write(session_id) => {
                     let step = self.call(|service, now| service.begin_write(session_id, now));
                     self.schedule(at_ns, Event::Written(step.expect("there is something to write")));
+                }
+                FileAction::Copy { from, to, offset_bytes, size_bytes } => {
+                    let (begin, size) = (offset_bytes as usize, size_bytes as usize);
+                    let bytes = self.files[&from][begin..][..size].to_vec();
+                    self.take(to, &bytes);
+                    self.files.entry(to).or_default().extend(bytes);
+                    self.schedule(at_ns, Event::FileDone(to));
                 }
                 FileAction::Sync(session_id) | FileAction::Close(session_id) => {
                     self.schedule(at_ns, Event::FileDone(session_id));

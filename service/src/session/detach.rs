@@ -27,7 +27,12 @@ impl Service {
         if key.is_empty() || key.len() > limits::DETACH_KEY_BYTES_MAX {
             return Err(DetachRefused::BadKey);
         }
-        let uid = self.sessions.get(&session_id).map_or(0, |session| session.consumer_uid);
+        let session = self.sessions.get(&session_id).ok_or(DetachRefused::NoSession)?;
+        if session.state == SessionState::Cloned && session.file_is_open() {
+            // Who asked for the clone is told when it is in its file.
+            return Err(DetachRefused::NoSession);
+        }
+        let uid = session.consumer_uid;
         if self.detached(uid, key).is_some() {
             return Err(DetachRefused::KeyTaken);
         }

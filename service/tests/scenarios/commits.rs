@@ -404,7 +404,7 @@ fn patches_for_a_buffer_of_others_are_counted() {
     let request =
         watershed_service::CloneRequest { source, for_bugreport: false, skip_filter: false, trigger: None };
     let now = world.now;
-    world.service.handle_clone_session(cloning, request, &now).expect("allowed");
+    world.service.handle_clone_session(cloning, request, false, &now).expect("allowed");
     world.advance_ms(6000);
     assert!(world.service.session_of(cloning).is_some(), "there is a clone");
     let liar = world.connect("liar");
