@@ -2,10 +2,10 @@
 
 use std::io::{self, Write};
 
-use prost::Message as _;
 use serde::Serialize;
 use watershed_client::consumer::{ConnectError, Consumer, ConsumerOptions};
 use watershed_shell::address::{self, Address};
+use watershed_wire::Decode as _;
 use watershed_wire::ipc::messages::TracingServiceState;
 use watershed_wire::protos::DataSourceDescriptor;
 

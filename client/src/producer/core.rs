@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use prost::Message as _;
 use watershed_smb::Smb;
 use watershed_wire::protos::{DataSourceConfig, DataSourceDescriptor};
+use watershed_wire::{Decode as _, Encode as _};
 
 use super::Command;
 use crate::arbiter::{Arbiter, ArbiterOptions, ExhaustedPolicy, Waker};
