@@ -210,7 +210,7 @@ impl ProducerCore {
 
     fn set_up(&mut self, instance_id: u64, config_bytes: Arc<[u8]>, now_ns: u64) {
         let Some(arbiter) = &self.arbiter else { return };
-        let (config, damaged) = match DataSourceConfig::decode(&*config_bytes) {
+        let (config, damaged) = match DataSourceConfig::decode(&config_bytes) {
             Ok(config) => (config, None),
             Err(error) => {
                 (DataSourceConfig::default(), Some(format!("its config cannot be decoded: {error}")))

@@ -121,7 +121,10 @@ mod tests {
         let mut expected = Vec::new();
         encode_frame(&frame(9, Msg::MsgInvokeMethod(whole.clone())), &mut expected).unwrap();
         assert_eq!(out.len(), expected.len());
-        assert_eq!(IpcFrame::decode(&out[4..]), Ok(frame(9, Msg::MsgInvokeMethod(whole))));
+        assert_eq!(
+            <IpcFrame as prost::Message>::decode(&out[4..]),
+            Ok(frame(9, Msg::MsgInvokeMethod(whole)))
+        );
 
         for (has_more, reply) in [(false, &b""[..]), (true, b"abc")] {
             let mut out = Vec::new();
