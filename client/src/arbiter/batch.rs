@@ -33,7 +33,7 @@ fn pieces(mut request: CommitDataRequest) -> Vec<CommitDataRequest> {
     if request.encoded_len() > REQUEST_SIZE_BYTES_MAX {
         let mut piece = CommitDataRequest::default();
         let mut size_bytes = 0;
-        // The keys of both fields have one byte. An entry has at most 1024 patches, so it fits by far.
+        // The keys of both fields have one byte. An entry has at most 1024 patches: it fits by far.
         let mut room_for = |piece: &mut CommitDataRequest, entry_bytes: usize| {
             let entry_bytes = delimited_len(1, entry_bytes);
             if size_bytes + entry_bytes > REQUEST_SIZE_BYTES_MAX {

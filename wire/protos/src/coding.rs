@@ -6,9 +6,9 @@ use crate::protos;
 
 /// A message of the schema to bytes.
 ///
-/// `prost::Message` offers the same for any buffer, and so the compiler makes the code of a message,
-/// and of all that may lie in it, again in each crate that calls it. These functions are compiled
-/// here, and nowhere else. Tests may use `prost::Message`, which every message implements.
+/// `prost::Message` offers the same for any buffer, and so the compiler makes the code of a
+/// message, and of all that may lie in it, again in each crate that calls it. These functions are
+/// compiled here, and nowhere else. Tests may use `prost::Message`, which every message implements.
 pub trait Encode {
     /// The message as bytes.
     fn encode_to_vec(&self) -> Vec<u8>;

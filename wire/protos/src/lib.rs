@@ -1,10 +1,9 @@
 //! The messages of package `perfetto.protos`, as `prost` structs. Use them through
 //! `watershed_wire::protos`.
 //!
-//! They are a crate of their own for the sake of the cold build: what the compiler makes of them is
-//! as much as of everything else that the program has, and none of it is on a path that is hot. So
-//! `Cargo.toml` has them compiled with less effort, and [`Encode`] and [`Decode`] have them compiled
-//! once.
+//! They are a crate of their own for the sake of the cold build: they are much code, and none of it
+//! is on a hot path. So `Cargo.toml` has them compiled for size, and [`Encode`] and [`Decode`] have
+//! them compiled once.
 //!
 //! A struct drops the fields that the schema does not have, and those whose messages are opaque
 //! (`proto/opaque.proto`). Where bytes must survive (configs, descriptors), keep the bytes and read
