@@ -52,7 +52,8 @@ impl Service {
     ) -> Result<SessionId, EnableError> {
         let mut config = SessionConfig::read(config)?;
         self.apply_lockdown(config.message().lockdown_mode());
-        let free_consumer = self.consumers.get(&consumer_id).filter(|consumer| consumer.session_id.is_none());
+        let consumer = self.consumers.get(&consumer_id);
+        let free_consumer = consumer.filter(|_| !self.has_or_awaits_session(consumer_id));
         let consumer_uid = free_consumer.ok_or(EnableError::AlreadyHasSession)?.identity.uid;
         self.check_config(&mut config, consumer_uid, now)?;
         let filter = config.message().trace_filter.as_ref().map(TraceFilter::load).transpose()?;
