@@ -51,8 +51,8 @@ use watershed_wire::{Decode, Encode};
 
 pub use connect::{ConnectError, ConsumerOptions, Trust};
 pub use error::ConsumerError;
-pub use events::EVENTS_KEPT_MAX;
 use events::Observed;
+pub use events::{EVENTS_KEPT_MAX, Notice};
 pub use link::WakeHandle;
 use link::{Arrived, Link};
 pub use packets::PACKET_SIZE_BYTES_MAX;

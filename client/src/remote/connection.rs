@@ -122,7 +122,7 @@ impl Connection {
                     return Step::Failed("the service sent no shared memory".to_owned());
                 };
                 return match SharedMemory::map_trusted(descriptor) {
-                    Ok(memory) => self.set_up(memory, setup, options),
+                    Ok(memory) => self.set_up(memory.without_children(), setup, options),
                     Err(error) => Step::Failed(error.to_string()),
                 };
             }

@@ -67,6 +67,7 @@ macro_rules! impl_decode {
 
 // Only what a program of ours writes or reads: each entry has its price in the cold build.
 impl_encode! {
+    protos::trace_config::TriggerConfig,
     protos::ActivateTriggersRequest,
     protos::AttachRequest,
     protos::ChangeTraceConfigResponse,
