@@ -33,7 +33,10 @@ pub fn violations(document: &str, read: impl Fn(&str) -> Option<String>) -> Vec<
                 found.push(format!("step {step}: no {}", if is_test { "test" } else { "function" }));
             }
             for (path, function) in names(cell) {
-                if !read(path).is_some_and(|text| has(&text, function, is_test)) {
+                if !read(path)
+                    .or_else(|| read(&format!("ci/{path}")))
+                    .is_some_and(|text| has(&text, function, is_test))
+                {
                     found.push(format!("step {step}: there is no {function} in {path}"));
                 }
             }
