@@ -75,6 +75,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "C", value_parser = Address::parse, conflicts_with = "no_daemon")]
     socket: Option<Address>,
 
+    /// Exit code 1 if anything was lost, or if nobody offers a data source of the config
+    #[arg(long)]
+    fail_on_loss: bool,
+
     #[command(flatten)]
     perfetto: perfetto::PerfettoArgs,
 
