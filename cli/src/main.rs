@@ -7,6 +7,8 @@ mod daemon;
 mod exit;
 mod inspect;
 mod machine;
+#[cfg(feature = "manuals")]
+mod manuals;
 mod probes;
 mod query;
 mod record;
@@ -23,7 +25,7 @@ use clap::CommandFactory as _;
 
 use crate::args::{Cli, Command};
 use crate::exit::{Exit, Failure};
-use crate::sessions::{clone, detached, trigger};
+use crate::sessions::{clone, detached, flight, trigger};
 
 fn main() -> ExitCode {
     match args::parse().and_then(|cli| run(&cli)) {
@@ -46,7 +48,10 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Some(Command::Trigger(args)) => trigger::run(args),
         Some(Command::Detach(args)) => detached::detach(args),
         Some(Command::Attach(args)) => detached::attach(args),
+        Some(Command::Flightrecorder(args)) => flight::run(args),
         Some(Command::Stop(args)) => detached::stop(args),
+        #[cfg(feature = "manuals")]
+        Some(Command::Manuals(args)) => manuals::run(args),
         None => {
             // Asked for nothing: the same answer as to an unknown option, so that scripts notice.
             let help = Cli::command().render_help();

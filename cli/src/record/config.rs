@@ -8,7 +8,8 @@ use std::{fs, io};
 use watershed_probes::{PROCESS_STATS_NAME, SYS_STATS_NAME};
 use watershed_wire::config::TraceConfig;
 use watershed_wire::protos;
-use watershed_wire::protos::trace_config::{BufferConfig, DataSource, buffer_config};
+use watershed_wire::protos::trace_config::trigger_config::TriggerMode;
+use watershed_wire::protos::trace_config::{BufferConfig, DataSource, TriggerConfig, buffer_config};
 use watershed_wire::raw::Rewrite;
 
 use super::Args;
@@ -66,11 +67,16 @@ fn default_config(args: &Args) -> TraceConfig {
             fill_policy: Some(buffer_config::FillPolicy::RingBuffer as i32),
             ..Default::default()
         }],
-        data_sources: vec![sys_stats(), process_stats()],
+        data_sources: default_data_sources(),
         // At most a week, by the argument's range.
         duration_ms: time.map(|time| time.as_millis() as u32),
         ..Default::default()
     })
+}
+
+/// What is recorded of a machine if nobody says what.
+pub(crate) fn default_data_sources() -> Vec<DataSource> {
+    vec![sys_stats(), process_stats()]
 }
 
 fn sys_stats() -> DataSource {
@@ -162,6 +168,18 @@ pub(super) fn check_offered(
         warnings.push(format!("nobody offers {} to this service yet; known are: {known}", list(&others)));
     }
     Ok(warnings)
+}
+
+/// Refuses configs that wait for triggers, for a service that nobody can reach.
+pub(super) fn check_triggers(config: &TraceConfig) -> Result<(), Failure> {
+    let triggers = config.view().trigger_config.as_ref();
+    match triggers.map_or(TriggerMode::Unspecified, TriggerConfig::trigger_mode) {
+        TriggerMode::Unspecified => Ok(()),
+        _ => Err(Failure::usage(
+            "the config has a trigger_config, and nobody can send triggers to the service within this \
+             process: record with --daemon while `watershed daemon` runs",
+        )),
+    }
 }
 
 /// Compares what the config asks for with what there is. Returns lines to warn with.

@@ -15,6 +15,7 @@ mod daemon;
 mod embedded;
 mod end;
 mod output;
+mod perfetto;
 mod progress;
 mod session;
 mod summary;
@@ -28,7 +29,7 @@ use watershed_shell::address::Address;
 
 use crate::exit::{Exit, Failure};
 use crate::units;
-pub(crate) use config::read as read_config;
+pub(crate) use config::{default_data_sources, read as read_config};
 
 /// Arguments of `watershed record`.
 #[derive(Debug, clap::Args)]
@@ -74,6 +75,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "C", value_parser = Address::parse, conflicts_with = "no_daemon")]
     socket: Option<Address>,
 
+    #[command(flatten)]
+    perfetto: perfetto::PerfettoArgs,
+
     /// Record while this command runs, and return its exit code
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -87,6 +91,9 @@ const EXAMPLES: &str = "Examples:
 
 /// Records, and says at the end what was recorded and what was lost.
 pub(crate) fn run(args: &Args, verbose: bool) -> Result<Exit, Failure> {
+    if let Some(done) = perfetto::run(args) {
+        return done;
+    }
     let config = config::load(args)?;
     session::record(args, &config, verbose)
 }
