@@ -84,6 +84,25 @@ fn probes_are_offered_to_the_daemon() {
     assert_eq!(std::fs::read_dir(folder).unwrap().count(), 0, "the sockets are removed");
 }
 
+/// Each command at the socket that is for the other.
+#[test]
+fn the_wrong_socket_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut daemon = Process::start(folder, &["daemon"]);
+    daemon.wait_for("listening for producers on");
+    for (args, words) in [
+        (&["query", "--socket", "producer"][..], "is it the socket of the producers?"),
+        (&["probes", "--no-reconnect", "--socket", "consumer"], "is it the socket of the consumers?"),
+    ] {
+        let output = run(folder, args);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains(words), "{text}");
+    }
+    assert_eq!(daemon.stop(), Some(0));
+}
+
 #[test]
 fn where_there_is_no_service_it_is_said() {
     let folder = tempfile::tempdir().unwrap();
