@@ -5,7 +5,9 @@ use std::sync::mpsc::{self, Sender};
 
 use watershed_client::producer::ProducerEvent;
 use watershed_client::remote::{Reconnect, RemoteEvent, RemoteOptions, RemoteProducer};
-use watershed_probes::{Notices, ProcessStatsFactory, Roots, ScanRequest, SysStatsFactory};
+use watershed_probes::{
+    FtraceFactory, Notices, OnDemand, ProcessStatsFactory, Roots, ScanRequest, SysStatsFactory,
+};
 use watershed_shell::address::Address;
 
 use crate::exit::{Exit, Failure};
@@ -25,7 +27,7 @@ pub(crate) struct Args {
     no_reconnect: bool,
 }
 
-const MORE: &str = "Data sources: linux.sys_stats, linux.process_stats. Runs until SIGINT or SIGTERM. \
+const MORE: &str = "Data sources: linux.ftrace, linux.sys_stats, linux.process_stats. Runs until SIGINT or SIGTERM. \
 While there is no service it tries again after 1 s, 2 s and so on, up to 30 s.";
 
 /// What ends the command.
@@ -49,12 +51,15 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         .map_err(|error| Failure::failed(format_args!("cannot wait for signals: {error}")))?;
     let producer = RemoteProducer::connect(options, move |event| tell(&event, &ends))
         .map_err(|error| Failure::failed(format_args!("cannot start a producer: {error}")))?;
+    let on_demand = OnDemand::new();
     producer.register(Box::new(SysStatsFactory { roots: Roots::default(), notices: Notices::new() }));
     producer.register(Box::new(ProcessStatsFactory {
         roots: Roots::default(),
         notices: Notices::new(),
         scan_request: ScanRequest::new(),
+        on_demand: on_demand.clone(),
     }));
+    producer.register(Box::new(FtraceFactory::new(Roots::default(), Notices::new(), on_demand)));
     match end.recv() {
         Ok(End::NoService(reason)) => Err(Failure::failed(format_args!(
             "{reason}\nIs a tracing service running? `watershed daemon` starts one."

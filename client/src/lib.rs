@@ -14,6 +14,6 @@ mod sync;
 pub mod writer;
 
 pub use arbiter::{Arbiter, ArbiterOptions, ArbiterStats, ExhaustedPolicy, Waker};
-pub use data_source::{Context, DataSource, DataSourceFactory, Stop, Wake};
+pub use data_source::{Context, DataSource, DataSourceFactory, PollRequest, Stop, Wake};
 pub use endpoint::{Done, Endpoint};
 pub use writer::{MessageWriter, TraceWriter};

@@ -11,7 +11,9 @@ use watershed_client::in_process::{
     self, InProcess, InProcessOptions, Session, SessionEnd, Shards, Sink, StartError,
 };
 use watershed_client::producer::ProducerEvent;
-use watershed_probes::{Notices, ProcessStatsFactory, Roots, ScanRequest, SysStatsFactory};
+use watershed_probes::{
+    FtraceFactory, Notices, OnDemand, ProcessStatsFactory, Roots, ScanRequest, SysStatsFactory,
+};
 use watershed_wire::config::TraceConfig;
 
 use super::command::{CommandHandle, Running};
@@ -64,12 +66,16 @@ impl Backend {
         })
         .map_err(|error| Failure::failed(format_args!("cannot start tracing: {error}")))?;
         let (notices, scan_request) = (Notices::new(), ScanRequest::new());
+        let on_demand = OnDemand::new();
         in_process.register(Box::new(SysStatsFactory { roots: Roots::default(), notices: notices.clone() }));
         in_process.register(Box::new(ProcessStatsFactory {
             roots: Roots::default(),
             notices: notices.clone(),
             scan_request: scan_request.clone(),
+            on_demand: on_demand.clone(),
         }));
+        let ftrace = FtraceFactory::new(Roots::default(), notices.clone(), on_demand);
+        in_process.register(Box::new(ftrace));
         Ok(Backend { in_process, notices, scan_request })
     }
 }
