@@ -23,7 +23,7 @@ mod source;
 mod sys_stats;
 
 pub use clock::boottime_now_ns;
-pub use ftrace::{FTRACE_NAME, FtraceFactory, ftrace_access};
+pub use ftrace::{FTRACE_NAME, FtraceFactory, ftrace_access, ftrace_unknown_events};
 pub use notice::{NOTICES_MAX, Notice, Notices};
 pub use on_demand::OnDemand;
 pub use probe::Probe;

@@ -10,10 +10,12 @@ pub(crate) trait Describer: Send {
 }
 
 type Shared = Mutex<dyn Describer>;
+/// A describer and the tracing session that it belongs to.
+type Registered = (u64, Weak<Shared>);
 
 /// The instances of `linux.process_stats` by session. Clones are the same list.
 #[derive(Clone, Default)]
-pub struct OnDemand(Arc<Mutex<Vec<(u64, Weak<Shared>)>>>);
+pub struct OnDemand(Arc<Mutex<Vec<Registered>>>);
 
 impl std::fmt::Debug for OnDemand {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -1,8 +1,8 @@
 //! The probes as data sources of a producer: adds the thread, the clock and the trace writer that a
 //! [`Probe`] lacks.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use watershed_client::data_source::{Context, DataSource, DataSourceFactory, Stop, Wake};

@@ -10,6 +10,7 @@
 
 mod command;
 mod config;
+mod events;
 mod output;
 mod progress;
 mod session;
@@ -51,15 +52,29 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "OUT")]
     out: Option<PathBuf>,
 
+    /// Record these events of the kernel, as group/name, group/* or name, or these categories of
+    /// them (sched, freq, idle, irq, disk, workq, memreclaim, signal, syscalls), instead of what is
+    /// recorded without a config
+    #[arg(value_name = "EVENT", conflicts_with = "config")]
+    events: Vec<String>,
+
     /// Record while this command runs, and return its exit code
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+impl Args {
+    /// How many words were taken for events.
+    pub(crate) fn words(&self) -> usize {
+        self.events.len()
+    }
 }
 
 const EXAMPLES: &str = "Examples:
   watershed record                                10 s of this machine into trace-<date>-<time>.pftrace
   watershed record -t 1m -o idle.pftrace          a minute
   watershed record -o build.pftrace -- make -j8   while a command runs
+  watershed record -t 5s sched irq/*              who ran where, and interrupts
   watershed record -c config.pbtxt                what a config says";
 
 /// Records, and says at the end what was recorded and what was lost.

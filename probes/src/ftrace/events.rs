@@ -38,7 +38,9 @@ pub(super) fn resolve(tracefs: &TraceFs, names: &[String]) -> Resolved {
     for name in names {
         let found = match name.split_once('/') {
             Some((group, "*")) => of_group(tracefs, group),
-            Some((group, event)) => has(tracefs, group, event).then(|| named(group, event)).into_iter().collect(),
+            Some((group, event)) => {
+                has(tracefs, group, event).then(|| named(group, event)).into_iter().collect()
+            }
             None => {
                 let available = available.get_or_insert_with(|| {
                     tracefs::read(&tracefs.root().join("available_events")).unwrap_or_default()
@@ -99,15 +101,20 @@ mod tests {
     fn names_of_a_kernel() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("kernel/tracing");
-        for event in ["sched/sched_switch", "sched/sched_waking", "zz/sched_switch", "aa/sched_switch", "ftrace/print"] {
+        for event in
+            ["sched/sched_switch", "sched/sched_waking", "zz/sched_switch", "aa/sched_switch", "ftrace/print"]
+        {
             fs::create_dir_all(root.join("events").join(event)).unwrap();
             fs::write(root.join("events").join(event).join("format"), "").unwrap();
         }
         fs::create_dir_all(root.join("instances")).unwrap();
         fs::write(root.join("trace_clock"), "[local]").unwrap();
         fs::write(root.join("events/sched/enable"), "").unwrap();
-        fs::write(root.join("available_events"), "aa:sched_switch\nsched:sched_switch\nzz:sched_switch\nzz:only\n")
-            .unwrap();
+        fs::write(
+            root.join("available_events"),
+            "aa:sched_switch\nsched:sched_switch\nzz:sched_switch\nzz:only\n",
+        )
+        .unwrap();
         let roots = Roots { proc: dir.path().join("proc"), sys: dir.path().to_owned() };
         let tracefs = TraceFs::find(&roots).unwrap();
         let resolved = |name: &str| {

@@ -206,7 +206,8 @@ mod tests {
 
     #[test]
     fn a_file_of_a_kernel() {
-        let format = EventFormat::parse(include_str!("../../tests/formats/6.18-x86_64/sched_switch")).unwrap();
+        let format =
+            EventFormat::parse(include_str!("../../tests/formats/6.18-x86_64/sched_switch")).unwrap();
         assert_eq!((format.name.as_str(), format.id, format.fields.len()), ("sched_switch", 372, 7));
         assert_eq!(format.common_field("common_pid").unwrap().offset, 4);
         let next = format.field("next_pid").unwrap();
@@ -218,10 +219,12 @@ mod tests {
     fn what_is_no_format_file() {
         let good = "name: a\nID: 3\nformat:\n\tfield:u16 common_type;\toffset:0;\tsize:2;\tsigned:0;\n";
         assert!(EventFormat::parse(good).is_some());
-        for (from, to) in [("name: a", ""), ("ID: 3", "ID: x"), ("ID: 3", "ID: 70000"), ("common_type", "y")] {
+        for (from, to) in [("name: a", ""), ("ID: 3", "ID: x"), ("ID: 3", "ID: 70000"), ("common_type", "y")]
+        {
             assert_eq!(EventFormat::parse(&good.replace(from, to)), None, "{to}");
         }
-        for line in ["", "field:", "field:int x", "field:int x;offset:1;size:2", "field:x;offset:0;size:4;signed:0;"]
+        for line in
+            ["", "field:", "field:int x", "field:int x;offset:1;size:2", "field:x;offset:0;size:4;signed:0;"]
         {
             assert_eq!(parse_field(line), None, "{line}");
         }

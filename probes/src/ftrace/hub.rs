@@ -21,8 +21,9 @@ use super::session::{Request, Session};
 use super::symbols::Symbols;
 use super::tracefs::{self, TraceFs};
 use super::watch::{Target, Watch};
+use crate::clock::boottime_now_ns;
 use crate::on_demand::OnDemand;
-use crate::{Notices, Roots, boottime_now_ns};
+use crate::{Notices, Roots};
 
 /// Pages that are read before they are encoded: few enough to stay in a processor's cache.
 const BATCH_PAGES: usize = 32;
@@ -111,7 +112,9 @@ impl Hub {
 
     /// Enables what the sessions want together. Returns what the kernel refused.
     fn enable_union(&mut self) -> Vec<EventName> {
-        let Some(own) = self.kernel.as_mut().and_then(|kernel| kernel.own.as_mut()) else { return Vec::new() };
+        let Some(own) = self.kernel.as_mut().and_then(|kernel| kernel.own.as_mut()) else {
+            return Vec::new();
+        };
         let all = self.sessions.iter().flat_map(|session| session.events(Which::Own).iter().cloned());
         own.set_events(&all.collect::<BTreeSet<_>>())
     }
@@ -132,7 +135,9 @@ impl Hub {
             self.pass();
         }
         let Some(kernel) = &mut self.kernel else { return Wake::Never };
-        let Some(session) = self.sessions.iter_mut().find(|session| session.id == id) else { return Wake::Never };
+        let Some(session) = self.sessions.iter_mut().find(|session| session.id == id) else {
+            return Wake::Never;
+        };
         session.poll = Some(poll);
         session.is_started = true;
         if let Err(error) = kernel.record() {

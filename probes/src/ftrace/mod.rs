@@ -50,3 +50,17 @@ pub const FTRACE_NAME: &str = "linux.ftrace";
 pub fn ftrace_access(roots: &Roots) -> Result<(), String> {
     tracefs::TraceFs::find(roots).map(drop).map_err(|error| error.to_string())
 }
+
+/// Which of these names (`group/name`, `group/*`, `name`) stand for no event of this kernel; all of
+/// them where tracefs cannot be used.
+pub fn ftrace_unknown_events(roots: &Roots, names: &[String]) -> Vec<String> {
+    match tracefs::TraceFs::find(roots) {
+        Ok(tracefs) => {
+            let (names, mut wrong): (Vec<_>, Vec<_>) =
+                names.iter().cloned().partition(|name| events::check(name).is_ok());
+            wrong.extend(events::resolve(&tracefs, &names).unknown);
+            wrong
+        }
+        Err(_) => names.to_vec(),
+    }
+}

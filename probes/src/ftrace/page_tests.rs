@@ -14,7 +14,7 @@ fn layout() -> PageLayout {
 /// A page of 4096 bytes with these words of records.
 fn page(timestamp_ns: u64, flags: u32, words: &[u32]) -> Vec<u8> {
     let mut page = timestamp_ns.to_le_bytes().to_vec();
-    page.extend(u64::from(flags | words.len() as u32 * 4).to_le_bytes());
+    page.extend(u64::from(flags | (words.len() as u32 * 4)).to_le_bytes());
     page.extend(words.iter().flat_map(|word| word.to_le_bytes()));
     page.resize(4096, 0);
     page

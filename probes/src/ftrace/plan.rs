@@ -226,10 +226,7 @@ fn put_text(out: &mut Vec<u8>, text: &[u8]) {
 
 fn is_text(kind: FieldKind) -> bool {
     use FieldKind as K;
-    matches!(
-        kind,
-        K::FixedString | K::StringToEnd | K::DataLocString | K::RelLocString | K::StringPointer
-    )
+    matches!(kind, K::FixedString | K::StringToEnd | K::DataLocString | K::RelLocString | K::StringPointer)
 }
 
 fn is_bytes(kind: FieldKind) -> bool {

@@ -60,7 +60,10 @@ mod tests {
     #[test]
     fn numbers_of_each_size() {
         let bytes = [0xFF, 0xFE, 0xFD, 0xFC, 0xFB, 0xFA, 0xF9, 0xF8];
-        assert_eq!([1, 2, 4, 8].map(|size| signed(&bytes, size)), [-1, -257, -0x0302_0101, -0x0706_0504_0302_0101]);
+        assert_eq!(
+            [1, 2, 4, 8].map(|size| signed(&bytes, size)),
+            [-1, -257, -0x0302_0101, -0x0706_0504_0302_0101]
+        );
         assert_eq!(unsigned(&bytes, 4), 0xFCFD_FEFF);
         assert_eq!(unsigned(&bytes[..3], 4), 0, "too short");
         assert_eq!(unsigned(&bytes, 3), 0, "no such size");

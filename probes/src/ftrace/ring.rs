@@ -19,7 +19,8 @@ use super::encoder::BundleClock;
 use super::page::PageLayout;
 use super::stats;
 use super::tracefs::{self, TraceFs};
-use crate::{Roots, boottime_now_ns};
+use crate::Roots;
+use crate::clock::boottime_now_ns;
 
 /// Begin of the names of our instances.
 const PREFIX: &str = "watershed-";
@@ -62,9 +63,8 @@ impl Ring {
     pub(super) fn create(tracefs: &TraceFs, roots: &Roots, mono_raw: bool) -> Result<Self, String> {
         remove_stale(tracefs, roots);
         let dir = tracefs.root().join("instances").join(own_name(roots, ""));
-        fs::create_dir(&dir).map_err(|error| {
-            format!("cannot make a tracing instance at {}: {error}", dir.display())
-        })?;
+        fs::create_dir(&dir)
+            .map_err(|error| format!("cannot make a tracing instance at {}: {error}", dir.display()))?;
         // Where the kernel has the option only for everybody, the instance is stopped by whoever
         // records next.
         let _ = tracefs::write(&dir.join("options/disable_on_free"), "1");

@@ -21,8 +21,9 @@ use super::print_filter::PrintFilter;
 use super::ring::{EventName, Ring};
 use super::settings::Settings;
 use super::symbols::Symbols;
+use crate::clock::boottime_now_ns;
 use crate::on_demand::OnDemand;
-use crate::{Notices, Roots, boottime_now_ns};
+use crate::{Notices, Roots};
 
 /// A number of `FtraceParseStatus`: a read that failed.
 const UNEXPECTED_READ_ERROR: i32 = 2;
@@ -145,7 +146,8 @@ impl Session {
                 "ftrace/print" => Role::Print,
                 _ => Role::Plain,
             };
-            if let (Role::Print, Some(filter), Some(text)) = (role, &config.print_filter, format.field("buf")) {
+            if let (Role::Print, Some(filter), Some(text)) = (role, &config.print_filter, format.field("buf"))
+            {
                 choice.print_filter = PrintFilter::new(filter, text.offset);
             }
             match action {

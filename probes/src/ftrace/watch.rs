@@ -32,7 +32,8 @@ impl Watch {
         if kernel_version()? < KERNEL_MIN {
             return None;
         }
-        let pipes: Vec<File> = ring.pipes.iter().map(|pipe| pipe.file.try_clone()).collect::<Result<_, _>>().ok()?;
+        let pipes: Vec<File> =
+            ring.pipes.iter().map(|pipe| pipe.file.try_clone()).collect::<Result<_, _>>().ok()?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).ok()?);
         let (drained, until_drained) = mpsc::channel();
         let stopped = Arc::clone(&stop);

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Without `linux.ftrace` nobody notices a new process, so one that lives shorter than a poll may
-//! be missed; with it, threads are described when an event names them (`describe`). A process that is gone between the listing and the reading is left out.
+//! be missed; with it, threads are described when an event names them (`describe`). A process that
+//! is gone between the listing and the reading is left out.
 
 mod counters;
 mod known;
