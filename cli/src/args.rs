@@ -6,6 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
 use crate::exit::Failure;
+use crate::sessions::{clone, detached, trigger};
 use crate::{daemon, inspect, probes, query, record};
 
 /// Record what this machine does into a trace, and look into traces.
@@ -37,6 +38,20 @@ pub(crate) enum Command {
     Probes(probes::Args),
     /// Say which producers, data sources and sessions a tracing service has
     Query(query::Args),
+    /// Write what a running session has recorded so far into a file, while it goes on
+    Clone(clone::Args),
+    /// Tell the sessions of a tracing service that something has happened
+    Trigger(trigger::Args),
+    /// Start a session that goes on in the tracing service when this command has ended
+    Detach(detached::DetachArgs),
+    /// Wait for the end of a session that was left behind, or end it by Ctrl-C
+    Attach(detached::AttachArgs),
+    /// End a session that was left behind
+    Stop(detached::StopArgs),
+    /// Write man pages and shell completions
+    #[cfg(feature = "manuals")]
+    #[command(hide = true)]
+    Manuals(crate::manuals::Args),
 }
 
 /// The command line of this process. The parser itself answers a request for help, and ends the

@@ -1,8 +1,11 @@
 //! `watershed daemon`: the tracing service of this machine.
 
 use std::io::{self, Write as _};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
+use listenfd::ListenFd;
+use sd_notify::NotifyState;
 use watershed_daemon::{Daemon, DaemonOptions, FilePermissions, SocketPermissions};
 use watershed_service::{MAX_SHARDS, Shards};
 use watershed_shell::address::{self, Address};
@@ -58,7 +61,10 @@ and the sockets removed.
 
 Perfetto's programs find the service by themselves at the default sockets: in /run/perfetto where that \
 folder exists, else in /tmp. Who may read a trace sees what the whole machine does: only the owner \
-and the group of the consumers' socket may connect to it.";
+and the group of the consumers' socket may connect to it.
+
+Under a service manager: sockets that LISTEN_FDS passes are used as they are, if they listen where the \
+daemon would; NOTIFY_SOCKET is told when connections are served, and when the daemon stops.";
 
 pub(crate) fn run(args: &Args, verbose: bool) -> Result<Exit, Failure> {
     let producer_sockets = match &args.producer_sockets[..] {
@@ -87,18 +93,38 @@ pub(crate) fn run(args: &Args, verbose: bool) -> Result<Exit, Failure> {
         pin_workers: args.pin_workers,
         output_folder: output_folder.transpose()?,
     };
-    let daemon = Daemon::new(options, say).map_err(Failure::failed)?;
+    let daemon = Daemon::with_sockets(options, passed_sockets()?, say).map_err(Failure::failed)?;
     let stopper = daemon.stopper();
     signals::watch(move |signal| {
         if verbose {
             say(&format!("signal {}: completing traces", signal.number));
         }
+        tell_manager(&[NotifyState::Stopping]);
         stopper.stop();
     })
     .map_err(|error| Failure::failed(format_args!("cannot wait for signals: {error}")))?;
     say(&listening);
+    tell_manager(&[NotifyState::Ready, NotifyState::Status(&listening)]);
     daemon.run().map_err(Failure::failed)?;
     Ok(Exit::Done)
+}
+
+/// The sockets that a service manager passed (`LISTEN_FDS`).
+fn passed_sockets() -> Result<Vec<UnixListener>, Failure> {
+    let mut passed = ListenFd::from_env();
+    let sockets =
+        (0..passed.len()).map(|index| passed.take_unix_listener(index)).collect::<Result<Vec<_>, _>>();
+    let sockets = sockets.map_err(|error| {
+        Failure::usage(format_args!("what LISTEN_FDS passes is no listening Unix socket: {error}"))
+    })?;
+    Ok(sockets.into_iter().flatten().collect())
+}
+
+/// Tells a service manager that waits to hear it (`NOTIFY_SOCKET`).
+fn tell_manager(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        say(&format!("cannot tell the service manager: {error}"));
+    }
 }
 
 fn default_workers() -> usize {

@@ -2,14 +2,19 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod connect;
 mod daemon;
 mod exit;
 mod inspect;
 mod machine;
+#[cfg(feature = "manuals")]
+mod manuals;
 mod probes;
 mod query;
 mod record;
+mod sessions;
 mod signals;
+mod sources;
 mod text;
 mod units;
 mod version;
@@ -20,6 +25,7 @@ use clap::CommandFactory as _;
 
 use crate::args::{Cli, Command};
 use crate::exit::{Exit, Failure};
+use crate::sessions::{clone, detached, trigger};
 
 fn main() -> ExitCode {
     match args::parse().and_then(|cli| run(&cli)) {
@@ -38,6 +44,13 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Some(Command::Daemon(args)) => daemon::run(args, cli.verbose),
         Some(Command::Probes(args)) => probes::run(args),
         Some(Command::Query(args)) => query::run(args),
+        Some(Command::Clone(args)) => clone::run(args),
+        Some(Command::Trigger(args)) => trigger::run(args),
+        Some(Command::Detach(args)) => detached::detach(args),
+        Some(Command::Attach(args)) => detached::attach(args),
+        Some(Command::Stop(args)) => detached::stop(args),
+        #[cfg(feature = "manuals")]
+        Some(Command::Manuals(args)) => manuals::run(args),
         None => {
             // Asked for nothing: the same answer as to an unknown option, so that scripts notice.
             let help = Cli::command().render_help();

@@ -5,13 +5,11 @@ use std::sync::mpsc::{self, Sender};
 
 use watershed_client::producer::ProducerEvent;
 use watershed_client::remote::{Reconnect, RemoteEvent, RemoteOptions, RemoteProducer};
-use watershed_probes::{
-    FtraceFactory, Notices, OnDemand, ProcessStatsFactory, Roots, ScanRequest, SysStatsFactory,
-};
+use watershed_probes::{Notices, ScanRequest};
 use watershed_shell::address::Address;
 
 use crate::exit::{Exit, Failure};
-use crate::signals;
+use crate::{signals, sources};
 
 /// Arguments of `watershed probes`.
 #[derive(Debug, clap::Args)]
@@ -51,15 +49,9 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         .map_err(|error| Failure::failed(format_args!("cannot wait for signals: {error}")))?;
     let producer = RemoteProducer::connect(options, move |event| tell(&event, &ends))
         .map_err(|error| Failure::failed(format_args!("cannot start a producer: {error}")))?;
-    let on_demand = OnDemand::new();
-    producer.register(Box::new(SysStatsFactory { roots: Roots::default(), notices: Notices::new() }));
-    producer.register(Box::new(ProcessStatsFactory {
-        roots: Roots::default(),
-        notices: Notices::new(),
-        scan_request: ScanRequest::new(),
-        on_demand: on_demand.clone(),
-    }));
-    producer.register(Box::new(FtraceFactory::new(Roots::default(), Notices::new(), on_demand)));
+    for factory in sources::all(&Notices::new(), &ScanRequest::new()) {
+        producer.register(factory);
+    }
     match end.recv() {
         Ok(End::NoService(reason)) => Err(Failure::failed(format_args!(
             "{reason}\nIs a tracing service running? `watershed daemon` starts one."

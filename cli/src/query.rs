@@ -2,13 +2,11 @@
 
 use std::io::{self, Write};
 
-use prost::Message as _;
 use serde::Serialize;
-use watershed_client::consumer::{ConnectError, Consumer, ConsumerOptions};
-use watershed_shell::address::{self, Address};
+use watershed_shell::address::Address;
 use watershed_wire::ipc::messages::TracingServiceState;
-use watershed_wire::protos::DataSourceDescriptor;
 
+use crate::connect::{connect, data_source_name, socket};
 use crate::exit::{Exit, Failure, printed};
 use crate::text::{printable, table};
 
@@ -68,17 +66,7 @@ struct Session {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
-    let socket = match &args.socket {
-        Some(socket) => socket.clone(),
-        None => address::consumer_socket().map_err(Failure::usage)?,
-    };
-    let mut service =
-        Consumer::connect(&socket, &ConsumerOptions::default()).map_err(|error| match error {
-            ConnectError::NotRunning { .. } => {
-                Failure::failed(format_args!("{error}\n`watershed daemon` starts a tracing service."))
-            }
-            error => Failure::failed(error),
-        })?;
+    let mut service = connect(&socket(args.socket.as_ref())?)?;
     let state = State::from(service.query_state(args.sessions_only).map_err(Failure::failed)?);
     let mut out = io::stdout().lock();
     printed(if args.json { write_json(&mut out, &state) } else { write_text(&mut out, &state, args) })?;
@@ -92,14 +80,8 @@ impl From<TracingServiceState> for State {
             producer.map_or_else(String::new, |producer| producer.name().to_owned())
         };
         let data_sources = state.data_sources.iter().map(|source| {
-            let descriptor = source.ds_descriptor().unwrap_or_default();
-            let descriptor = DataSourceDescriptor::decode(&descriptor[..]).unwrap_or_default();
             let producer_id = source.producer_id();
-            DataSource {
-                name: descriptor.name().to_owned(),
-                producer_id,
-                producer_name: name_of(producer_id),
-            }
+            DataSource { name: data_source_name(source), producer_id, producer_name: name_of(producer_id) }
         });
         let producers = state.producers.iter().map(|producer| Producer {
             id: producer.id(),

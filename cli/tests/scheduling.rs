@@ -248,7 +248,7 @@ fn record(path: &Path, dir: &Path) -> Child {
     let config = dir.join("config.txt");
     fs::write(&config, CONFIG).unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_watershed"));
-    child.arg("record").arg("-c").arg(config).arg("-o").arg(path).stderr(Stdio::piped());
+    child.args(["record", "--no-daemon", "-c"]).arg(config).arg("-o").arg(path).stderr(Stdio::piped());
     let child = child.spawn().unwrap();
     let started = Instant::now();
     while !has_recording_instance() {

@@ -11,6 +11,7 @@ pub mod in_process;
 pub mod producer;
 pub mod remote;
 mod sync;
+pub mod triggers;
 pub mod writer;
 
 pub use arbiter::{Arbiter, ArbiterOptions, ArbiterStats, ExhaustedPolicy, Waker};

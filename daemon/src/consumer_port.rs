@@ -15,8 +15,8 @@ use std::fs::File;
 
 use prost::Message as _;
 use watershed_service::{
-    ClockReadings, CloneId, ConnectError, ConsumerEvent, ConsumerId, FlushFlags, FlushId, ObservedEvents,
-    OutputFile, PacketBatch, PeerIdentity, ReadProgress,
+    ClockReadings, ConnectError, ConsumerEvent, ConsumerId, FlushFlags, FlushId, ObservedEvents, OutputFile,
+    PacketBatch, PeerIdentity, ReadProgress, SessionId,
 };
 use watershed_wire::ipc::messages::EnableTracingRequest;
 use watershed_wire::ipc::{ConsumerMethod, Invocation, ReplyTo, read_buffers_replies, split_service_state};
@@ -40,7 +40,8 @@ pub(crate) struct ConsumerPort {
     /// Where the end of the session is told.
     enable: Option<ReplyTo>,
     flushes: BTreeMap<FlushId, ReplyTo>,
-    clones: BTreeMap<CloneId, ReplyTo>,
+    /// By the session that the clone will be.
+    clones: BTreeMap<SessionId, ReplyTo>,
     reading: Option<ReplyTo>,
     batch: PacketBatch,
     observing: Option<ReplyTo>,
@@ -242,7 +243,7 @@ impl ConsumerPort {
     }
 
     /// Something has happened that the consumer waits for or wants to know.
-    pub(crate) fn event(&mut self, event: ConsumerEvent) -> Result<(), Closed> {
+    pub(crate) fn event(&mut self, event: ConsumerEvent, core: &mut Core) -> Result<(), Closed> {
         match event {
             ConsumerEvent::TracingDisabled { error, .. } => self.tell_end(error),
             ConsumerEvent::FlushDone { flush_id, success } => match self.flushes.remove(&flush_id) {
@@ -276,7 +277,10 @@ impl ConsumerPort {
                 self.events.clone_trigger_hit = Some(clones::hit(session_id, &trigger));
                 Ok(())
             }
-            ConsumerEvent::Cloned { clone_id, result } => self.tell_cloned(clone_id, result),
+            ConsumerEvent::Cloned { session_id, result } => {
+                core.files.forget_clone(session_id);
+                self.tell_cloned(session_id, result)
+            }
         }
     }
 

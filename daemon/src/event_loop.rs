@@ -19,11 +19,13 @@
 //! Listed is whoever has something to do ([`Peers`]): the others cost nothing.
 
 use std::io;
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
 
 use mio::{Events, Interest, Poll, Token};
 use watershed_service::{ClockReadings, Output, Service, ServiceOptions, Topology, WorkerPool};
+use watershed_shell::address::Address;
 use watershed_shell::machine::{self, read_clocks};
 use watershed_shell::read_pool::read_pool;
 use watershed_shell::socket::peer_credentials;
@@ -82,6 +84,22 @@ impl Daemon {
         options: DaemonOptions,
         log: impl FnMut(&str) + Send + 'static,
     ) -> Result<Daemon, DaemonError> {
+        Daemon::with_sockets(options, Vec::new(), log)
+    }
+
+    /// As [`Daemon::new`], with sockets that listen already, as a service manager passes them. Each
+    /// is at one of the addresses of `options`, which is then not bound. Its permissions are the
+    /// manager's, and so is its file: that stays at the end, and who connects then starts the
+    /// service again.
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`DaemonError::PassedSocket`].
+    pub fn with_sockets(
+        options: DaemonOptions,
+        mut passed: Vec<UnixListener>,
+        log: impl FnMut(&str) + Send + 'static,
+    ) -> Result<Daemon, DaemonError> {
         if options.producer_sockets.is_empty() {
             return Err(DaemonError::NoProducerSocket);
         }
@@ -91,9 +109,13 @@ impl Daemon {
             Some(permissions) => (&permissions.producer, &permissions.consumer),
             None => (&FilePermissions::PRODUCER_DEFAULT, &FilePermissions::CONSUMER_DEFAULT),
         };
-        let mut listeners = vec![Listener::bind(&options.consumer_socket, for_consumers)?];
+        let mut listeners =
+            vec![Listener::take_or_bind(&options.consumer_socket, for_consumers, &mut passed)?];
         for address in &options.producer_sockets {
-            listeners.push(Listener::bind(address, for_producers)?);
+            listeners.push(Listener::take_or_bind(address, for_producers, &mut passed)?);
+        }
+        if let Some(unwanted) = passed.first() {
+            return Err(DaemonError::PassedSocket { address: Address::of_listener(unwanted) });
         }
         for (index, listener) in listeners.iter_mut().enumerate() {
             let token = Token(FIRST_LISTENER + index);
@@ -304,7 +326,7 @@ impl Daemon {
                 }
                 Output::Consumer(consumer_id, event) => {
                     let port = self.peers.list_consumer(consumer_id);
-                    port.map(|(token, port)| (token, port.event(event)))
+                    port.map(|(token, port)| (token, port.event(event, &mut self.core)))
                 }
                 Output::Warning(warning) => {
                     self.core.log.line(now.monotonic_ns, format_args!("{warning}"));
@@ -362,6 +384,7 @@ impl Daemon {
                 }
             }
             Peer::Consumer(port) => {
+                port.forget_clones(&mut self.core);
                 self.core.service.handle_consumer_disconnect(port.consumer_id, now);
             }
         }

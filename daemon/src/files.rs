@@ -2,8 +2,8 @@
 //! stops neither the loop nor commits.
 //!
 //! ```text
-//!   loop   --- jobs: open, write, sync, close (bounded) --->  trace-file thread: one at a time
-//!          <-- results, and a wake-up ----------------------
+//!   loop   --- jobs: open, copy, write, sync, close --->  trace-file thread: one at a time
+//!          <-- results, and a wake-up ------------------
 //! ```
 //!
 //! The service asks for one thing at a time for each session, so jobs of a file stay in order.
@@ -30,6 +30,8 @@ pub(crate) struct Files {
     /// `None` once the thread has been told to end.
     jobs: Option<SyncSender<Job>>,
     results: Receiver<JobResult>,
+    /// Of clones that are not there yet.
+    for_clones: BTreeMap<SessionId, File>,
     thread: Option<JoinHandle<()>>,
     /// Jobs without a result.
     num_under_way: usize,
@@ -38,6 +40,7 @@ pub(crate) struct Files {
 #[derive(Debug)]
 enum Job {
     Open(SessionId, Output),
+    Copy { from: SessionId, to: SessionId, offset_bytes: u64, size_bytes: u64 },
     Write(FileWrite),
     Sync(SessionId),
     Close(SessionId),
@@ -65,7 +68,13 @@ impl Files {
             }
         };
         let thread = thread::Builder::new().name("trace-file".to_owned()).spawn(work)?;
-        Ok(Files { jobs: Some(jobs), results, thread: Some(thread), num_under_way: 0 })
+        Ok(Files {
+            jobs: Some(jobs),
+            results,
+            for_clones: BTreeMap::new(),
+            thread: Some(thread),
+            num_under_way: 0,
+        })
     }
 
     /// From now on the session writes into the file.
@@ -75,13 +84,31 @@ impl Files {
         }
     }
 
+    /// The clone with this number may want the file, once it is there.
+    pub(crate) fn keep_for_clone(&mut self, session_id: SessionId, file: File) {
+        self.for_clones.insert(session_id, file);
+    }
+
+    /// The clone has been made, or will not be.
+    pub(crate) fn forget_clone(&mut self, session_id: SessionId) {
+        self.for_clones.remove(&session_id);
+    }
+
     /// Hands on what sessions with files want done.
     pub(crate) fn hand_out(&mut self, service: &mut Service, now: &ClockReadings) {
         while self.num_under_way < SESSIONS_MAX
             && let Some(action) = service.poll_file()
         {
+            if let FileAction::Copy { to, .. } | FileAction::Write(to) = action
+                && let Some(file) = self.for_clones.remove(&to)
+            {
+                self.add(to, file);
+            }
             let job = match action {
                 FileAction::Write(session_id) => service.begin_write(session_id, now).map(Job::Write),
+                FileAction::Copy { from, to, offset_bytes, size_bytes } => {
+                    Some(Job::Copy { from, to, offset_bytes, size_bytes })
+                }
                 FileAction::Sync(session_id) => Some(Job::Sync(session_id)),
                 FileAction::Close(session_id) => Some(Job::Close(session_id)),
             };
@@ -154,6 +181,10 @@ impl OpenFiles {
                 self.0.insert(session_id, SessionFile { output, has_failed: false });
                 None
             }
+            Job::Copy { from, to, offset_bytes, size_bytes } => {
+                let copied = self.copy(from, to, offset_bytes, size_bytes);
+                Some(JobResult::Done(to, copied.map_err(|error| error.to_string())))
+            }
             Job::Write(step) => {
                 let mut file = self.0.get_mut(&step.session_id());
                 let mut out = |slices: &[IoSlice<'_>]| match &mut file {
@@ -171,6 +202,18 @@ impl OpenFiles {
                 Some(JobResult::Done(session_id, Ok(())))
             }
         }
+    }
+}
+
+impl OpenFiles {
+    fn copy(&mut self, from: SessionId, to: SessionId, offset_bytes: u64, size_bytes: u64) -> io::Result<()> {
+        let closed = || io::Error::other("the file is closed");
+        let mut copy = self.0.remove(&to).ok_or_else(closed)?;
+        let source = self.0.get(&from).ok_or_else(closed);
+        let copied = source.and_then(|file| file.output.copy_to(&mut copy.output, offset_bytes, size_bytes));
+        copy.has_failed |= copied.is_err();
+        self.0.insert(to, copy);
+        copied
     }
 }
 

@@ -1,8 +1,10 @@
-//! Listening sockets: made, given permissions, and removed at the end.
+//! Listening sockets: made, given permissions, and removed at the end; or passed by whoever started
+//! the daemon, and then left as they are.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
 
 use mio::net::UnixListener;
@@ -10,7 +12,7 @@ use watershed_shell::address::Address;
 
 use crate::options::{DaemonError, FilePermissions};
 
-/// A listening socket. Its file is removed with it.
+/// A listening socket. A file that this process made is removed with it.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) socket: UnixListener,
@@ -50,6 +52,23 @@ fn file_id(path: &Path) -> Option<(u64, u64)> {
 }
 
 impl Listener {
+    /// The socket of `passed` that listens at `address`, which leaves the list; else a new one.
+    ///
+    /// # Errors
+    ///
+    /// [`DaemonError`].
+    pub(crate) fn take_or_bind(
+        address: &Address,
+        permissions: &FilePermissions,
+        passed: &mut Vec<StdListener>,
+    ) -> Result<Listener, DaemonError> {
+        let at = passed.iter().position(|socket| Address::of_listener(socket).as_ref() == Some(address));
+        let Some(at) = at else { return Listener::bind(address, permissions) };
+        let socket = passed.swap_remove(at);
+        socket.set_nonblocking(true)?;
+        Ok(Listener { socket: UnixListener::from_std(socket), file: None })
+    }
+
     /// Listens at `address`. A socket file that nobody answers on any more is replaced.
     ///
     /// # Errors
@@ -113,7 +132,7 @@ mod tests {
         let path = folder.path().join("socket");
         let address = Address::Path(path.clone());
         // A listener of the standard library leaves its file behind.
-        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        drop(StdListener::bind(&path).unwrap());
         let listener = bind(&address).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
         let error = bind(&address).unwrap_err();
@@ -138,9 +157,26 @@ mod tests {
         let path = folder.path().join("socket");
         let listener = bind(&Address::Path(path.clone())).unwrap();
         fs::remove_file(&path).unwrap();
-        let _other = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let _other = StdListener::bind(&path).unwrap();
         drop(listener);
         assert!(path.exists());
+    }
+
+    #[test]
+    fn a_passed_socket_is_used_and_its_file_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let address = Address::Path(path.clone());
+        let mut passed =
+            vec![StdListener::bind(folder.path().join("other")).unwrap(), StdListener::bind(&path).unwrap()];
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let listener =
+            Listener::take_or_bind(&address, &FilePermissions::PRODUCER_DEFAULT, &mut passed).unwrap();
+        assert_eq!(passed.len(), 1, "the other one is not touched");
+        let _client = address.connect().unwrap();
+        listener.socket.accept().unwrap();
+        drop(listener);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[cfg(target_os = "linux")]

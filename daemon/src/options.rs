@@ -84,6 +84,15 @@ pub enum DaemonError {
         /// The system's answer.
         error: io::Error,
     },
+    /// A socket was passed that is none of those to listen on.
+    #[error(
+        "a socket was passed that listens on {}, which is neither the consumers' nor a producers'",
+        address.as_ref().map_or("no address".to_owned(), ToString::to_string)
+    )]
+    PassedSocket {
+        /// Where it listens.
+        address: Option<Address>,
+    },
     /// There is no socket for producers.
     #[error("no socket for producers was named")]
     NoProducerSocket,

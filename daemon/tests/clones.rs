@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::fs::File;
+
 use prost::Message;
 use support::{Consumer, Producer, TestDaemon, config, numbers};
 use watershed_wire::ipc::messages::{EnableTracingRequest, TraceConfigMessage};
@@ -24,10 +26,17 @@ fn attach(consumer: &mut Consumer, key: &str) -> Option<Vec<u8>> {
 
 /// Clones the only session, while the producer answers flushes.
 fn clone(consumer: &mut Consumer, producer: &mut Producer) -> protos::CloneSessionResponse {
-    let id = consumer.state().tracing_sessions[0].id();
-    let request =
-        protos::CloneSessionRequest { selector: Some(Selector::SessionId(id)), ..Default::default() };
+    let request = of_only_session(consumer);
     let request_id = consumer.0.call(ConsumerMethod::CloneSession, &request);
+    cloned(consumer, producer, request_id)
+}
+
+fn of_only_session(consumer: &mut Consumer) -> protos::CloneSessionRequest {
+    let id = consumer.state().tracing_sessions[0].id();
+    protos::CloneSessionRequest { selector: Some(Selector::SessionId(id)), ..Default::default() }
+}
+
+fn cloned(consumer: &mut Consumer, producer: &mut Producer, request_id: u64) -> protos::CloneSessionResponse {
     loop {
         producer.serve_now();
         match consumer.0.try_next() {
@@ -99,6 +108,75 @@ fn a_clone_is_read_while_the_original_goes_on() {
         assert_eq!(original.ended(end), None);
         assert_eq!(numbers(&original.read()), (1..=301).collect::<Vec<_>>());
     }
+}
+
+#[test]
+fn a_session_with_a_file_is_cloned_into_another_one() {
+    let daemon = TestDaemon::start(1);
+    let (mut producer, mut original) = (daemon.producer(), daemon.consumer());
+    let files = ["original", "clone"].map(|name| {
+        let path = daemon.path(name);
+        File::options().read(true).write(true).create_new(true).open(path).unwrap()
+    });
+    let numbers_in = |name: &str| {
+        let bytes = std::fs::read(daemon.path(name)).unwrap();
+        numbers(&protos::Trace::decode(&bytes[..]).unwrap().packet)
+    };
+    let [original_file, clone_file] = files;
+    let into_file =
+        protos::TraceConfig { write_into_file: Some(true), file_write_period_ms: Some(100), ..config() };
+    let end = original.enable_into(&into_file, original_file.into());
+    producer.serve_until(|producer| !producer.buffers.is_empty());
+    (1..=300).for_each(|number| producer.write(1, number));
+    producer.sync();
+    while numbers_in("original").len() < 300 {
+        producer.serve_now();
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    (301..=310).for_each(|number| producer.write(1, number));
+    producer.sync();
+    let mut consumer = daemon.consumer();
+    let without_file = clone(&mut consumer, &mut producer);
+    assert!(without_file.error().contains("needs an open file"), "{without_file:?}");
+    let request = of_only_session(&mut consumer);
+    let request_id = consumer.0.call_with(ConsumerMethod::CloneSession, &request, clone_file.into());
+    let reply = cloned(&mut consumer, &mut producer, request_id);
+    assert_eq!((reply.success(), reply.was_write_into_file()), (true, true), "{reply:?}");
+    assert_eq!(numbers_in("clone"), (1..=310).collect::<Vec<_>>());
+    producer.write(1, 311);
+    producer.sync();
+    original.disable();
+    assert_eq!(original.ended(end), None);
+    let mut all = numbers_in("original");
+    all.sort_unstable();
+    // What was cloned from the buffer is written into the original's own file, too.
+    assert_eq!(all, (1..=311).collect::<Vec<_>>());
+    assert_eq!(numbers_in("clone"), (1..=310).collect::<Vec<_>>());
+}
+
+/// Such a file cannot be read back, and the clone is refused; its original goes on.
+#[test]
+fn a_file_that_cannot_be_read_is_not_cloned() {
+    let daemon = TestDaemon::start(1);
+    let (mut producer, mut original, mut consumer) =
+        (daemon.producer(), daemon.consumer(), daemon.consumer());
+    let into_file =
+        protos::TraceConfig { write_into_file: Some(true), file_write_period_ms: Some(100), ..config() };
+    let write_only = File::create(daemon.path("original")).unwrap();
+    let end = original.enable_into(&into_file, write_only.into());
+    producer.serve_until(|producer| !producer.buffers.is_empty());
+    producer.write(1, 1);
+    while daemon.path("original").metadata().unwrap().len() == 0 {
+        producer.serve_now();
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let file = File::create_new(daemon.path("clone")).unwrap();
+    let request = of_only_session(&mut consumer);
+    let request_id = consumer.0.call_with(ConsumerMethod::CloneSession, &request, file.into());
+    let reply = cloned(&mut consumer, &mut producer, request_id);
+    assert!(reply.error().contains("writing the trace file failed"), "{reply:?}");
+    original.disable();
+    assert_eq!(original.ended(end), None);
 }
 
 #[test]

@@ -78,9 +78,9 @@ pub enum CloneRefused {
     /// A clone would be its second one.
     #[error("this consumer already has a tracing session")]
     AlreadyHasSession,
-    /// What it recorded is in its file.
-    #[error("sessions that write into a file cannot be cloned by this service")]
-    WritesIntoFile,
+    /// It writes into a file, so its clone is a file as well.
+    #[error("the session writes into a file: a clone of it needs an open file, too")]
+    NoFile,
     /// Clones count as sessions.
     #[error("uid {uid} has {} sessions, more are not allowed", limits::SESSIONS_PER_UID_MAX)]
     TooManySessionsOfUid {

@@ -35,10 +35,6 @@ id! {
     BufferId(u16)
 }
 id! {
-    /// A request for a clone of a session. From 1, never used again.
-    CloneId(u64)
-}
-id! {
     /// A flush. From 1, increasing over all sessions: an acknowledgement of one is one of all
     /// earlier ones.
     FlushId(u64)

@@ -29,8 +29,7 @@
 //! Everything is one `&mut` call at a time: a shell with threads puts a lock around the service.
 //!
 //! Non-goals: transport, permissions of sockets, and the reading of clocks belong to shells.
-//! Triggers, clones, filters, compression and detached sessions are not here yet; configs that need
-//! them for a right trace are refused with a message that says so.
+//! Compression is not here yet: a config that asks for it gets an uncompressed trace and a warning.
 //!
 //! # Example
 //!
@@ -128,7 +127,7 @@ pub use consumer::OutputFile;
 pub use emit::SYNC_MARKER;
 pub use error::{AttachRefused, CloneRefused, ConnectError, DetachRefused, EnableError, FlushRefused};
 pub use filter::FilterError;
-pub use ids::{BufferId, CloneId, ConsumerId, FlushId, InstanceId, SessionId};
+pub use ids::{BufferId, ConsumerId, FlushId, InstanceId, SessionId};
 pub use options::{MemoryFactory, PoolFactory, ServiceOptions, Shards, SystemInfo};
 pub use output::{
     ConsumerEvent, FileAction, FlushFlags, ObservedEvents, Output, ProducerCommand, ReadProgress, Warning,

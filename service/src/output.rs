@@ -6,7 +6,7 @@ use watershed_engine::ProducerId;
 use watershed_shards::Reduced;
 use watershed_smb::SharedMemory;
 
-use crate::ids::{CloneId, ConsumerId, FlushId, InstanceId, SessionId};
+use crate::ids::{ConsumerId, FlushId, InstanceId, SessionId};
 use crate::limits;
 use crate::session::{ClonedSession, ReceivedTrigger};
 
@@ -103,8 +103,8 @@ pub enum ConsumerEvent {
     },
     /// A clone that the consumer asked for is its session now, or could not be made.
     Cloned {
-        /// Which request.
-        clone_id: CloneId,
+        /// Its number, which the request was given.
+        session_id: SessionId,
         /// The clone, or why there is none.
         result: Result<ClonedSession, String>,
     },
@@ -187,12 +187,25 @@ pub enum ReadProgress {
 }
 
 /// What the shell has to do for a session that writes into a file, in this order of events: any
-/// number of writes, each maybe followed by a sync; at the end a sync and a close.
+/// number of writes, each maybe followed by a sync; at the end a sync and a close. The file of a
+/// clone begins with copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileAction {
     /// Call [`Service::begin_write`](crate::Service::begin_write), or
     /// [`Service::write_file`](crate::Service::write_file).
     Write(SessionId),
+    /// Copy these bytes of one session's file to the end of another one's. They are there already,
+    /// and stay; offsets count from where the session's writing began.
+    Copy {
+        /// Whose file has them.
+        from: SessionId,
+        /// Whose file gets them. The answer is about this session.
+        to: SessionId,
+        /// Where they begin.
+        offset_bytes: u64,
+        /// How many.
+        size_bytes: u64,
+    },
     /// Make what was written durable (`fdatasync`).
     Sync(SessionId),
     /// Close the file. The session will not write again.

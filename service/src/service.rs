@@ -50,7 +50,6 @@ pub(crate) struct Counters {
     pub(crate) last_session_id: u64,
     pub(crate) last_instance_id: u64,
     pub(crate) last_flush_id: u64,
-    pub(crate) last_clone_id: u64,
     /// Data sources, instances and entries of configs looked at.
     pub(crate) looked_at: u64,
     /// Chunks that did not pass the buffer stage, over all producers and sessions.
@@ -94,7 +93,6 @@ impl Service {
                 last_session_id: 0,
                 last_instance_id: 0,
                 last_flush_id: 0,
-                last_clone_id: 0,
                 looked_at: 0,
                 chunks_discarded: 0,
                 patches_discarded: 0,

@@ -11,7 +11,11 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
+#[cfg(target_os = "android")]
+use std::os::android::net::SocketAddrExt as _;
 use std::os::fd::OwnedFd;
+#[cfg(target_os = "linux")]
+use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -76,17 +80,25 @@ impl Address {
         }
     }
 
+    /// Where a socket listens. `None`: at an address without a name.
+    #[must_use]
+    pub fn of_listener(listener: &UnixListener) -> Option<Address> {
+        let address = listener.local_addr().ok()?;
+        if let Some(path) = address.as_pathname() {
+            return Some(Address::Path(path.to_owned()));
+        }
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        if let Some(name) = address.as_abstract_name() {
+            return Some(Address::Abstract(String::from_utf8_lossy(name).into_owned()));
+        }
+        None
+    }
+
     fn to_system(&self) -> io::Result<SocketAddr> {
         match self {
             Address::Path(path) => SocketAddr::from_pathname(path),
             #[cfg(any(target_os = "linux", target_os = "android"))]
-            Address::Abstract(name) => {
-                #[cfg(target_os = "android")]
-                use std::os::android::net::SocketAddrExt as _;
-                #[cfg(target_os = "linux")]
-                use std::os::linux::net::SocketAddrExt as _;
-                SocketAddr::from_abstract_name(name)
-            }
+            Address::Abstract(name) => SocketAddr::from_abstract_name(name),
             #[cfg(not(any(target_os = "linux", target_os = "android")))]
             Address::Abstract(_) => Err(io::ErrorKind::Unsupported.into()),
         }
@@ -227,6 +239,7 @@ mod tests {
             assert!(address.connect().is_err(), "nobody listens on {address}");
             assert!(address.connect_now().is_err(), "nobody listens on {address}");
             let listener = address.listen().unwrap();
+            assert_eq!(Address::of_listener(&listener).as_ref(), Some(&address));
             let _client = address.connect().unwrap();
             listener.accept().unwrap();
             let _client = address.connect_now().unwrap();

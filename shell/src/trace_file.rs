@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt as _;
 
 use prost::encoding::decode_varint;
 
@@ -45,6 +46,8 @@ pub struct Output(Kind);
 enum Kind {
     File {
         file: File,
+        /// Where the first block began.
+        begin: u64,
         /// Where the next block begins; `None` for what cannot be cut, like a pipe.
         end: Option<u64>,
     },
@@ -58,7 +61,7 @@ impl Output {
         match sink {
             Sink::File(mut file) => {
                 let end = file.stream_position().ok();
-                Some(Self(Kind::File { file, end }))
+                Some(Self(Kind::File { file, begin: end.unwrap_or(0), end }))
             }
             Sink::Writer(writer) => Some(Self(Kind::Writer(writer))),
             Sink::Buffers => None,
@@ -74,7 +77,7 @@ impl Output {
                 (written, Ok(())) => (written as u64, Ok(())),
                 (_, Err(error)) => (0, Err(error)),
             },
-            Kind::File { file, end } => {
+            Kind::File { file, end, .. } => {
                 let (written, result) = write_counting(file, slices);
                 let kept = if result.is_ok() { written } else { whole_packets_within(slices, written) };
                 if let Some(end) = end {
@@ -90,6 +93,32 @@ impl Output {
         }
     }
 
+    /// Appends `size_bytes` of what was written here to `to`, from `offset_bytes` on. The position
+    /// of this file stays.
+    ///
+    /// # Errors
+    ///
+    /// The system's, and if one of them is no file that can be read and cut. What was copied by
+    /// then stays.
+    pub fn copy_to(&self, to: &mut Output, offset_bytes: u64, size_bytes: u64) -> io::Result<()> {
+        const BLOCK_BYTES: u64 = 1 << 20;
+        let (Kind::File { file: from, begin, end: Some(_) }, Kind::File { file: to, end: Some(end), .. }) =
+            (&self.0, &mut to.0)
+        else {
+            return Err(io::Error::other("the trace goes to something that cannot be read back"));
+        };
+        let mut block = vec![0; BLOCK_BYTES.min(size_bytes) as usize];
+        let mut copied = 0;
+        while copied < size_bytes {
+            let block = &mut block[..(size_bytes - copied).min(BLOCK_BYTES) as usize];
+            from.read_exact_at(block, begin + offset_bytes + copied)?;
+            to.write_all(block)?;
+            *end += block.len() as u64;
+            copied += block.len() as u64;
+        }
+        Ok(())
+    }
+
     /// Makes what was written durable.
     ///
     /// # Errors
@@ -97,7 +126,7 @@ impl Output {
     /// The system's.
     pub fn sync(&mut self) -> io::Result<()> {
         match &mut self.0 {
-            Kind::File { end: Some(_), file } => file.sync_data(),
+            Kind::File { end: Some(_), file, .. } => file.sync_data(),
             // What has no position has nothing to make durable either.
             Kind::File { end: None, .. } => Ok(()),
             Kind::Writer(writer) => writer.flush(),
@@ -135,8 +164,10 @@ fn whole_packets_within(slices: &[IoSlice<'_>], written: usize) -> usize {
     whole
 }
 
-/// How many of the bytes are whole packets: field 1 of a `Trace`, one after the other.
-fn whole_packets(bytes: &[u8]) -> usize {
+/// How many of the bytes, from the first on, are whole packets: field 1 of a `Trace`, one after the
+/// other.
+#[must_use]
+pub fn whole_packets(bytes: &[u8]) -> usize {
     let mut rest = bytes;
     while let Some((_tag, mut at)) = rest.split_first() {
         let Ok(size) = decode_varint(&mut at) else { break };
@@ -165,7 +196,6 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn a_full_disk_leaves_whole_packets() {
-        // The limit of file sizes plays the full disk, in a child: it is one of the process.
         let file = tempfile::tempfile().unwrap();
         let mut output = Output::new(Sink::File(file.try_clone().unwrap())).unwrap();
         let packet = [&[0x0A, 98][..], &[7; 98]].concat();
@@ -173,10 +203,33 @@ mod tests {
             output.write(&[IoSlice::new(&packet.repeat(3)), IoSlice::new(&packet.repeat(7))]);
         assert_eq!((bytes, result.is_ok()), (1000, true));
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let mut output = Output(Kind::File { file: full, end: None });
+        let mut output = Output(Kind::File { file: full, begin: 0, end: None });
         let (bytes, result) = output.write(&[IoSlice::new(&packet)]);
         assert_eq!((bytes, result.unwrap_err().kind()), (0, io::ErrorKind::StorageFull));
         assert_eq!(file.metadata().unwrap().len(), 1000);
+    }
+
+    #[test]
+    fn a_part_of_one_file_is_appended_to_another() {
+        let [from, to] = [(); 2].map(|()| tempfile::tempfile().unwrap());
+        (&from).write_all(b"before").unwrap();
+        (&to).write_all(b"old ").unwrap();
+        let read = to.try_clone().unwrap();
+        let mut source = Output::new(Sink::File(from)).unwrap();
+        let mut copy = Output::new(Sink::File(to)).unwrap();
+        source.write(&[IoSlice::new(b"0123456789")]).1.unwrap();
+        source.copy_to(&mut copy, 2, 5).unwrap();
+        source.write(&[IoSlice::new(b"abc")]).1.unwrap();
+        source.copy_to(&mut copy, 7, 6).unwrap();
+        copy.write(&[IoSlice::new(b" end")]).1.unwrap();
+        let mut bytes = vec![0; read.metadata().unwrap().len() as usize];
+        read.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(bytes, b"old 23456789abc end");
+        let beyond = source.copy_to(&mut copy, 7, 7).unwrap_err();
+        assert_eq!(beyond.kind(), io::ErrorKind::UnexpectedEof);
+        let (_reader, pipe) = io::pipe().unwrap();
+        let pipe = Output::new(Sink::File(std::os::fd::OwnedFd::from(pipe).into())).unwrap();
+        assert!(pipe.copy_to(&mut copy, 0, 1).is_err());
     }
 
     #[test]

@@ -45,7 +45,8 @@ pub(super) fn load(args: &Args) -> Result<TraceConfig, Failure> {
     }
 }
 
-fn read(path: &Path) -> Result<TraceConfig, Failure> {
+/// Reads a config file, in text or binary form.
+pub(crate) fn read(path: &Path) -> Result<TraceConfig, Failure> {
     let content = if path == Path::new(STDIN) {
         let mut content = Vec::new();
         io::stdin().lock().read_to_end(&mut content).map(|_| content)
@@ -148,8 +149,8 @@ fn quoted(name: &str, known: &[String]) -> String {
     }
 }
 
-/// Compares what the config asks for with what there is. Returns lines to warn with.
-pub(super) fn check_data_sources(config: &TraceConfig, known: &[String]) -> Result<Vec<String>, Failure> {
+/// Names that the config asks for and that are not known, each once; and whether one is known.
+fn unknown<'a>(config: &'a TraceConfig, known: &[String]) -> (Vec<&'a str>, bool) {
     let mut unknown: Vec<&str> = Vec::new();
     let mut found = false;
     for data_source in &config.view().data_sources {
@@ -160,14 +161,48 @@ pub(super) fn check_data_sources(config: &TraceConfig, known: &[String]) -> Resu
             unknown.push(name);
         }
     }
+    (unknown, found)
+}
+
+fn no_data_sources(known: &[String]) -> Failure {
+    Failure::usage(format_args!("the config has no data_sources; known are: {}", known.join(", ")))
+}
+
+/// As [`check_data_sources`], for a service in another process: what nobody offers there now, a
+/// producer that connects later may offer. `of_machine` is what `watershed probes` has.
+pub(super) fn check_offered(
+    config: &TraceConfig,
+    offered: &[String],
+    of_machine: &[String],
+) -> Result<Vec<String>, Failure> {
+    if config.view().data_sources.is_empty() {
+        return Err(no_data_sources(offered));
+    }
+    let list = |names: &[&str]| names.iter().map(|name| quoted(name, offered)).collect::<Vec<_>>().join(", ");
+    let (missing, _) = unknown(config, offered);
+    let (probes, others): (Vec<&str>, Vec<&str>) =
+        missing.into_iter().partition(|name| of_machine.iter().any(|of| of == name));
+    let mut warnings = Vec::new();
+    if !probes.is_empty() {
+        let names = list(&probes);
+        warnings.push(format!("nobody offers {names} to this service; `watershed probes` would"));
+    }
+    if !others.is_empty() {
+        let known = if offered.is_empty() { "none".to_owned() } else { offered.join(", ") };
+        warnings.push(format!("nobody offers {} to this service yet; known are: {known}", list(&others)));
+    }
+    Ok(warnings)
+}
+
+/// Compares what the config asks for with what there is. Returns lines to warn with.
+pub(super) fn check_data_sources(config: &TraceConfig, known: &[String]) -> Result<Vec<String>, Failure> {
+    let (unknown, found) = unknown(config, known);
     let list = known.join(", ");
     let quoted = unknown.iter().map(|name| quoted(name, known)).collect::<Vec<_>>().join(", ");
     match (found, unknown.is_empty()) {
         (_, true) if !config.view().data_sources.is_empty() => Ok(Vec::new()),
         (true, _) => Ok(vec![format!("no data source {quoted} here; known are: {list}")]),
-        (false, true) => {
-            Err(Failure::usage(format_args!("the config has no data_sources; known are: {list}")))
-        }
+        (false, true) => Err(no_data_sources(known)),
         (false, false) => Err(Failure::usage(format_args!(
             "no data source of the config is known here: {quoted}; known are: {list}"
         ))),
@@ -197,6 +232,16 @@ mod tests {
             check_data_sources(&asking_for(&["x", "a", "x", "y"]), &known).unwrap(),
             ["no data source \"x\", \"y\" here; known are: a, b"]
         );
+        let probes = ["p".to_owned(), "q".to_owned()];
+        assert_eq!(
+            check_offered(&asking_for(&["q", "x", "a", "p", "q"]), &known, &probes).unwrap(),
+            [
+                "nobody offers \"q\", \"p\" to this service; `watershed probes` would",
+                "nobody offers \"x\" to this service yet; known are: a, b"
+            ]
+        );
+        assert_eq!(check_offered(&asking_for(&["a"]), &known, &probes).unwrap(), [] as [&str; 0]);
+        assert!(check_offered(&asking_for(&[]), &known, &probes).is_err());
         assert!(check_data_sources(&asking_for(&["x"]), &known).is_err());
         assert!(check_data_sources(&asking_for(&[]), &known).is_err());
     }

@@ -1,15 +1,19 @@
-//! `watershed record`: a session in this process, from the arguments to a finished trace file.
+//! `watershed record`: a session of a tracing service that runs, or of one in this process; from
+//! the arguments to a finished trace file.
 //!
 //! ```text
-//!   arguments ──> config ──> data sources known? ──> output file ──> session ──> command
-//!                  exit 2         exit 2               exit 1          │
-//!                                                                      │  time is up | command ended | signal
-//!                                                                      v
-//!                                            exit code  <──  summary  <──  flush, stop, drain
+//!   arguments ──> config ──> service ──> data sources? ──> output file ──> session ──> command
+//!                 exit 2     exit 1         exit 2            exit 1          │
+//!                                                                             │  time is up, signal,
+//!                                                                             v  command ended
+//!                            exit code  <──  summary  <──  what is left  <── flush, stop
 //! ```
 
 mod command;
 mod config;
+mod daemon;
+mod embedded;
+mod end;
 mod events;
 mod output;
 mod progress;
@@ -21,8 +25,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use watershed_shell::address::Address;
+
 use crate::exit::{Exit, Failure};
 use crate::units;
+pub(crate) use config::read as read_config;
 
 /// Arguments of `watershed record`.
 #[derive(Debug, clap::Args)]
@@ -40,8 +47,9 @@ pub(crate) struct Args {
 
     /// Over how many shards each buffer is spread, from 1 to 1024, if it is large enough: each
     /// takes at least 1 MB [default: one for each CPU that this process may use, and at most one
-    /// for each 4 MB]
+    /// for each 4 MB]; a service in another process decides for itself
     #[arg(long, value_name = "N", value_parser = units::parse_shards, allow_hyphen_values = true)]
+    #[arg(conflicts_with_all = ["daemon", "socket"])]
     shards: Option<usize>,
 
     /// Read a config in Perfetto's text or binary format, from standard input if it is `-`
@@ -52,6 +60,20 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "OUT")]
     out: Option<PathBuf>,
 
+    /// Record with the tracing service that runs on this machine, ours or Perfetto's; fail if there
+    /// is none [default: with it if there is one and root or you run it, else as --no-daemon]
+    #[arg(long, conflicts_with = "no_daemon")]
+    daemon: bool,
+
+    /// Record within this process, with its own service and data sources
+    #[arg(long)]
+    no_daemon: bool,
+
+    /// Where that service listens for consumers, a path or @NAME for an abstract socket; as
+    /// --daemon [default: $PERFETTO_CONSUMER_SOCK_NAME, or the place where Perfetto's programs
+    /// look]
+    #[arg(long, value_name = "C", value_parser = Address::parse, conflicts_with = "no_daemon")]
+    socket: Option<Address>,
     /// Record these events of the kernel, as group/name, group/* or name, or these categories of
     /// them (sched, freq, idle, irq, disk, workq, memreclaim, signal, syscalls), instead of what is
     /// recorded without a config

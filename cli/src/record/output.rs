@@ -1,12 +1,15 @@
 //! The trace file: opened before anything is recorded, and never left with half a packet in it.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::tally::Tally;
+
+/// How much of a file is looked at in one piece.
+const COUNTED_AT_ONCE_BYTES: u64 = 1 << 20;
 
 /// `trace-<date>-<time>` for a recording that starts now, in local time.
 fn default_stem() -> String {
@@ -79,8 +82,26 @@ impl Output {
         Ok((TraceFile { file, is_whole: self.is_whole, state: State::Untouched, tally }, written))
     }
 
+    /// For a service that writes the trace itself. `None` for what cannot be read afterwards, a
+    /// pipe or a device, and for standard output, which may stand behind what others wrote.
+    pub(super) fn shared(&self) -> io::Result<Option<(SharedFile, Written)>> {
+        let metadata = self.file.metadata()?;
+        if !self.is_whole || !metadata.is_file() {
+            return Ok(None);
+        }
+        let written = Written::default();
+        let tally = Arc::clone(&written.0);
+        let file = self.file.try_clone()?;
+        let is_empty = metadata.len() == 0;
+        Ok(Some((SharedFile { path: self.path.clone(), file, is_empty, tally }, written)))
+    }
+
     /// Nothing was recorded: a file that was not there before is not there afterwards.
     pub(super) fn discard(self) {
+        self.remove_if_new();
+    }
+
+    pub(super) fn remove_if_new(&self) {
         if self.is_new {
             let _ = fs::remove_file(&self.path);
         }
@@ -155,6 +176,47 @@ impl Write for TraceFile {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
             result => result,
         }
+    }
+}
+
+/// A file that the service writes into, from its beginning on.
+#[derive(Debug)]
+pub(super) struct SharedFile {
+    path: PathBuf,
+    file: File,
+    is_empty: bool,
+    tally: Arc<Mutex<Tally>>,
+}
+
+impl SharedFile {
+    /// The descriptor for the service. Both share one position.
+    pub(super) fn for_service(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
+    /// Whether nothing has to be removed before the service writes.
+    pub(super) fn is_empty(&self) -> bool {
+        self.is_empty
+    }
+
+    pub(super) fn clear(&self) -> io::Result<()> {
+        self.file.set_len(0)
+    }
+
+    /// Counts what the service has written, when it writes no more. A packet that it could not end
+    /// is cut off.
+    pub(super) fn count(&self) -> io::Result<()> {
+        let mut file = File::open(&self.path)?;
+        let (mut tally, mut block) = (Tally::default(), Vec::new());
+        while (&mut file).take(COUNTED_AT_ONCE_BYTES).read_to_end(&mut block)? > 0 {
+            let whole = tally.count(&block);
+            block.drain(..whole);
+        }
+        if !block.is_empty() {
+            self.file.set_len(tally.bytes)?;
+        }
+        *self.tally.lock().unwrap_or_else(PoisonError::into_inner) = tally;
+        Ok(())
     }
 }
 

@@ -2,109 +2,95 @@
 
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use watershed_client::in_process::{
-    self, InProcess, InProcessOptions, Session, SessionEnd, Shards, Sink, StartError,
-};
-use watershed_client::producer::ProducerEvent;
-use watershed_probes::{
-    FtraceFactory, Notices, OnDemand, ProcessStatsFactory, Roots, ScanRequest, SysStatsFactory,
-};
 use watershed_wire::config::TraceConfig;
 
+use super::Args;
 use super::command::{CommandHandle, Running};
+use super::daemon::Daemon;
+use super::embedded::Embedded;
+use super::end::End;
 use super::output::{Output, Written};
 use super::progress::Progress;
 use super::summary::{self, Summary};
-use super::{Args, config};
 use crate::exit::{Exit, Failure};
-use crate::machine;
 use crate::signals::{self, Received};
 
 /// How often the progress line is brought up to date.
 const PROGRESS_PERIOD: Duration = Duration::from_millis(250);
 
-/// A data source that takes longer to start is not waited for.
-const START_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Looking for the command in /proc takes milliseconds on an idle machine. Beside compilers on all
-/// CPUs 200 ms were seen not to be enough, and the command was missed; a machine on which this is
-/// not enough is not waited for.
-const SCAN_TIMEOUT: Duration = Duration::from_secs(2);
-
 /// What a recording waits for.
 enum Event {
     /// The session has ended and everything is written: the time is up, somebody stopped it, or it
     /// failed.
-    SessionOver(Arc<SessionEnd>),
+    SessionOver(Box<End>),
     CommandEnded(io::Result<u8>),
     Signal(Received),
 }
 
-/// This process as a tracing machine: service, producer, data sources.
-struct Backend {
-    in_process: InProcess,
-    notices: Notices,
-    scan_request: ScanRequest,
+/// Called once, when the session has ended and everything is written.
+pub(super) type OnEnd = Box<dyn FnOnce(End) + Send>;
+
+/// A tracing service that has no session of ours yet.
+pub(super) trait Service {
+    /// Compares what the config asks for with what there is. Returns lines to warn with; fails if
+    /// nothing could be recorded.
+    fn check(&mut self, config: &TraceConfig) -> Result<Vec<String>, Failure>;
+
+    /// Starts the session. If it fails nothing was recorded, and the output is as it was.
+    fn start(
+        self: Box<Self>,
+        config: &TraceConfig,
+        output: &Output,
+        has_command: bool,
+        on_end: OnEnd,
+    ) -> Result<(Box<dyn Session>, Written), Failure>;
 }
 
-impl Backend {
-    fn new(args: &Args) -> Result<Self, Failure> {
-        let mut options = InProcessOptions::default();
-        options.system = machine::system_info();
-        options.shards = args.shards.map_or(options.shards, Shards::Wanted);
-        let in_process = InProcess::with_events(options, |event| match event {
-            in_process::Event::Warning(warning) => warn(&warning),
-            in_process::Event::Producer(ProducerEvent::SetupFailed { name, reason }) => {
-                warn(&format_args!("data source {name} is not recorded: {reason}"));
-            }
-            _ => {}
-        })
-        .map_err(|error| Failure::failed(format_args!("cannot start tracing: {error}")))?;
-        let (notices, scan_request) = (Notices::new(), ScanRequest::new());
-        let on_demand = OnDemand::new();
-        in_process.register(Box::new(SysStatsFactory { roots: Roots::default(), notices: notices.clone() }));
-        in_process.register(Box::new(ProcessStatsFactory {
-            roots: Roots::default(),
-            notices: notices.clone(),
-            scan_request: scan_request.clone(),
-            on_demand: on_demand.clone(),
-        }));
-        let ftrace = FtraceFactory::new(Roots::default(), notices.clone(), on_demand);
-        in_process.register(Box::new(ftrace));
-        Ok(Backend { in_process, notices, scan_request })
-    }
+/// A session under way. When it is dropped, what was not written of it is gone.
+pub(super) trait Session {
+    /// Waits until every data source has made its first readings, within reason.
+    fn wait_started(&self);
+
+    /// The command that is recorded runs: it should be in the trace, however short it lives.
+    fn command_started(&self);
+
+    /// What the data sources cannot do on this machine, as far as they can tell.
+    fn notices(&self) -> Vec<String>;
+
+    /// Ends it, without waiting for that.
+    fn stop(&self);
+
+    /// Packets that writers of this process gave up.
+    fn packets_dropped(&self) -> u64;
 }
 
 /// Records what `config` says for as long as `args` say.
 pub(super) fn record(args: &Args, config: &TraceConfig, verbose: bool) -> Result<Exit, Failure> {
-    let backend = Backend::new(args)?;
-    for warning in config::check_data_sources(config, &backend.in_process.data_source_names())? {
+    let mut service: Box<dyn Service> = match Daemon::find(args, verbose)? {
+        Some(daemon) => Box::new(daemon),
+        None => Box::new(Embedded::new(args)?),
+    };
+    for warning in service.check(config)? {
         warn(&warning);
     }
     let output = open_output(args, config)?;
-    let (trace_file, written) = output
-        .writer()
-        .map_err(|error| Failure::failed(format_args!("{}: {error}", output.path().display())))?;
     let (events, incoming) = mpsc::channel();
     watch_signals(&events)?;
 
     let started = Instant::now();
-    let session = match backend.in_process.start_session(config.bytes(), Sink::writer(trace_file)) {
-        Ok(session) => session,
-        Err(error) => {
+    let of_session = events.clone();
+    let on_end = Box::new(move |end| drop(of_session.send(Event::SessionOver(Box::new(end)))));
+    let (session, written) = match service.start(config, &output, !args.command.is_empty(), on_end) {
+        Ok(started) => started,
+        Err(failure) => {
             output.discard();
-            return Err(refused(&error));
+            return Err(failure);
         }
     };
-    // With deferred_start it is ready and waits; there is nobody else to start it.
-    session.start();
-    watch_session(&session, &events)?;
-    let command = match start_command(args, &backend, &session, &events) {
+    let command = match start_command(args, session.as_ref(), &events) {
         Ok(command) => command,
         Err(failure) => {
             drop(session);
@@ -113,12 +99,10 @@ pub(super) fn record(args: &Args, config: &TraceConfig, verbose: bool) -> Result
         }
     };
     if verbose || args.config.is_some() {
-        say_notices(&backend, &session);
+        session.notices().iter().for_each(|notice| warn(notice));
     }
 
-    let in_process = &backend.in_process;
-    let recording =
-        Recording { in_process, session, command, incoming, path: output.path(), written, started };
+    let recording = Recording { session, command, incoming, output, written, started };
     recording.run(config, args)
 }
 
@@ -146,46 +130,28 @@ fn standard_output(args: &Args) -> Result<Output, Failure> {
     Output::standard().map_err(|error| Failure::failed(format_args!("standard output: {error}")))
 }
 
-fn refused(error: &StartError) -> Failure {
-    match error {
-        StartError::Config(_) | StartError::DataSource { .. } => {
-            Failure::usage(format_args!("config: {error}"))
-        }
-        _ => Failure::failed(error),
-    }
-}
-
 fn watch_signals(events: &Sender<Event>) -> Result<(), Failure> {
     let events = events.clone();
     signals::watch(move |signal| drop(events.send(Event::Signal(signal))))
         .map_err(|error| Failure::failed(format_args!("cannot wait for signals: {error}")))
 }
 
-fn watch_session(session: &Session, events: &Sender<Event>) -> Result<(), Failure> {
-    let (session, events) = (session.clone(), events.clone());
-    let wait = move || drop(events.send(Event::SessionOver(session.wait())));
-    let thread = thread::Builder::new().name("session".into()).spawn(wait);
-    thread.map(drop).map_err(|error| Failure::failed(format_args!("cannot wait for the session: {error}")))
-}
-
 fn start_command(
     args: &Args,
-    backend: &Backend,
-    session: &Session,
+    session: &dyn Session,
     events: &Sender<Event>,
 ) -> Result<Option<CommandHandle>, Failure> {
     if args.command.is_empty() {
         return Ok(None);
     }
     // So that its beginning is recorded.
-    wait_until_started(session);
+    session.wait_started();
     let running = Running::start(&args.command)?;
     let handle = running.handle();
     // So that it is in the process tree even if it has ended by now: as long as nobody waits for
     // it, /proc has it.
     running.wait_for_name();
-    backend.scan_request.raise();
-    let _ = session.flush_and_wait(SCAN_TIMEOUT);
+    session.command_started();
     let events = events.clone();
     running
         .watch(move |code| drop(events.send(Event::CommandEnded(code))))
@@ -193,30 +159,21 @@ fn start_command(
     Ok(Some(handle))
 }
 
-/// Until every data source has made its first readings, within reason.
-fn wait_until_started(session: &Session) {
-    let _ = session.wait_all_started(START_TIMEOUT);
+/// A line on standard error.
+pub(super) fn say(message: &dyn std::fmt::Display) {
+    eprintln!("watershed: {message}");
 }
 
-/// What the data sources cannot do on this machine.
-fn say_notices(backend: &Backend, session: &Session) {
-    wait_until_started(session);
-    for notice in backend.notices.take() {
-        warn(&notice);
-    }
-}
-
-fn warn(message: &dyn std::fmt::Display) {
+pub(super) fn warn(message: &dyn std::fmt::Display) {
     eprintln!("watershed: warning: {message}");
 }
 
 /// A recording under way.
-struct Recording<'a> {
-    in_process: &'a InProcess,
-    session: Session,
+struct Recording {
+    session: Box<dyn Session>,
     command: Option<CommandHandle>,
     incoming: Receiver<Event>,
-    path: &'a Path,
+    output: Output,
     written: Written,
     started: Instant,
 }
@@ -224,14 +181,14 @@ struct Recording<'a> {
 /// Why a recording ended, and what is known of the command by then.
 #[derive(Default)]
 struct Ended {
-    end: Option<Arc<SessionEnd>>,
+    end: Option<Box<End>>,
     command: Option<io::Result<u8>>,
     signal: Option<i32>,
     /// The command could not be told of the signal, so its end may be far off.
     leaves_command: bool,
 }
 
-impl Recording<'_> {
+impl Recording {
     fn run(self, config: &TraceConfig, args: &Args) -> Result<Exit, Failure> {
         let time_ms = u64::from(config.view().duration_ms());
         let time = (time_ms > 0).then(|| Duration::from_millis(time_ms));
@@ -283,16 +240,20 @@ impl Recording<'_> {
     }
 
     /// Prints the summary. Returns what went wrong, if something did.
-    fn report(&self, config: &TraceConfig, time: Duration, end: &SessionEnd) -> Option<String> {
+    fn report(&self, config: &TraceConfig, time: Duration, end: &End) -> Option<String> {
         let tally = self.written.tally();
-        let dropped = self.in_process.arbiter_stats().packets_dropped;
-        let losses = summary::losses(config.view(), end, dropped, &tally);
-        eprintln!("{}", Summary { path: self.path, time, tally: &tally, losses });
-        let path = self.path.display();
+        let path = self.output.path();
+        if let (Some(error), None, 0) = (&end.error, &end.write_error, tally.bytes) {
+            self.output.remove_if_new();
+            return Some(format!("the recording failed, nothing is in {}: {error}", path.display()));
+        }
+        let losses = summary::losses(config.view(), end, self.session.packets_dropped(), &tally);
+        eprintln!("{}", Summary { path, time, tally: &tally, losses });
+        let path = path.display();
         match end {
-            SessionEnd { write_error: Some(error), .. } => Some(format!("writing {path} failed: {error}")),
-            SessionEnd { error: Some(error), .. } => Some(format!("the recording failed: {error}")),
-            SessionEnd { left_out: Some(_), .. } => Some(format!(
+            End { write_error: Some(error), .. } => Some(format!("writing {path} failed: {error}")),
+            End { error: Some(error), .. } => Some(format!("the recording failed: {error}")),
+            End { left_out: Some(_), .. } => Some(format!(
                 "the recording ended because {path} was full: max_file_size_bytes is {}",
                 config.view().max_file_size_bytes()
             )),

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use indicatif::HumanBytes;
-use watershed_client::in_process::SessionEnd;
 use watershed_wire::protos::trace_config::buffer_config::FillPolicy;
 use watershed_wire::protos::trace_packet::DataLossReason;
 use watershed_wire::protos::{TraceConfig, TraceStats};
 
+use super::end::{End, LeftOut};
 use super::tally::Tally;
 
 /// A finished recording, to be printed.
@@ -50,7 +50,7 @@ fn count(number: u64, what: &str) -> String {
 
 /// Every cause of a loss that was counted on the way into the file, or that a packet in it reports;
 /// empty if nothing was lost. `dropped` packets were given up by their writers.
-pub(super) fn losses(config: &TraceConfig, end: &SessionEnd, dropped: u64, tally: &Tally) -> Vec<String> {
+pub(super) fn losses(config: &TraceConfig, end: &End, dropped: u64, tally: &Tally) -> Vec<String> {
     let mut losses = Vec::new();
     if dropped > 0 {
         losses.push(format!("{} dropped by writers, shared memory was full", count(dropped, "packet")));
@@ -80,13 +80,17 @@ pub(super) fn losses(config: &TraceConfig, end: &SessionEnd, dropped: u64, tally
 }
 
 /// What a file that is as large as the config lets it be had no room for.
-fn left_out(config: &TraceConfig, end: &SessionEnd) -> Vec<String> {
-    let Some(left) = end.left_out else { return Vec::new() };
+fn left_out(config: &TraceConfig, end: &End) -> Vec<String> {
+    let Some(left) = &end.left_out else { return Vec::new() };
     let full = format!("the file had no room, max_file_size_bytes is {}", config.max_file_size_bytes());
     let mut losses = vec![format!("the trace's own end and its statistics, {full}")];
-    if left.packets > 0 {
-        let packets = count(left.packets, "packet");
-        losses.insert(0, format!("the last {packets} of {}, {full}", HumanBytes(left.bytes)));
+    match left {
+        LeftOut::Packets(left) if left.packets > 0 => {
+            let packets = count(left.packets, "packet");
+            losses.insert(0, format!("the last {packets} of {}, {full}", HumanBytes(left.bytes)));
+        }
+        LeftOut::Packets(_) => {}
+        LeftOut::Unknown => losses.insert(0, format!("perhaps the last packets, {full}")),
     }
     losses
 }
@@ -128,7 +132,7 @@ fn service_losses(stats: &TraceStats, losses: &mut Vec<String>) {
         }
     };
     add(stats.invalid_packets(), "packet", "invalid");
-    // Counted since the service began, which is ours and began with this recording.
+    // Since this recording began.
     add(stats.chunks_discarded(), "chunk", "for a buffer that there is not");
     add(stats.patches_discarded(), "late patch", "for a chunk that there is not");
 }
@@ -152,15 +156,8 @@ mod tests {
     use watershed_wire::protos::trace_config::BufferConfig;
     use watershed_wire::protos::trace_stats::BufferStats;
 
-    fn end(stats: Option<TraceStats>) -> SessionEnd {
-        SessionEnd {
-            error: None,
-            write_error: None,
-            bytes_written: 0,
-            left_out: None,
-            flush_failed: false,
-            stats,
-        }
+    fn end(stats: Option<TraceStats>) -> End {
+        End { stats, ..End::default() }
     }
 
     fn clean() -> (TraceConfig, TraceStats) {
@@ -218,11 +215,7 @@ mod tests {
         tally.losses[6] = 1;
         tally.losses[8] = 1;
         tally.kernel_losses = 3;
-        let end = SessionEnd {
-            write_error: Some(std::io::ErrorKind::StorageFull.into()),
-            flush_failed: true,
-            ..end(Some(stats))
-        };
+        let end = End { write_error: Some("no space".to_owned()), flush_failed: true, ..end(Some(stats)) };
         assert_eq!(
             losses(&config, &end, 10, &tally),
             [
@@ -255,12 +248,15 @@ mod tests {
         config.max_file_size_bytes = Some(20_000);
         let mut end = end(Some(stats));
         for (packets, lines) in [(0, 1), (1, 2), (7, 2)] {
-            end.left_out = Some(Unread { packets, bytes: packets * 512 });
+            end.left_out = Some(LeftOut::Packets(Unread { packets, bytes: packets * 512 }));
             assert_eq!(losses(&config, &end, 0, &Tally::default()).len(), lines);
         }
         assert_eq!(
             losses(&config, &end, 0, &Tally::default())[0],
             "the last 7 packets of 3.50 KiB, the file had no room, max_file_size_bytes is 20000"
         );
+        end.left_out = Some(LeftOut::Unknown);
+        let losses = losses(&config, &end, 0, &Tally::default());
+        assert_eq!(losses[0], "perhaps the last packets, the file had no room, max_file_size_bytes is 20000");
     }
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,9 @@ use prost::Message as _;
 use rustix::process::{Pid, Signal, kill_process};
 use watershed_wire::protos::{Trace, TracePacket};
 
-/// A fresh directory that goes with the test.
-pub(crate) struct Dir(tempfile::TempDir);
+/// A fresh directory that goes with the test, and one for sockets: a service of the machine's is
+/// nothing to a test.
+pub(crate) struct Dir(tempfile::TempDir, tempfile::TempDir);
 
 /// A run that has ended.
 pub(crate) struct Ended {
@@ -27,7 +28,8 @@ pub(crate) struct Running(Child);
 
 impl Dir {
     pub(crate) fn new() -> Self {
-        Dir(tempfile::tempdir().expect("a temporary directory"))
+        let [dir, sockets] = [(); 2].map(|()| tempfile::tempdir().expect("a temporary directory"));
+        Dir(dir, sockets)
     }
 
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
@@ -60,6 +62,32 @@ impl Dir {
     pub(crate) fn spawn_with_input(&self, args: &[&str], input: &[u8]) -> Running {
         let mut command = Command::new(env!("CARGO_BIN_EXE_watershed"));
         self.start(command.arg("record").args(args), input)
+    }
+
+    /// Starts a daemon and waits until it can be connected to.
+    pub(crate) fn daemon(&self) -> Running {
+        let daemon = self.program(&["daemon", "--workers", "1"]);
+        wait_until("the daemon listens", || self.program(&["query"]).wait().code == Some(0));
+        daemon
+    }
+
+    /// Starts `watershed probes` and waits until its data sources are offered.
+    pub(crate) fn probes(&self) -> Running {
+        let probes = self.program(&["probes"]);
+        wait_until("data sources are offered", || {
+            self.program(&["query"]).wait().stdout.contains("linux.process_stats")
+        });
+        probes
+    }
+
+    /// Runs any of the program's commands.
+    pub(crate) fn program(&self, args: &[&str]) -> Running {
+        self.start(Command::new(env!("CARGO_BIN_EXE_watershed")).args(args), b"")
+    }
+
+    /// Where the socket of producers or consumers is.
+    pub(crate) fn socket(&self, peer: &str) -> PathBuf {
+        self.1.path().join(peer)
     }
 
     /// Runs a line of shell with the program as `$0`.
@@ -98,9 +126,19 @@ impl Dir {
 
     fn start(&self, command: &mut Command, input: &[u8]) -> Running {
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        piped.env("PERFETTO_PRODUCER_SOCK_NAME", self.socket("producer"));
+        piped.env("PERFETTO_CONSUMER_SOCK_NAME", self.socket("consumer"));
         let mut child = piped.current_dir(self.0.path()).spawn().expect("the program starts");
         child.stdin.take().expect("piped").write_all(input).expect("the program reads");
         Running(child)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Has ended, unless the test failed or it is a daemon.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -123,6 +161,11 @@ impl Running {
         });
     }
 
+    /// Standard output, to be read while it runs.
+    pub(crate) fn stdout(&mut self) -> std::process::ChildStdout {
+        self.0.stdout.take().expect("piped")
+    }
+
     pub(crate) fn is_running(&mut self) -> bool {
         self.0.try_wait().expect("it is ours").is_none()
     }
@@ -131,7 +174,9 @@ impl Running {
         // Both pipes hold more than the program ever writes, so one after the other is no deadlock.
         let (mut stdout, mut stderr) = (String::new(), String::new());
         let code = self.0.wait().expect("it is ours").code();
-        self.0.stdout.take().expect("piped").read_to_string(&mut stdout).expect("text");
+        if let Some(mut pipe) = self.0.stdout.take() {
+            pipe.read_to_string(&mut stdout).expect("text");
+        }
         self.0.stderr.take().expect("piped").read_to_string(&mut stderr).expect("text");
         Ended { code, stdout, stderr }
     }

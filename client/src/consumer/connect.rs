@@ -107,7 +107,7 @@ impl Consumer {
             users.of_file = owners(path).map_err(refused)?;
             users.check(options.trust).map_err(not_trusted)?;
         }
-        let socket = address.connect().map_err(refused)?;
+        let socket = address.connect_now().map_err(refused)?;
         users.listens = Some(peer_credentials(&socket).map_err(refused)?.uid);
         users.check(options.trust).map_err(not_trusted)?;
 

@@ -33,6 +33,9 @@ pub enum ConsumerError {
         /// Why.
         failure: Failure,
     },
+    /// The service does not do what was asked, and says why in its own words.
+    #[error("the tracing service refuses: {0}")]
+    Refused(String),
     /// The request cannot be sent.
     #[error("the request cannot be sent: {0}")]
     NotSent(#[from] InvokeError),

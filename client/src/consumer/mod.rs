@@ -37,6 +37,7 @@ mod error;
 mod events;
 mod link;
 mod packets;
+mod sessions;
 mod state;
 
 use std::fs::File;
@@ -56,6 +57,7 @@ pub use link::WakeHandle;
 use link::{Arrived, Link};
 pub use packets::PACKET_SIZE_BYTES_MAX;
 use packets::PacketJoiner;
+pub use sessions::{CloneOf, Cloned};
 pub use state::STATE_SIZE_BYTES_MAX;
 use state::StateJoiner;
 

@@ -374,6 +374,7 @@ impl Shell {
     fn work_on_files(&mut self, now: &ClockReadings) {
         while let Some(action) = self.service.poll_file() {
             let (FileAction::Write(session_id)
+            | FileAction::Copy { to: session_id, .. }
             | FileAction::Sync(session_id)
             | FileAction::Close(session_id)) = action;
             let mut live = self.sessions.values_mut().find(|live| live.session_id == session_id);
@@ -387,6 +388,9 @@ impl Shell {
                     continue;
                 }
                 (FileAction::Sync(_), Some(live)) => live.sync(),
+                (FileAction::Copy { .. }, Some(_)) => {
+                    unreachable!("sessions of a program's own are not cloned")
+                }
                 (FileAction::Close(_), Some(live)) => {
                     live.output = None;
                     Ok(())

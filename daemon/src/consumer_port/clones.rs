@@ -1,10 +1,11 @@
 //! Calls about sessions beyond the connection's own: detached ones, changed configs, clones.
 
+use std::fs::File;
 use std::sync::Arc;
 
 use prost::Message as _;
 use watershed_service::{
-    ClockReadings, CloneId, CloneRequest, CloneSource, ClonedSession, ReceivedTrigger, SessionId,
+    ClockReadings, CloneRequest, CloneSource, ClonedSession, ReceivedTrigger, SessionId,
 };
 use watershed_wire::ipc::messages::TraceConfigMessage;
 use watershed_wire::ipc::{ConsumerMethod, Invocation};
@@ -72,13 +73,17 @@ impl ConsumerPort {
         now: &ClockReadings,
     ) -> Result<(), Closed> {
         // One comes with every call: a client cannot know whether it is needed.
-        drop(self.connection.take_fd());
+        let file = self.connection.take_fd().map(File::from);
         let Ok(request) = protos::CloneSessionRequest::decode(&call.args[..]) else {
             return self.reject(call.reply_to);
         };
-        match core.service.handle_clone_session(self.consumer_id, clone_request(request), now) {
-            Ok(clone_id) => {
-                self.clones.insert(clone_id, call.reply_to);
+        let (request, has_file) = (clone_request(request), file.is_some());
+        match core.service.handle_clone_session(self.consumer_id, request, has_file, now) {
+            Ok(session_id) => {
+                self.clones.insert(session_id, call.reply_to);
+                if let Some(file) = file {
+                    core.files.keep_for_clone(session_id, file);
+                }
                 Ok(())
             }
             Err(refused) => self.connection.reply(call.reply_to, &not_cloned(refused.to_string()), false),
@@ -87,21 +92,28 @@ impl ConsumerPort {
 
     pub(super) fn tell_cloned(
         &mut self,
-        clone_id: CloneId,
+        session_id: SessionId,
         result: Result<ClonedSession, String>,
     ) -> Result<(), Closed> {
-        let Some(reply_to) = self.clones.remove(&clone_id) else { return Ok(()) };
+        let Some(reply_to) = self.clones.remove(&session_id) else { return Ok(()) };
         let reply = match result {
             Ok(clone) => protos::CloneSessionResponse {
                 success: Some(true),
                 error: None,
                 uuid_msb: Some(clone.uuid.0),
                 uuid_lsb: Some(clone.uuid.1),
-                was_write_into_file: Some(false),
+                was_write_into_file: Some(clone.is_in_file),
             },
             Err(reason) => not_cloned(reason),
         };
         self.connection.reply(reply_to, &reply, false)
+    }
+}
+
+impl ConsumerPort {
+    /// The connection has ended: what was kept for its clones is not needed any more.
+    pub(crate) fn forget_clones(&self, core: &mut Core) {
+        self.clones.keys().for_each(|session_id| core.files.forget_clone(*session_id));
     }
 }
 

@@ -76,6 +76,13 @@ enum Command {
     Scaling(scaling::Arguments),
     /// Print the suites and the names of their results.
     List,
+    /// Play a part in a measurement of the suite `service`, which starts this.
+    #[cfg(feature = "session")]
+    #[command(hide = true)]
+    Peer {
+        /// The part, as JSON.
+        role: String,
+    },
 }
 
 fn parse_rounds(text: &str) -> Result<usize, String> {
@@ -103,6 +110,8 @@ fn main() -> ExitCode {
             list();
             Ok(())
         }
+        #[cfg(feature = "session")]
+        Command::Peer { role } => suites::service::Role::play(&role).map_err(|error| Failure(1, error)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -4,6 +4,8 @@
 
 pub mod engine;
 #[cfg(feature = "session")]
+pub mod service;
+#[cfg(feature = "session")]
 pub mod session;
 pub mod shards;
 pub mod simd;
@@ -53,6 +55,8 @@ pub fn all() -> Vec<Suite> {
         shards::suite(),
         #[cfg(feature = "session")]
         session::suite(),
+        #[cfg(feature = "session")]
+        service::suite(),
     ]
 }
 

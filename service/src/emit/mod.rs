@@ -26,8 +26,8 @@ pub use packet::SYNC_MARKER;
 use packet::{Stamp, field, service_packet, sync_marker_packet};
 
 impl Service {
-    /// Writes what comes before the producers' packets in a pass, nothing if the session waits for a
-    /// trigger. False if the sink ran out of room.
+    /// Writes what comes before the producers' packets in a pass, nothing if the session waits for
+    /// a trigger. False if the sink ran out of room.
     pub(crate) fn emit_before_data(
         &mut self,
         session_id: SessionId,

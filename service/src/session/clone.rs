@@ -12,6 +12,11 @@
 //! ```
 //!
 //! What was read from the original before is not in the clone. The original goes on.
+//!
+//! Where the original writes into a file, so does the clone, into one of the consumer's. What the
+//! original's file has by the time at which the buffers are taken is copied there, then follows
+//! what was in the buffers. They are all taken at one time, at which no write is under way: what is
+//! in the file is in no buffer, and the other way round. The event comes when that file is closed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,13 +25,15 @@ use crate::buffers::Buffer;
 use crate::clock::ClockReadings;
 use crate::error::CloneRefused;
 use crate::filter::Filtering;
-use crate::ids::{CloneId, ConsumerId, SessionId};
+use crate::ids::{ConsumerId, SessionId};
 use crate::limits;
 use crate::output::{ConsumerEvent, FlushFlags};
 use crate::service::Service;
 use crate::session::flush::AfterFlush;
 use crate::session::triggers::SessionTriggers;
-use crate::session::{Instances, PendingPackets, ReceivedTrigger, Session, SessionCounters, SessionState};
+use crate::session::{
+    FileWriter, Instances, PendingPackets, ReceivedTrigger, Session, SessionCounters, SessionState,
+};
 use crate::timer::TimerTable;
 use watershed_wire::protos::trace_stats::FinalFlushOutcome;
 
@@ -60,10 +67,10 @@ pub struct CloneRequest {
 /// A clone that was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClonedSession {
-    /// Its number. It is the session of the consumer that asked.
-    pub session_id: SessionId,
     /// The `trace_uuid` of its trace: most and least significant 64 bits.
     pub uuid: (i64, i64),
+    /// Whether it is in the consumer's file, and not to be read.
+    pub is_in_file: bool,
 }
 
 /// A clone for which flushes are waited.
@@ -75,6 +82,8 @@ pub(crate) struct PendingClone {
     started_boottime_ns: u64,
     /// By index, once they are there, with the time at which they were taken.
     taken: Vec<Option<(Buffer, u64)>>,
+    /// The original's file is to be copied.
+    copies_file: bool,
     /// Flushes that are not over.
     flushes_left: usize,
     all_flushed: bool,
@@ -90,8 +99,12 @@ pub(super) enum CloneGroup {
 
 impl Service {
     /// A consumer without a session wants a clone of one, which becomes its session: it can be
-    /// read, and nothing else. A consumer may clone sessions of its own user, root all. What
-    /// becomes of it is told by [`ConsumerEvent::Cloned`].
+    /// read, and nothing else. A consumer may clone sessions of its own user, root all. Returns the
+    /// number that the clone will have. What becomes of it is told by [`ConsumerEvent::Cloned`].
+    ///
+    /// `has_file`: the consumer has handed over a file. It is needed if the session writes into
+    /// one; then [`Service::poll_file`] says what is to be done with it, and nothing is left to
+    /// read.
     ///
     /// # Errors
     ///
@@ -100,12 +113,13 @@ impl Service {
         &mut self,
         consumer_id: ConsumerId,
         request: CloneRequest,
+        has_file: bool,
         now: &ClockReadings,
-    ) -> Result<CloneId, CloneRefused> {
+    ) -> Result<SessionId, CloneRefused> {
         let source_id = self.find_source(consumer_id, &request.source)?;
-        self.check_clone(consumer_id, source_id)?;
-        self.counters.last_clone_id += 1;
-        let clone_id = CloneId(self.counters.last_clone_id);
+        self.check_clone(consumer_id, source_id, has_file)?;
+        self.counters.last_session_id += 1;
+        let clone_id = SessionId(self.counters.last_session_id);
         self.clear_before_clone(source_id)?;
         let session = self.sessions.get_mut(&source_id).ok_or(CloneRefused::NotFound)?;
         let indices = 0..session.buffers.len();
@@ -119,13 +133,14 @@ impl Service {
             trigger: request.trigger,
             started_boottime_ns: now.boottime_ns,
             taken: indices.map(|_| None).collect(),
+            copies_file: session.file_is_open(),
             flushes_left: groups.len(),
             all_flushed: true,
             error: None,
         };
         session.clones.insert(clone_id, clone);
         if groups.is_empty() {
-            self.finish_clone(source_id, clone_id, now);
+            self.clone_all_flushed(source_id, clone_id, now);
         }
         let for_bugreport = request.for_bugreport || request.source == CloneSource::ForBugreport;
         let flags = if for_bugreport { FlushFlags::CLONE_FOR_BUGREPORT } else { FlushFlags::CLONE };
@@ -164,10 +179,15 @@ impl Service {
         }
     }
 
-    fn check_clone(&self, consumer_id: ConsumerId, source_id: SessionId) -> Result<(), CloneRefused> {
+    fn check_clone(
+        &self,
+        consumer_id: ConsumerId,
+        source_id: SessionId,
+        has_file: bool,
+    ) -> Result<(), CloneRefused> {
         let source = self.sessions.get(&source_id).ok_or(CloneRefused::NotFound)?;
-        if source.file_is_open() {
-            return Err(CloneRefused::WritesIntoFile);
+        if source.file_is_open() && !has_file {
+            return Err(CloneRefused::NoFile);
         }
         let clones = || self.sessions.values().flat_map(|session| session.clones.values());
         if self.session_of(consumer_id).is_some() || clones().any(|clone| clone.consumer_id == consumer_id) {
@@ -216,22 +236,63 @@ impl Service {
         self.buffers.replace(buffer_id, empty).ok_or_else(gone)
     }
 
-    /// A flush that a clone waits for is over: its buffers are taken.
+    /// A flush that a clone waits for is over: its buffers are taken, unless a file is copied, too.
     pub(super) fn clone_flushed(
         &mut self,
         session_id: SessionId,
-        clone_id: CloneId,
+        clone_id: SessionId,
         group: CloneGroup,
         success: bool,
         now: &ClockReadings,
     ) {
-        let Some(session) = self.sessions.get(&session_id) else { return };
-        if !session.clones.contains_key(&clone_id) {
-            return;
+        let Some(session) = self.sessions.get_mut(&session_id) else { return };
+        let Some(clone) = session.clones.get_mut(&clone_id) else { return };
+        clone.all_flushed &= success;
+        clone.flushes_left -= 1;
+        let (copies_file, is_last) = (clone.copies_file, clone.flushes_left == 0);
+        if !copies_file {
+            self.take_group(session_id, clone_id, group, now);
         }
+        if is_last {
+            self.clone_all_flushed(session_id, clone_id, now);
+        }
+    }
+
+    /// Makes the clone, unless the file of its original is being written.
+    fn clone_all_flushed(&mut self, session_id: SessionId, clone_id: SessionId, now: &ClockReadings) {
+        let Some(session) = self.sessions.get(&session_id) else { return };
+        if session.clones.get(&clone_id).is_some_and(|clone| clone.copies_file) {
+            if session.file.as_ref().is_some_and(FileWriter::is_being_written) {
+                return;
+            }
+            for group in [CloneGroup::Transferred, CloneGroup::Copied] {
+                self.take_group(session_id, clone_id, group, now);
+            }
+        }
+        self.finish_clone(session_id, clone_id, now);
+    }
+
+    /// A write of the session's file is over, for which clones may have waited.
+    pub(super) fn go_on_with_clones(&mut self, session_id: SessionId, now: &ClockReadings) {
+        let Some(session) = self.sessions.get(&session_id) else { return };
+        let waiting = session.clones.iter().filter(|(_, clone)| clone.flushes_left == 0);
+        for clone_id in waiting.map(|(clone_id, _)| *clone_id).collect::<Vec<_>>() {
+            self.clone_all_flushed(session_id, clone_id, now);
+        }
+    }
+
+    /// Takes the buffers of one kind for the clone.
+    fn take_group(
+        &mut self,
+        session_id: SessionId,
+        clone_id: SessionId,
+        group: CloneGroup,
+        now: &ClockReadings,
+    ) {
+        self.settle(session_id);
+        let Some(session) = self.sessions.get(&session_id) else { return };
         let indices: Vec<usize> =
             (0..session.buffers.len()).filter(|index| session.clone_group(*index) == group).collect();
-        self.settle(session_id);
         let mut taken = Vec::with_capacity(indices.len());
         for index in indices {
             taken.push((index, self.take_for_clone(session_id, index, group)));
@@ -243,11 +304,6 @@ impl Service {
                 Ok(buffer) => clone.taken[index] = Some((buffer, now.boottime_ns)),
                 Err(reason) => clone.error = Some(reason),
             }
-        }
-        clone.all_flushed &= success;
-        clone.flushes_left -= 1;
-        if clone.flushes_left == 0 {
-            self.finish_clone(session_id, clone_id, now);
         }
     }
 
@@ -267,20 +323,45 @@ impl Service {
     }
 
     /// Everything is there: the clone becomes a session, or the consumer is told why not.
-    fn finish_clone(&mut self, source_id: SessionId, clone_id: CloneId, now: &ClockReadings) {
+    fn finish_clone(&mut self, source_id: SessionId, clone_id: SessionId, now: &ClockReadings) {
         let Some(source) = self.sessions.get_mut(&source_id) else { return };
         let Some(clone) = source.clones.remove(&clone_id) else { return };
-        let consumer_id = clone.consumer_id;
+        let (consumer_id, copies_file) = (clone.consumer_id, clone.copies_file);
         let result = match &clone.error {
             Some(reason) => Err(reason.clone()),
-            None => self.add_clone(source_id, clone, now),
+            None => self.add_clone(source_id, clone_id, clone, now),
         };
-        self.tell(consumer_id, ConsumerEvent::Cloned { clone_id, result });
+        // A clone in a file is told of when the file is closed.
+        if result.is_err() || !copies_file {
+            self.tell(consumer_id, ConsumerEvent::Cloned { session_id: clone_id, result });
+        }
+    }
+
+    /// The file of a clone is closed.
+    pub(super) fn clone_in_file(&mut self, session_id: SessionId) {
+        let Some(session) = self.sessions.get(&session_id) else { return };
+        let Some(consumer_id) = session.consumer_id else { return self.erase(session_id) };
+        let (error, given_up) = (session.error.clone(), session.free_when_closed);
+        let result = match error {
+            Some(reason) => Err(reason),
+            None if given_up => Err("the clone was given up".to_owned()),
+            None => Ok(ClonedSession { uuid: session.uuid, is_in_file: true }),
+        };
+        if result.is_err() {
+            if let Some(consumer) = self.consumers.get_mut(&consumer_id)
+                && consumer.session_id == Some(session_id)
+            {
+                consumer.session_id = None;
+            }
+            self.erase(session_id);
+        }
+        self.tell(consumer_id, ConsumerEvent::Cloned { session_id, result });
     }
 
     fn add_clone(
         &mut self,
         source_id: SessionId,
+        session_id: SessionId,
         clone: PendingClone,
         now: &ClockReadings,
     ) -> Result<ClonedSession, String> {
@@ -290,8 +371,6 @@ impl Service {
             return Err(CloneRefused::AlreadyHasSession.to_string());
         }
         let consumer_uid = consumer.identity.uid;
-        self.counters.last_session_id += 1;
-        let session_id = SessionId(self.counters.last_session_id);
         let mut buffers = Vec::with_capacity(clone.taken.len());
         let mut cloned_at_ns = Vec::with_capacity(clone.taken.len());
         for (mut buffer, at_ns) in clone.taken.into_iter().flatten() {
@@ -329,7 +408,7 @@ impl Service {
             timers: TimerTable::default(),
             flushes: Default::default(),
             clones: Default::default(),
-            file: None,
+            file: source.file.as_ref().filter(|_| clone.copies_file).map(|file| file.for_clone(source_id)),
             pending,
             sequences: source.sequences.clone(),
             filtering: Arc::new(match clone.skip_filter {
@@ -351,7 +430,7 @@ impl Service {
             consumer.session_id = Some(session_id);
         }
         self.set_state(session_id, SessionState::Cloned, now);
-        Ok(ClonedSession { session_id, uuid })
+        Ok(ClonedSession { uuid, is_in_file: false })
     }
 
     /// The session is about to be erased: whoever waits for a clone of it is told that there is
@@ -360,7 +439,7 @@ impl Service {
         let Some(session) = self.sessions.get_mut(&session_id) else { return };
         for (clone_id, clone) in std::mem::take(&mut session.clones) {
             let result = Err("the original session has ended".to_owned());
-            self.tell(clone.consumer_id, ConsumerEvent::Cloned { clone_id, result });
+            self.tell(clone.consumer_id, ConsumerEvent::Cloned { session_id: clone_id, result });
         }
     }
 
@@ -373,6 +452,11 @@ impl Service {
 }
 
 impl Session {
+    /// Whether clones that are being made will need what is in its file.
+    pub(super) fn is_file_wanted(&self) -> bool {
+        self.clones.values().any(|clone| clone.copies_file)
+    }
+
     pub(super) fn clone_group(&self, buffer_index: usize) -> CloneGroup {
         let config = self.config.message().buffers.get(buffer_index);
         match config.is_some_and(|config| config.transfer_on_clone()) {

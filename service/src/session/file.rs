@@ -3,6 +3,8 @@
 //!
 //! ```text
 //!   what is wanted                  what poll_file gives, one at a time
+//!   copy (a clone of what    --->   Copy, Copy, ...: each answered by handle_file_done
+//!     another file has)
 //!   drain (a write is due,   --->   Write, Write, ... until a read pass empties the buffers:
 //!     or the session stopped)         each is a step of begin_write, answered by handle_written
 //!   sync (after a drain, if  --->   Sync: answered by handle_file_done
@@ -12,7 +14,8 @@
 //! ```
 //!
 //! What is committed while a step is under way is not in it. So a drain that is asked for meanwhile
-//! is another one: that of a session that stops has everything.
+//! is another one: that of a session that stops has everything. A file is not closed while clones
+//! want something of it.
 
 use watershed_wire::protos::trace_config::FFlushMode;
 
@@ -27,11 +30,16 @@ use crate::session::flush::AfterFlush;
 use crate::session::{Session, SessionState};
 use crate::timer::{Deadline, Timer, TimerClock};
 
+/// Bytes that are copied in one step: others' files wait for no more than that.
+const COPY_STEP_BYTES: u64 = 64 << 20;
+
 /// The state of a session's file.
 #[derive(Debug)]
 pub(crate) struct FileWriter {
     /// What the shell is doing: nothing else may be given to it for this file meanwhile.
     in_flight: Option<InFlight>,
+    /// What another file has is to come first.
+    copy: Option<CopyFrom>,
     /// Buffers are to be read until they are empty.
     drain: bool,
     /// They have been, and what the service has to say of it is to be written.
@@ -49,8 +57,18 @@ pub(crate) struct FileWriter {
     max_size_bytes: Option<u64>,
 }
 
+/// What is still to be copied of another session's file: from `offset_bytes` to `end_bytes`.
+#[derive(Clone, Copy, Debug)]
+struct CopyFrom {
+    session_id: SessionId,
+    offset_bytes: u64,
+    end_bytes: u64,
+}
+
 #[derive(Clone, Copy, Debug)]
 enum InFlight {
+    /// So many bytes.
+    Copy(u64),
     Write,
     Sync,
     Close,
@@ -60,6 +78,7 @@ impl FileWriter {
     pub(super) fn new(max_file_size_bytes: u64) -> FileWriter {
         FileWriter {
             in_flight: None,
+            copy: None,
             drain: false,
             tail: false,
             sync: false,
@@ -72,12 +91,43 @@ impl FileWriter {
         }
     }
 
+    /// The file of a clone: what this one of `session_id` has, then what is in the clone's buffers.
+    pub(super) fn for_clone(&self, session_id: SessionId) -> FileWriter {
+        let copy = CopyFrom { session_id, offset_bytes: 0, end_bytes: self.bytes_written };
+        let copy = Some(copy).filter(|copy| copy.end_bytes > 0);
+        FileWriter { copy, drain: true, ..FileWriter::new(0) }
+    }
+
+    pub(super) fn is_being_written(&self) -> bool {
+        matches!(self.in_flight, Some(InFlight::Write))
+    }
+
     fn has_work(&self) -> bool {
-        self.in_flight.is_none() && !self.closed && (self.ended || self.sync || self.wants_write())
+        let wants = self.ended || self.sync || self.copy.is_some() || self.wants_write();
+        self.in_flight.is_none() && !self.closed && wants
+    }
+
+    fn is_to_be_closed(&self) -> bool {
+        self.ended && self.ended_synced
     }
 
     fn wants_write(&self) -> bool {
-        !self.ended && (self.drain || self.tail)
+        !self.ended && self.copy.is_none() && (self.drain || self.tail)
+    }
+
+    /// Nothing more of it is wanted.
+    fn end(&mut self) {
+        self.ended = true;
+        self.copy = None;
+    }
+
+    fn copied(&mut self, size_bytes: u64) {
+        self.bytes_written += size_bytes;
+        let Some(copy) = &mut self.copy else { return };
+        copy.offset_bytes += size_bytes;
+        if copy.offset_bytes >= copy.end_bytes {
+            self.copy = None;
+        }
     }
 
     /// What the file may still grow by, exclusive.
@@ -91,8 +141,10 @@ impl Session {
         self.file.as_ref().is_some_and(|file| !file.closed)
     }
 
-    fn is_over(&self) -> bool {
-        self.state == SessionState::Disabled
+    pub(super) fn give_up_file(&mut self) {
+        if let Some(file) = &mut self.file {
+            file.end();
+        }
     }
 }
 
@@ -106,15 +158,32 @@ impl Service {
 
     /// Whether [`Service::poll_file`] has something to do.
     pub fn has_file_work(&self) -> bool {
-        self.sessions.values().any(|session| session.file.as_ref().is_some_and(FileWriter::has_work))
+        self.sessions.keys().any(|session_id| self.has_file_work_of(*session_id))
+    }
+
+    fn has_file_work_of(&self, session_id: SessionId) -> bool {
+        let Some(session) = self.sessions.get(&session_id) else { return false };
+        let Some(file) = session.file.as_ref().filter(|file| file.has_work()) else { return false };
+        !file.is_to_be_closed() || !(session.is_file_wanted() || self.is_copied_from(session_id))
+    }
+
+    /// Whether another file gets what this session's has.
+    fn is_copied_from(&self, session_id: SessionId) -> bool {
+        let copies = self.sessions.values().filter_map(|session| session.file.as_ref()?.copy);
+        copies.into_iter().any(|copy| copy.session_id == session_id)
     }
 
     fn poll_file_of(&mut self, session_id: SessionId) -> Option<FileAction> {
-        let file = self.sessions.get_mut(&session_id)?.file.as_mut()?;
-        if !file.has_work() {
+        if !self.has_file_work_of(session_id) {
             return None;
         }
-        let (in_flight, action) = if file.ended && file.ended_synced {
+        let file = self.sessions.get_mut(&session_id)?.file.as_mut()?;
+        let (in_flight, action) = if let Some(copy) = file.copy {
+            let size_bytes = COPY_STEP_BYTES.min(copy.end_bytes - copy.offset_bytes);
+            let (from, offset_bytes) = (copy.session_id, copy.offset_bytes);
+            let action = FileAction::Copy { from, to: session_id, offset_bytes, size_bytes };
+            (InFlight::Copy(size_bytes), action)
+        } else if file.is_to_be_closed() {
             (InFlight::Close, FileAction::Close(session_id))
         } else if file.wants_write() {
             return Some(FileAction::Write(session_id));
@@ -167,7 +236,7 @@ impl Service {
     pub fn handle_written(&mut self, written: FileWritten, now: &ClockReadings) {
         let FileWritten { session_id, end, num_invalid, written } = written;
         let Some(session) = self.sessions.get_mut(&session_id) else { return };
-        let (is_over, config) = (session.is_over(), session.config.message());
+        let (is_over, config) = (!session.is_active(), session.config.message());
         let syncs_writes = config.fflush_post_write() == FFlushMode::FflushEnabled;
         let Some(file) = session.file.as_mut() else { return };
         if !matches!(file.in_flight, Some(InFlight::Write)) {
@@ -189,6 +258,7 @@ impl Service {
             }
         }
         self.note_invalid(session_id, num_invalid);
+        self.go_on_with_clones(session_id, now);
         self.file_used(session_id, written.map(|_| ()), now);
     }
 
@@ -214,8 +284,9 @@ impl Service {
         session.and_then(|session| session.file.as_ref()).is_some_and(|file| file.full)
     }
 
-    /// The shell has done what [`Service::poll_file`] said of a sync or a close, or could not (the
-    /// reason goes to the consumer). Ignored if nothing was asked for. A failure ends the session.
+    /// The shell has done what [`Service::poll_file`] said of a copy, a sync or a close, or could
+    /// not (the reason goes to the consumer). Ignored if nothing was asked for. A failure ends the
+    /// session.
     pub fn handle_file_done(
         &mut self,
         session_id: SessionId,
@@ -226,6 +297,8 @@ impl Service {
         let Some(file) = file else { return };
         match file.in_flight {
             None | Some(InFlight::Write) => return,
+            Some(InFlight::Copy(_)) if result.is_err() => file.end(),
+            Some(InFlight::Copy(size_bytes)) => file.copied(size_bytes),
             Some(InFlight::Sync) if file.ended => file.ended_synced = true,
             Some(InFlight::Sync) if result.is_ok() => file.sync = false,
             Some(InFlight::Sync) => file.ended = true,
@@ -269,9 +342,12 @@ impl Service {
     }
 
     fn file_closed(&mut self, session_id: SessionId) {
-        let Some(session) = self.sessions.get(&session_id).filter(|session| session.is_over()) else {
-            return;
-        };
+        let Some(session) = self.sessions.get(&session_id) else { return };
+        match session.state {
+            SessionState::Disabled => {}
+            SessionState::Cloned => return self.clone_in_file(session_id),
+            _ => return,
+        }
         let free = session.free_when_closed;
         self.tell_end(session_id);
         if free {

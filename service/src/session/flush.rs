@@ -12,7 +12,7 @@ use watershed_wire::protos::trace_stats::FinalFlushOutcome;
 
 use crate::clock::ClockReadings;
 use crate::error::FlushRefused;
-use crate::ids::{CloneId, ConsumerId, FlushId, InstanceId, SessionId};
+use crate::ids::{ConsumerId, FlushId, InstanceId, SessionId};
 use crate::limits;
 use crate::output::{ConsumerEvent, FlushFlags, ProducerCommand};
 use crate::service::Service;
@@ -43,7 +43,7 @@ pub(super) enum AfterFlush {
     WriteFile,
     /// Some buffers are to be cloned, even if the flush failed. Only what writes into them is
     /// flushed.
-    Clone(CloneId, CloneGroup),
+    Clone(SessionId, CloneGroup),
 }
 
 impl Service {

@@ -46,7 +46,7 @@ use watershed_wire::protos;
 
 use crate::clock::{ClockReadings, DriftRing};
 use crate::filter::Filtering;
-use crate::ids::{BufferId, CloneId, ConsumerId, FlushId, SessionId};
+use crate::ids::{BufferId, ConsumerId, FlushId, SessionId};
 use crate::limits::CONCURRENT_EVENTS_MAX;
 use crate::read::Sequences;
 use crate::service::Service;
@@ -143,8 +143,8 @@ pub(crate) struct Session {
     pub(crate) producers: BTreeSet<ProducerId>,
     pub(crate) timers: TimerTable,
     pub(crate) flushes: BTreeMap<FlushId, PendingFlush>,
-    /// Clones of it that are being made.
-    clones: BTreeMap<CloneId, PendingClone>,
+    /// Clones of it that are being made, by the number that they will have.
+    clones: BTreeMap<SessionId, PendingClone>,
     pub(crate) file: Option<FileWriter>,
     pub(crate) pending: PendingPackets,
     pub(crate) sequences: Sequences,

@@ -117,11 +117,15 @@ impl Service {
         if let Some(consumer) = session.consumer_id.and_then(|id| self.consumers.get_mut(&id)) {
             consumer.session_id = None;
         }
-        if session.file_is_open() {
-            session.free_when_closed = true;
-        } else {
-            self.erase(session_id);
+        if !session.file_is_open() {
+            return self.erase(session_id);
         }
+        session.free_when_closed = true;
+        if session.state == SessionState::Cloned {
+            // Nobody waits for what is not written yet.
+            session.give_up_file();
+        }
+        self.fail_clones(session_id);
     }
 
     pub(super) fn erase(&mut self, session_id: SessionId) {

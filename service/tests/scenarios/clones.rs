@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use watershed_service::{
-    CloneId, CloneRefused, CloneRequest, CloneSource, ConsumerEvent, ConsumerId, ProducerCommand, ProducerId,
+    CloneRefused, CloneRequest, CloneSource, ConsumerEvent, ConsumerId, ProducerCommand, ProducerId,
     ReceivedTrigger, SessionId, SessionState,
 };
 use watershed_wire::protos::TraceConfig;
@@ -11,7 +11,7 @@ use watershed_wire::protos::trace_packet::Data;
 use watershed_wire::protos::trace_stats::FinalFlushOutcome;
 
 use crate::support::World;
-use crate::support::config::{buffer, into_file, one_source, source};
+use crate::support::config::{buffer, one_source, source};
 use crate::support::producer::packet;
 use crate::support::trace::Trace;
 
@@ -19,9 +19,13 @@ fn of(source: CloneSource) -> CloneRequest {
     CloneRequest { source, for_bugreport: false, skip_filter: false, trigger: None }
 }
 
-fn try_clone(world: &mut World, consumer: ConsumerId, source: CloneSource) -> Result<CloneId, CloneRefused> {
+fn try_clone(
+    world: &mut World,
+    consumer: ConsumerId,
+    source: CloneSource,
+) -> Result<SessionId, CloneRefused> {
     let now = world.now;
-    let result = world.service.handle_clone_session(consumer, of(source), &now);
+    let result = world.service.handle_clone_session(consumer, of(source), false, &now);
     world.pump();
     result
 }
@@ -172,7 +176,7 @@ fn a_flush_that_fails_is_said_and_the_clone_is_made() {
     assert!(world.events_of(consumer).is_empty());
     world.advance_ms(1);
     match &world.events_of(consumer)[..] {
-        [ConsumerEvent::Cloned { clone_id: told, result: Ok(_) }] => assert_eq!(*told, clone_id),
+        [ConsumerEvent::Cloned { session_id: told, result: Ok(_) }] => assert_eq!(*told, clone_id),
         other => panic!("{other:?}"),
     }
     let trace = world.read(consumer);
@@ -263,7 +267,7 @@ fn who_waits_for_a_clone_is_told_when_the_original_goes() {
     let clone_id = try_clone(&mut world, consumer, CloneSource::Session(session)).expect("allowed");
     world.free(original);
     let result = Err("the original session has ended".to_owned());
-    assert_eq!(world.events_of(consumer), [ConsumerEvent::Cloned { clone_id, result }]);
+    assert_eq!(world.events_of(consumer), [ConsumerEvent::Cloned { session_id: clone_id, result }]);
     world.try_enable(consumer, &TraceConfig::default()).expect("it has no session");
 }
 
@@ -278,14 +282,6 @@ fn a_consumer_that_goes_leaves_no_clone() {
     let asker = world.consumer();
     let state = world.service.query_state(asker, true);
     assert_eq!(state.num_sessions, Some(1));
-}
-
-#[test]
-fn a_session_that_writes_into_a_file_is_not_cloned() {
-    let (mut world, _, _, session) = world_with_session(&into_file("src"));
-    let consumer = world.consumer();
-    let refused = try_clone(&mut world, consumer, CloneSource::Session(session));
-    assert_eq!(refused, Err(CloneRefused::WritesIntoFile));
 }
 
 #[test]
@@ -314,7 +310,7 @@ fn triggers_go_to_the_clone_that_was_made_for_them() {
     };
     let consumer = world.consumer();
     let request = CloneRequest { trigger: Some(hit), ..of(CloneSource::Session(session)) };
-    world.service.handle_clone_session(consumer, request, &now).expect("allowed");
+    world.service.handle_clone_session(consumer, request, false, &now).expect("allowed");
     world.acknowledge_flush(producer);
     let trace = world.read(consumer);
     assert_eq!(trace.texts(), ["a"]);

@@ -107,7 +107,7 @@ fn a_clone_is_filtered_unless_it_is_to_have_everything() {
         let request = CloneRequest { source, for_bugreport: false, skip_filter, trigger: None };
         let consumer = world.consumer();
         let now = world.now;
-        world.service.handle_clone_session(consumer, request, &now).expect("allowed");
+        world.service.handle_clone_session(consumer, request, false, &now).expect("allowed");
         world.acknowledge_flush(producer);
         let trace = world.read(consumer);
         match is_filtered {

@@ -150,6 +150,15 @@ impl World {
                 self.service.write_file(session_id, &mut out, &self.now);
                 return true;
             }
+            FileAction::Copy { from, to, offset_bytes, size_bytes } => {
+                let begin = offset_bytes as usize;
+                let part = self.files[&from].bytes[begin..begin + size_bytes as usize].to_vec();
+                let file = self.files.entry(to).or_default();
+                let slices = [IoSlice::new(&part)];
+                let copied = file.write(&slices);
+                self.service.handle_file_done(to, copied, &self.now);
+                return true;
+            }
             FileAction::Sync(session_id) => {
                 self.files.entry(session_id).or_default().syncs += 1;
                 session_id

@@ -1,0 +1,236 @@
+//! A tracing service in another process, ours or Perfetto's.
+//!
+//! ```text
+//!   record                                                     service
+//!
+//!   observe, EnableTracing (config, file if it has one)  ---->  refuses it, or has a session
+//!   GetTraceStats                                        ---->  known from the reply
+//!   StartTracing, if the session was deferred            ---->
+//!
+//!   thread "session": wait for the end; at a stop  Flush, DisableTracing
+//!                     GetTraceStats, ReadBuffers, FreeBuffers
+//! ```
+//!
+//! With `write_into_file` the service gets the output's descriptor and writes by itself. What is in
+//! a file by then has to go first, and only if the service takes the config: such a session is
+//! started in two steps. An output that cannot be read afterwards (a pipe, standard output) stays
+//! here, and the service gets a pipe.
+
+mod destination;
+mod run;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use watershed_client::consumer::{ConnectError, Consumer, ConsumerError, ConsumerOptions, Wait, WakeHandle};
+use watershed_wire::config::TraceConfig;
+use watershed_wire::protos::TraceStats;
+use watershed_wire::protos::observable_events::Type;
+use watershed_wire::raw::Rewrite;
+
+use self::destination::Destination;
+use self::run::Run;
+use super::output::{Output, Written};
+use super::session::{OnEnd, Service, Session, say, warn};
+use super::{Args, config};
+use crate::exit::Failure;
+use crate::{connect, sources};
+
+/// Data sources that take longer to start are not waited for.
+const START_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the reason for a refusal is waited for.
+const REASON_TIMEOUT: Duration = Duration::from_secs(10);
+/// Field `TraceConfig.deferred_start`.
+const DEFERRED_START: u32 = 12;
+/// Field `TraceConfig.output_path`.
+const OUTPUT_PATH: u32 = 29;
+
+/// A service that has answered.
+pub(super) struct Daemon {
+    consumer: Consumer,
+    /// Data sources that it knows; `None` if it cannot say.
+    offered: Option<Vec<String>>,
+}
+
+struct Running {
+    wake: WakeHandle,
+    abandoned: Arc<AtomicBool>,
+}
+
+impl Daemon {
+    /// The service that the arguments ask for, or the one that runs; `None`: record without one.
+    /// Says which.
+    pub(super) fn find(args: &Args, verbose: bool) -> Result<Option<Self>, Failure> {
+        if args.no_daemon {
+            return Ok(None);
+        }
+        let must_be = args.daemon || args.socket.is_some();
+        let socket = match connect::socket(args.socket.as_ref()) {
+            Err(failure) if must_be => return Err(failure),
+            Err(_) => {
+                warn(&"the name of the service's socket is none; recording without it");
+                return Ok(None);
+            }
+            Ok(socket) => socket,
+        };
+        let mut consumer = match Consumer::connect(&socket, &ConsumerOptions::default()) {
+            Ok(consumer) => consumer,
+            Err(error) if must_be => return Err(connect::failure(&error)),
+            Err(error @ ConnectError::NotRunning { .. }) => {
+                if verbose {
+                    say(&format_args!("{error}; recording within this process"));
+                }
+                return Ok(None);
+            }
+            Err(error) => {
+                warn(&format_args!("{error}; recording without it"));
+                return Ok(None);
+            }
+        };
+        let (version, offered) = match consumer.query_state(false) {
+            Ok(state) => {
+                (state.tracing_service_version().to_owned(), Some(connect::data_source_names(&state)))
+            }
+            // Older ones cannot be asked.
+            Err(ConsumerError::Failed { .. } | ConsumerError::NotSent(_)) => {
+                ("of an unknown version".to_owned(), None)
+            }
+            Err(error) => return Err(Failure::failed(format_args!("{socket}: {error}"))),
+        };
+        let version = crate::text::printable(&version);
+        say(&format_args!("recording with the tracing service on {socket}, {version}"));
+        if args.shards.is_some() {
+            warn(&"--shards is not used: a service in another process has its own");
+        }
+        Ok(Some(Daemon { consumer, offered }))
+    }
+
+    /// Hands the config over, and has a session or the reason why not.
+    fn enable(&mut self, config: &[u8], file: Option<std::fs::File>) -> Result<TraceStats, Failure> {
+        self.consumer.enable_tracing(config, file).map_err(|error| match error {
+            ConsumerError::NotSent(error) => Failure::usage(format_args!("config: {error}")),
+            error => Failure::failed(error),
+        })?;
+        match self.consumer.stats() {
+            Ok(stats) => Ok(stats),
+            Err(ConsumerError::Failed { .. }) => Err(self.refused()),
+            Err(error) => Err(Failure::failed(error)),
+        }
+    }
+
+    fn refused(&mut self) -> Failure {
+        match self.consumer.wait_end(Some(REASON_TIMEOUT)) {
+            Ok(Wait::Ended { error: Some(error) }) => {
+                Failure::usage(format_args!("config: {}", crate::text::printable(&error)))
+            }
+            Ok(_) => Failure::failed("the tracing service has not started the session, and does not say why"),
+            Err(error) => Failure::failed(error),
+        }
+    }
+
+    fn wait_started(&mut self) -> Result<(), ConsumerError> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while let Some(left) = deadline.checked_duration_since(Instant::now())
+            && let Some(events) = self.consumer.next_events(left)?
+        {
+            if events.all_data_sources_started() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The config for the service: the file comes as a descriptor, whatever its name.
+fn for_service(config: &TraceConfig, destination: &Destination) -> Result<TraceConfig, Failure> {
+    let mut rewrite = Rewrite::new();
+    if !destination.is_read() && config.view().output_path.is_some() {
+        rewrite = rewrite.remove(OUTPUT_PATH);
+    }
+    if destination.holds_something() {
+        rewrite = rewrite.set_varint(DEFERRED_START, 1);
+    }
+    config.rewritten(&rewrite).map_err(|error| Failure::usage(format_args!("config: {error}")))
+}
+
+impl Service for Daemon {
+    fn check(&mut self, config: &TraceConfig) -> Result<Vec<String>, Failure> {
+        match &self.offered {
+            Some(offered) => config::check_offered(config, offered, &sources::names()),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn start(
+        mut self: Box<Self>,
+        config: &TraceConfig,
+        output: &Output,
+        has_command: bool,
+        on_end: OnEnd,
+    ) -> Result<(Box<dyn Session>, Written), Failure> {
+        let failed = |error: &dyn std::fmt::Display| {
+            Failure::failed(format_args!("{}: {error}", output.path().display()))
+        };
+        let (mut destination, written) =
+            Destination::new(output, config.view().write_into_file()).map_err(|error| failed(&error))?;
+        let config = for_service(config, &destination)?;
+        if has_command {
+            self.consumer.observe_events(&[Type::AllDataSourcesStarted]).map_err(Failure::failed)?;
+        }
+        let file = destination.for_service().map_err(|error| failed(&error))?;
+        let stats_before = self.enable(config.bytes(), file)?;
+        destination.clear().map_err(|error| failed(&error))?;
+        if config.view().deferred_start() {
+            self.consumer.start().map_err(Failure::failed)?;
+        }
+        if has_command {
+            self.wait_started().map_err(Failure::failed)?;
+        }
+        let running =
+            Running { wake: self.consumer.wake_handle(), abandoned: Arc::new(AtomicBool::new(false)) };
+        let run =
+            Run::new(self.consumer, destination, running.abandoned.clone(), stats_before, config.view());
+        let run = move || {
+            if let Some(end) = run.run() {
+                on_end(end);
+            }
+        };
+        thread::Builder::new()
+            .name("session".into())
+            .spawn(run)
+            .map_err(|error| Failure::failed(format_args!("cannot wait for the session: {error}")))?;
+        Ok((Box::new(running), written))
+    }
+}
+
+impl Session for Running {
+    fn wait_started(&self) {
+        // Waited for before the consumer went to its thread.
+    }
+
+    fn command_started(&self) {
+        // The process that offers the data source sees it at its next look.
+    }
+
+    fn notices(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn stop(&self) {
+        self.wake.wake();
+    }
+
+    fn packets_dropped(&self) -> u64 {
+        0
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Relaxed: the wake is a system call that orders it.
+        self.abandoned.store(true, Ordering::Relaxed);
+        self.wake.wake();
+    }
+}

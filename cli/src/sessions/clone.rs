@@ -1,0 +1,82 @@
+//! `watershed clone`: what a session has recorded so far, while it goes on.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use watershed_client::consumer::{CloneOf, Consumer};
+use watershed_wire::protos::observable_events::CloneTriggerHit;
+
+use super::file::NewFile;
+use super::{Service, fill};
+use crate::exit::{Exit, Failure};
+
+/// Flushes take 5 s at most unless a config says otherwise, and a file of a long trace is copied.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The state of a session that is a clone itself.
+const IS_CLONE: &str = "CLONED_READ_ONLY";
+
+/// Arguments of `watershed clone`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The session with this unique_session_name [default: the only session there is]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["id", "for_bugreport"])]
+    name: Option<String>,
+
+    /// The session with this number, as `watershed query` shows it
+    #[arg(long, value_name = "N", conflicts_with = "for_bugreport")]
+    id: Option<u64>,
+
+    /// The session that records with the highest bugreport_score
+    #[arg(long)]
+    for_bugreport: bool,
+
+    /// Write the trace here
+    #[arg(short, long, value_name = "OUT")]
+    out: PathBuf,
+
+    #[command(flatten)]
+    service: Service,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
+    let mut consumer = args.service.connect()?;
+    let of = match (&args.name, args.id, args.for_bugreport) {
+        (Some(name), ..) => CloneOf::Name(name.clone()),
+        (_, Some(id), _) => CloneOf::Id(id),
+        (.., true) => CloneOf::ForBugreport,
+        _ => only_session(&mut consumer)?,
+    };
+    clone_into(&mut consumer, &of, None, &args.out)?;
+    Ok(Exit::Done)
+}
+
+/// Clones a session into a file. The connection has no session before, and none afterwards.
+pub(crate) fn clone_into(
+    consumer: &mut Consumer,
+    of: &CloneOf,
+    trigger: Option<&CloneTriggerHit>,
+    path: &Path,
+) -> Result<(), Failure> {
+    let mut file = NewFile::create(path)?;
+    let cloned = consumer.clone_session(of, trigger, file.handle()?, TIMEOUT).map_err(Failure::failed)?;
+    if !cloned.is_in_file {
+        fill(consumer, &mut file)?;
+    }
+    consumer.free().map_err(Failure::failed)?;
+    file.finish()
+}
+
+fn only_session(consumer: &mut Consumer) -> Result<CloneOf, Failure> {
+    let state = consumer.query_state(true).map_err(Failure::failed)?;
+    let sessions = state.tracing_sessions.iter().filter(|session| session.state() != IS_CLONE);
+    let ids: Vec<u64> = sessions.map(|session| session.id()).collect();
+    match ids[..] {
+        [id] => Ok(CloneOf::Id(id)),
+        [] => Err(Failure::failed("the tracing service has no session to clone")),
+        _ => Err(Failure::usage(format_args!(
+            "{} sessions: say which with --id or --name; `watershed query` lists them",
+            ids.len()
+        ))),
+    }
+}

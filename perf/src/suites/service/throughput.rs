@@ -1,0 +1,162 @@
+//! How much goes through: into a ring, into a file, beside a file that is stuck.
+
+use super::daemon::{RunningDaemon, Workers};
+use super::load::{Load, LoadRole, Written};
+use super::process::{MachineTicks, cpu_ns};
+use super::trace::{Found, check_nothing_refused, config, config_into_file, disable, enable, flushed_stats};
+use crate::measure::{Options, Series, WrongAnswer};
+use crate::report::Measurement;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{PipeReader, Read as _};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+const RING_KB: u32 = 64 << 10;
+/// What a file's buffer has to hold: some tenths of a second.
+const FILE_BUFFER_KB: u32 = 256 << 10;
+const RING: &str = "perf.ring";
+const FILE: &str = "perf.file";
+
+/// One run.
+struct Run {
+    written: Written,
+    /// The daemon's, by thread.
+    cpu_ns: BTreeMap<String, u64>,
+    steal_percent: f64,
+}
+
+impl Run {
+    /// Measures what `write` writes.
+    fn measure(
+        daemon: &RunningDaemon,
+        write: impl FnOnce() -> Result<Written, WrongAnswer>,
+    ) -> Result<Run, WrongAnswer> {
+        let (before, ticks) = (cpu_ns(daemon.pid())?, MachineTicks::now());
+        let written = write()?;
+        let mut cpu_ns = cpu_ns(daemon.pid())?;
+        for (thread, ns) in &mut cpu_ns {
+            *ns -= before.get(thread).copied().unwrap_or(0);
+        }
+        Ok(Run { written, cpu_ns, steal_percent: MachineTicks::now().steal_percent_since(ticks) })
+    }
+
+    fn cpu_s_per_gb(&self) -> f64 {
+        self.cpu_ns.values().sum::<u64>() as f64 / 1e9 / self.written.gb_accepted()
+    }
+}
+
+fn duration(options: &Options) -> Duration {
+    options.size(Duration::from_secs(10), Duration::from_millis(200))
+}
+
+/// Runs of a full size are five.
+fn runs(
+    name: &str,
+    options: &Options,
+    run: impl Fn() -> Result<Run, WrongAnswer>,
+) -> Result<Measurement, WrongAnswer> {
+    let runs = (0..options.size(5, 1)).map(|_| run()).collect::<Result<Vec<_>, _>>()?;
+    let median = |value: &dyn Fn(&Run) -> f64| Series::new(runs.iter().map(value).collect()).median();
+    let loss = Series::new(runs.iter().map(|run| run.written.loss_percent()).collect());
+    let whole = runs.iter().filter(|run| run.written.bytes_dropped == 0).count();
+    let mut result = Measurement::percent(name, &loss)
+        .with("whole_runs", whole as f64)
+        .with("cpu_s_per_gb", median(&Run::cpu_s_per_gb))
+        .with("mb_per_s", median(&|run| run.written.mb_per_s()))
+        .with("steal_percent", median(&|run| run.steal_percent));
+    for thread in runs[0].cpu_ns.keys() {
+        let of_thread = median(&|run: &Run| {
+            run.cpu_ns.get(thread).copied().unwrap_or(0) as f64 / 1e9 / run.written.gb_accepted()
+        });
+        result = result.with(&format!("cpu_s_per_gb_{thread}"), of_thread);
+    }
+    Ok(result)
+}
+
+/// Into a ring.
+pub(super) fn ring(name: &str, workers: Workers, options: &Options) -> Result<Measurement, WrongAnswer> {
+    runs(name, options, || {
+        let daemon = RunningDaemon::start(workers)?;
+        let mut load = Load::start(LoadRole::four_threads(daemon.producer_socket(), RING))?;
+        let mut consumer = daemon.consumer()?;
+        enable(&mut consumer, &config(RING, RING_KB), None)?;
+        load.arm()?;
+        let run =
+            Run::measure(&daemon, || load.write(options.size(1_000_000_000, 20_000_000), duration(options)))?;
+        check_nothing_refused(&flushed_stats(&mut consumer)?)?;
+        disable(&mut consumer)?;
+        let found = Found::in_buffers(&mut consumer)?;
+        found.check_gaps_are_told()?;
+        if found.packets == 0 { Err("the ring is empty".to_owned()) } else { Ok(run) }
+    })
+}
+
+/// Into a file in memory. The time ends with the file.
+pub(super) fn file(name: &str, options: &Options) -> Result<Measurement, WrongAnswer> {
+    runs(name, options, || {
+        let daemon = RunningDaemon::start(Workers::default())?;
+        let mut load = Load::start(LoadRole::four_threads(daemon.producer_socket(), FILE))?;
+        let mut consumer = daemon.consumer()?;
+        let file = tempfile::tempfile_in("/dev/shm").map_err(|error| error.to_string())?;
+        let kept = File::try_clone(&file).map_err(|error| error.to_string())?;
+        enable(&mut consumer, &config_into_file(FILE, FILE_BUFFER_KB), Some(kept))?;
+        load.arm()?;
+        let run = Run::measure(&daemon, || {
+            let written = load.write(options.size(500_000_000, 20_000_000), duration(options))?;
+            check_nothing_refused(&flushed_stats(&mut consumer)?)?;
+            disable(&mut consumer)?;
+            Ok(written)
+        })?;
+        // The position is shared with the daemon's descriptor.
+        let mut file = file;
+        std::io::Seek::rewind(&mut file).map_err(|error| error.to_string())?;
+        Found::in_file(file)?.check_whole(&run.written)?;
+        Ok(run)
+    })
+}
+
+/// Into a ring, while the file of another session takes nothing for half a second, time and again.
+pub(super) fn ring_beside_stalled_file(name: &str, options: &Options) -> Result<Measurement, WrongAnswer> {
+    let stall = options.size(Duration::from_millis(500), Duration::from_millis(50));
+    runs(name, options, || {
+        let daemon = RunningDaemon::start(Workers::default())?;
+        let mut ring = Load::start(LoadRole::four_threads(daemon.producer_socket(), RING))?;
+        let mut stalled = Load::start(LoadRole::four_threads(daemon.producer_socket(), FILE))?;
+        let (mut of_ring, mut of_file) = (daemon.consumer()?, daemon.consumer()?);
+        let (out, sink) = std::io::pipe().map_err(|error| error.to_string())?;
+        let reader = std::thread::spawn(move || read_with_stalls(out, stall));
+        enable(&mut of_file, &config_into_file(FILE, RING_KB), Some(File::from(OwnedFd::from(sink))))?;
+        enable(&mut of_ring, &config(RING, RING_KB), None)?;
+        stalled.arm()?;
+        ring.arm()?;
+        let run = Run::measure(&daemon, || {
+            stalled.begin(options.size(20_000_000, 2_000_000), duration(options))?;
+            let written = ring.write(options.size(500_000_000, 20_000_000), duration(options))?;
+            stalled.end()?;
+            Ok(written)
+        })?;
+        check_nothing_refused(&flushed_stats(&mut of_ring)?)?;
+        disable(&mut of_ring)?;
+        disable(&mut of_file)?;
+        drop((of_file, daemon));
+        let read_bytes =
+            reader.join().map_err(|_| "the file's reader panicked")?.map_err(|error| error.to_string())?;
+        if read_bytes == 0 { Err("the file is empty".to_owned()) } else { Ok(run) }
+    })
+}
+
+/// Reads a pipe to its end, by turns for as long as it stalls. Says how much there was.
+fn read_with_stalls(mut out: PipeReader, stall: Duration) -> std::io::Result<u64> {
+    let (mut bytes, mut sum) = (vec![0; 1 << 20], 0);
+    loop {
+        std::thread::sleep(stall);
+        let awake = Instant::now();
+        while awake.elapsed() < stall {
+            match out.read(&mut bytes)? {
+                0 => return Ok(sum),
+                size_bytes => sum += size_bytes as u64,
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The suite's sessions, and what their traces have of the packets that were written.
+
+use super::load::{FIRST_TIMESTAMP, Written};
+use crate::measure::WrongAnswer;
+use prost::Message as _;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::time::Duration;
+use watershed_client::consumer::{Consumer, FLUSH_AT_STOP, Wait};
+use watershed_wire::protos::trace_config::{BufferConfig, BuiltinDataSource, DataSource};
+use watershed_wire::protos::{DataSourceConfig, TraceConfig, TraceStats};
+use watershed_wire::raw::{Fields, Value};
+use watershed_wire::reader::{Limits, TraceReader};
+
+/// Fields of a packet.
+const TIMESTAMP: u32 = 8;
+const SEQUENCE_ID: u32 = 10;
+const PREVIOUS_PACKET_DROPPED: u32 = 42;
+/// The policy `drop`: writers never wait.
+const DROP: i32 = 1;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A session of one data source and one ring. It has no timers.
+pub(super) fn config(source: &str, buffer_kb: u32) -> TraceConfig {
+    let source = DataSourceConfig {
+        name: Some(source.to_owned()),
+        buffer_exhausted_policy: Some(DROP),
+        ..Default::default()
+    };
+    TraceConfig {
+        buffers: vec![BufferConfig { size_kb: Some(buffer_kb), ..Default::default() }],
+        data_sources: vec![DataSource { config: Some(source), ..Default::default() }],
+        builtin_data_sources: Some(BuiltinDataSource {
+            disable_clock_snapshotting: Some(true),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+/// As `config`, written into a file ten times a second.
+pub(super) fn config_into_file(source: &str, buffer_kb: u32) -> TraceConfig {
+    TraceConfig { write_into_file: Some(true), file_write_period_ms: Some(100), ..config(source, buffer_kb) }
+}
+
+/// Starts a session. Its data sources start on their own.
+pub(super) fn enable(
+    consumer: &mut Consumer,
+    config: &TraceConfig,
+    file: Option<File>,
+) -> Result<(), WrongAnswer> {
+    consumer.enable_tracing(&config.encode_to_vec(), file).map_err(|error| error.to_string())
+}
+
+/// Ends a session, and waits for that.
+pub(super) fn disable(consumer: &mut Consumer) -> Result<(), WrongAnswer> {
+    consumer.disable().map_err(|error| error.to_string())?;
+    match consumer.wait_end(Some(PATIENCE)) {
+        Ok(Wait::Ended { error: None }) => Ok(()),
+        Ok(Wait::Ended { error: Some(error) }) => Err(format!("the session failed: {error}")),
+        Ok(_) => Err("the session does not end".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Waits until all that was written is in the buffers; then the statistics say what came in.
+pub(super) fn flushed_stats(consumer: &mut Consumer) -> Result<TraceStats, WrongAnswer> {
+    match consumer.flush(PATIENCE, FLUSH_AT_STOP) {
+        Ok(true) => consumer.stats().map_err(|error| error.to_string()),
+        Ok(false) => Err("a flush does not end".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Checks that the service refused nothing of what the client library sent.
+pub(super) fn check_nothing_refused(stats: &TraceStats) -> Result<(), WrongAnswer> {
+    let of_buffers =
+        stats.buffer_stats.iter().map(|buffer| buffer.abi_violations() + buffer.chunks_discarded());
+    let refused = stats.chunks_discarded() + stats.patches_discarded() + of_buffers.sum::<u64>();
+    if refused == 0 { Ok(()) } else { Err(format!("the service refused {refused} chunks or patches")) }
+}
+
+/// Which packets of the suite's producers a trace has.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) packets: u64,
+    /// Packets that are missing between others of their sequence.
+    pub(super) missing: u64,
+    /// Gaps behind which no packet says that something is missing.
+    unexplained: u64,
+    /// The place of each sequence's next packet.
+    next: BTreeMap<u64, u64>,
+}
+
+impl Found {
+    /// Takes note of a packet.
+    pub(super) fn add(&mut self, packet: &[u8]) -> Result<(), WrongAnswer> {
+        let (mut timestamp, mut sequence_id, mut says_loss) = (0, 0, false);
+        for field in Fields::new(packet) {
+            let field = field.map_err(|error| error.to_string())?;
+            match (field.number, field.value) {
+                (TIMESTAMP, Value::Varint(value)) => timestamp = value,
+                (SEQUENCE_ID, Value::Varint(value)) => sequence_id = value,
+                (PREVIOUS_PACKET_DROPPED, Value::Varint(value)) => says_loss |= value != 0,
+                _ => {}
+            }
+        }
+        // Others are the service's own.
+        let Some(place) = timestamp.checked_sub(FIRST_TIMESTAMP) else { return Ok(()) };
+        self.packets += 1;
+        let next = self.next.insert(sequence_id, place + 1);
+        let gap = place.checked_sub(next.unwrap_or(place)).ok_or("a packet came twice or too late")?;
+        self.missing += gap;
+        self.unexplained += u64::from(gap > 0 && !says_loss);
+        Ok(())
+    }
+
+    /// Those in a file.
+    pub(super) fn in_file(mut file: File) -> Result<Found, WrongAnswer> {
+        let (mut found, mut reader) = (Found::default(), TraceReader::new(Limits::default()));
+        loop {
+            while let Some(packet) = reader.poll_packet().map_err(|damage| damage.to_string())? {
+                found.add(packet.bytes)?;
+            }
+            match file.read(reader.spare()).map_err(|error| error.to_string())? {
+                0 => break reader.end().map_err(|damage| damage.to_string())?,
+                size_bytes => reader.received(size_bytes),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Those that can be read from a session.
+    pub(super) fn in_buffers(consumer: &mut Consumer) -> Result<Found, WrongAnswer> {
+        let (mut found, mut wrong) = (Found::default(), Ok(()));
+        let read = consumer.read_packets(|packet| {
+            if wrong.is_ok() {
+                wrong = found.add(packet);
+            }
+            Ok(())
+        });
+        read.map_err(|error| error.to_string())?;
+        wrong.map(|()| found)
+    }
+
+    /// Checks that each gap is told by the packet behind it.
+    pub(super) fn check_gaps_are_told(&self) -> Result<(), WrongAnswer> {
+        match self.unexplained {
+            0 => Ok(()),
+            unexplained => Err(format!("{unexplained} losses that no packet tells")),
+        }
+    }
+
+    /// Checks that all is there that the client library took.
+    pub(super) fn check_whole(&self, written: &Written) -> Result<(), WrongAnswer> {
+        let taken = written.packets - written.packets_dropped;
+        if self.packets != taken {
+            return Err(format!("{} packets in the trace, {taken} were taken", self.packets));
+        }
+        self.check_gaps_are_told()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(place: u64, says_loss: bool) -> Vec<u8> {
+        let mut packet = watershed_wire::protos::TracePacket {
+            timestamp: Some(FIRST_TIMESTAMP + place),
+            ..Default::default()
+        }
+        .encode_to_vec();
+        if says_loss {
+            packet.extend([0xD0, 0x02, 1]);
+        }
+        packet
+    }
+
+    #[test]
+    fn gaps_are_counted_and_have_to_be_told() {
+        let found = |places: &[(u64, bool)]| {
+            let mut found = Found::default();
+            places.iter().try_for_each(|(place, says_loss)| found.add(&packet(*place, *says_loss)))?;
+            Ok::<_, WrongAnswer>(found)
+        };
+        let told = found(&[(7, false), (8, false), (12, true)]).unwrap();
+        assert_eq!((told.packets, told.missing), (3, 3));
+        told.check_gaps_are_told().unwrap();
+        let written = |packets_dropped| Written { packets: 6, packets_dropped, ..Written::default() };
+        told.check_whole(&written(3)).unwrap();
+        assert!(told.check_whole(&written(2)).is_err());
+        assert!(found(&[(1, false), (3, false)]).unwrap().check_gaps_are_told().is_err());
+        assert!(found(&[(1, false), (1, false)]).is_err());
+    }
+}
