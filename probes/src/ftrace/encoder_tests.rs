@@ -1,8 +1,8 @@
 //! Pages in, bundles out.
 
-use super::super::format::EventFormat;
-use super::super::plan::Generic;
 use super::*;
+use crate::ftrace::format::EventFormat;
+use crate::ftrace::plan::Generic;
 use prost::Message as _;
 use watershed_wire::protos::trace_packet::Data;
 use watershed_wire::protos::{FtraceEventBundle, TracePacket};
