@@ -59,6 +59,13 @@ fn cpu_time_ns(tid: i32) -> u64 {
     text.split(' ').next().unwrap().parse().unwrap()
 }
 
+/// What the kernel counts: how often a thread gave up its CPU or lost it.
+fn switches(tid: i32) -> usize {
+    let status = fs::read_to_string(format!("/proc/self/task/{tid}/status")).unwrap();
+    let counts = status.lines().filter(|line| line.contains("ctxt_switches"));
+    counts.map(|line| line.split_whitespace().next_back().unwrap().parse::<usize>().unwrap()).sum()
+}
+
 /// Until the thread is off its CPU and waits for that socket: a token that is handed to a thread that
 /// has not fallen asleep yet wakes nobody. The state in `stat` says too early that it does.
 fn wait_until_asleep(tid: i32, socket: RawFd) {
@@ -102,7 +109,8 @@ struct Workload {
     players: [Player; 2],
     /// A thread that computes for half a second of its own time: id and time.
     computes: (i32, u64),
-    sleeper: i32,
+    /// A thread that sleeps by timer: id, and how often it has been switched away from.
+    sleeper: (i32, usize),
     child: u32,
 }
 
@@ -119,7 +127,8 @@ fn run_workload(cpus: [usize; 2]) -> Workload {
     let pong = named("pong", move || play(cpus[1], false, b, socket_a, &tid_b, &of_a));
     let sleeper = named("by-timer", || {
         (0..100).for_each(|_| thread::sleep(Duration::from_millis(1)));
-        gettid().as_raw_nonzero().get()
+        let tid = gettid().as_raw_nonzero().get();
+        (tid, switches(tid))
     });
     let mut child = Command::new("true").spawn().unwrap();
     let pid = child.id();
@@ -268,8 +277,10 @@ fn has_recording_instance() -> bool {
     let root = root.iter().find(|root| root.join("instances").exists()).unwrap();
     fs::read_dir(root.join("instances")).unwrap().flatten().any(|instance| {
         let name = instance.file_name().into_string().unwrap();
-        name.starts_with("watershed-")
-            && fs::read_to_string(instance.path().join("tracing_on")).is_ok_and(|on| on.trim() == "1")
+        let is_on =
+            |file: &str| fs::read_to_string(instance.path().join(file)).is_ok_and(|on| on.trim() == "1");
+        // An instance is on when it is made; when its events are enabled it is off.
+        name.starts_with("watershed-") && is_on("events/sched/sched_switch/enable") && is_on("tracing_on")
     })
 }
 
@@ -329,8 +340,9 @@ fn every_hand_over_is_in_the_trace() {
             taken_of_cpus_ns,
         );
     }
-    let naps = recorded.switches.iter().filter(|s| s.tid == workload.sleeper).count();
-    assert!(naps >= 100, "{naps}");
+    let naps = recorded.switches.iter().filter(|s| s.tid == workload.sleeper.0).count();
+    let counted = workload.sleeper.1;
+    assert!(counted > 50 && (counted..=counted + 5).contains(&naps), "{naps} of {counted}");
     check_names(&recorded, &workload);
     check_stats(&recorded);
 }
@@ -354,7 +366,11 @@ fn check_handovers(recorded: &Recorded, from: &Player, to: &Player, name: &str) 
     let (wakings, switches) = (of(&recorded.wakings), of(&recorded.switches));
     for &(before, after) in &from.handed_over {
         let woken = wakings.iter().find(|w| (before..=after).contains(&w.at_ns) && w.cpu == from.cpu as u32);
-        let woken = woken.unwrap_or_else(|| panic!("no waking of {name} between {before} and {after}"));
+        let woken = woken.unwrap_or_else(|| {
+            let near = |w: &&Event| w.at_ns + 200_000 > before && w.at_ns < after + 200_000;
+            let near: Vec<_> = wakings.iter().filter(near).collect();
+            panic!("no waking of {name} between {before} and {after}: {near:?}")
+        });
         assert_eq!(woken.name, name);
         let ran = switches.iter().find(|s| s.at_ns > woken.at_ns).expect("it was woken, so it ran");
         assert_eq!((ran.cpu, ran.name.as_str()), (to.cpu as u32, name));
@@ -363,9 +379,11 @@ fn check_handovers(recorded: &Recorded, from: &Player, to: &Player, name: &str) 
 
 fn check_names(recorded: &Recorded, workload: &Workload) {
     let own = std::process::id() as i32;
-    for (tid, name) in
-        [(workload.players[0].tid, "ping"), (workload.players[1].tid, "pong"), (workload.sleeper, "by-timer")]
-    {
+    for (tid, name) in [
+        (workload.players[0].tid, "ping"),
+        (workload.players[1].tid, "pong"),
+        (workload.sleeper.0, "by-timer"),
+    ] {
         assert!(recorded.threads.contains(&(tid, own, name.to_owned())), "{name}");
     }
     let nameless: Vec<_> = recorded.switches.iter().filter(|s| s.name.is_empty()).collect();
