@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
 use crate::exit::Failure;
-use crate::sessions::{clone, detached, trigger};
+use crate::sessions::{clone, detached, flight, trigger};
 use crate::{daemon, inspect, probes, query, record};
 
 /// Record what this machine does into a trace, and look into traces.
@@ -38,6 +38,8 @@ pub(crate) enum Command {
     Probes(probes::Args),
     /// Say which producers, data sources and sessions a tracing service has
     Query(query::Args),
+    /// Record into a ring for ever, and write a trace each time that something happens
+    Flightrecorder(flight::Args),
     /// Write what a running session has recorded so far into a file, while it goes on
     Clone(clone::Args),
     /// Tell the sessions of a tracing service that something has happened

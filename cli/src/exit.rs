@@ -70,6 +70,12 @@ impl Failure {
     }
 }
 
+impl Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
 /// For results on standard output: a reader that has closed the pipe (`| head`) wants no more and
 /// is no failure.
 impl From<io::Error> for Failure {

@@ -25,7 +25,7 @@ use clap::CommandFactory as _;
 
 use crate::args::{Cli, Command};
 use crate::exit::{Exit, Failure};
-use crate::sessions::{clone, detached, trigger};
+use crate::sessions::{clone, detached, flight, trigger};
 
 fn main() -> ExitCode {
     match args::parse().and_then(|cli| run(&cli)) {
@@ -48,6 +48,7 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Some(Command::Trigger(args)) => trigger::run(args),
         Some(Command::Detach(args)) => detached::detach(args),
         Some(Command::Attach(args)) => detached::attach(args),
+        Some(Command::Flightrecorder(args)) => flight::run(args),
         Some(Command::Stop(args)) => detached::stop(args),
         #[cfg(feature = "manuals")]
         Some(Command::Manuals(args)) => manuals::run(args),

@@ -27,6 +27,13 @@ pub(crate) struct Args {
     sessions_only: bool,
 }
 
+impl Args {
+    /// All that the service on this socket knows, as text.
+    pub(crate) fn of(socket: Option<Address>) -> Args {
+        Args { socket, json: false, sessions_only: false }
+    }
+}
+
 /// The state, in names that stay.
 #[derive(Debug, Serialize)]
 struct State {

@@ -250,6 +250,28 @@ fn a_service_that_dies_meanwhile() {
     assert_eq!(dir.files(), ["file"]);
 }
 
+/// The daemon is killed and started again: what offered data sources offers them to the next one.
+#[test]
+fn probes_come_back_to_a_new_service() {
+    let dir = Dir::new();
+    let mut daemon = dir.daemon();
+    let mut probes = dir.probes();
+    for _ in 0..2 {
+        daemon.signal(Signal::KILL);
+        daemon.wait();
+        daemon = dir.daemon();
+        wait_until("data sources are offered again", || {
+            dir.program(&["query"]).wait().stdout.contains("linux.process_stats")
+        });
+        let run = dir.record(&["--daemon", "-t", "300ms", "-o", "t"]);
+        assert_code(&run, 0);
+        assert!(run.stderr.contains("no data lost"), "{}", run.stderr);
+        assert!(num_readings(&packets(&dir.read("t"))) >= 2);
+    }
+    probes.signal(Signal::TERM);
+    assert_code(&probes.wait(), 0);
+}
+
 #[test]
 fn commands_and_signals() {
     let dir = Dir::new();

@@ -286,8 +286,13 @@ impl Model {
         }
         self.end_read_pass();
         let key = key_of(producer_id, writer_id);
-        let list = self.sequences.get(&key).map_or(&[][..], |s| &s.list);
-        let found = list.iter().rev().copied().find(|&offset| self.data(offset).chunk_id == chunk_id);
+        let (list, life) = self.sequences.get(&key).map_or((&[][..], 0), |s| (&s.list[..], s.life));
+        // A whole chunk of an old life is not meant: that of the newest one is gone.
+        let is_meant = |&offset: &usize| {
+            let data = self.data(offset);
+            data.chunk_id == chunk_id && (data.life == life || data.flags & flag::NEEDS_PATCHING != 0)
+        };
+        let found = list.iter().rev().copied().find(is_meant);
         let Some(offset) = found.filter(|&offset| self.are_applicable(offset, patches)) else {
             self.stats.patches_failed += 1;
             return false;

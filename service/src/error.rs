@@ -41,7 +41,7 @@ pub enum FlushRefused {
 /// Why a session stays with its consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DetachRefused {
-    /// The consumer has none.
+    /// The consumer has none, or its clone is not in its file yet.
     #[error("there is no session to detach")]
     NoSession,
     /// An empty key would be that of any session, and a long one is an error of the caller.
@@ -55,7 +55,7 @@ pub enum DetachRefused {
 /// Why a consumer does not get a detached session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AttachRefused {
-    /// It has one, which it would lose.
+    /// It has one, which it would lose, or a clone is being made for it.
     #[error("this consumer already has a tracing session")]
     AlreadyHasSession,
     /// Nothing of this user is detached under the key.
@@ -75,7 +75,7 @@ pub enum CloneRefused {
     /// It is another user's.
     #[error("only root and the user of a session may clone it")]
     NotAllowed,
-    /// A clone would be its second one.
+    /// A clone would be its second one, or another one is being made for it.
     #[error("this consumer already has a tracing session")]
     AlreadyHasSession,
     /// It writes into a file, so its clone is a file as well.

@@ -29,7 +29,7 @@
 //! Everything is one `&mut` call at a time: a shell with threads puts a lock around the service.
 //!
 //! Non-goals: transport, permissions of sockets, and the reading of clocks belong to shells.
-//! Compression is not here yet: a config that asks for it gets an uncompressed trace and a warning.
+//! What a consumer reads is not compressed: that would take the loop's time.
 //!
 //! # Example
 //!
@@ -37,7 +37,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use prost::Message;
+//! use watershed_wire::{Decode as _, Encode as _};
 //! use watershed_service::*;
 //! use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
 //! use watershed_wire::protos::{self, commit_data_request::ChunksToMove};
@@ -106,6 +106,7 @@
 
 mod buffers;
 mod clock;
+mod compress;
 mod consumer;
 mod emit;
 mod error;

@@ -171,6 +171,17 @@ impl Service {
         self.counters.looked_at
     }
 
+    /// How many producers, data sources, consumers, sessions, buffers and waiting producers there
+    /// are in all tables: 0 when everybody has gone. For tests of what is left behind.
+    pub fn num_rows(&self) -> usize {
+        self.producers.len()
+            + self.sources.num_rows()
+            + self.consumers.len()
+            + self.sessions.len()
+            + self.buffers.len()
+            + usize::from(self.buffers.has_waiting())
+    }
+
     /// Whether a commit of the producer waits for room in a queue: until that is over, the shell
     /// must not hand over what the producer asks next. Only where there are workers.
     pub fn is_waiting(&self, producer_id: ProducerId) -> bool {

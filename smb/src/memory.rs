@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use thiserror::Error;
@@ -55,6 +56,8 @@ pub struct SharedMemory {
     start: NonNull<u8>,
     size_bytes: usize,
     fd: Option<OwnedFd>,
+    /// There if children do not have the mapping.
+    parents: Option<ParentsOnly>,
 }
 
 // SAFETY: the value is an address range that it owns exclusively and a descriptor. All access to
@@ -99,7 +102,12 @@ impl SharedMemory {
             )
         }
         .map_err(system("map anonymous shared memory"))?;
-        Ok(Self { start: NonNull::new(start.cast()).ok_or(NULL_MAPPING)?, size_bytes, fd: None })
+        Ok(Self {
+            start: NonNull::new(start.cast()).ok_or(NULL_MAPPING)?,
+            size_bytes,
+            fd: None,
+            parents: None,
+        })
     }
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -158,7 +166,29 @@ impl SharedMemory {
             )
         }
         .map_err(system("map shared memory"))?;
-        Ok(Self { start: NonNull::new(start.cast()).ok_or(NULL_MAPPING)?, size_bytes, fd: Some(fd) })
+        Ok(Self {
+            start: NonNull::new(start.cast()).ok_or(NULL_MAPPING)?,
+            size_bytes,
+            fd: Some(fd),
+            parents: None,
+        })
+    }
+
+    /// Keeps the memory from children that are forked from here on: they do not have the mapping,
+    /// and [`SharedMemory::is_forked`] tells them. Children that use it all the same are ended by
+    /// the system. Where the system cannot do so (Linux before 4.14) children share the memory.
+    #[must_use]
+    pub fn without_children(mut self) -> Self {
+        self.parents = ParentsOnly::new(&self);
+        self
+    }
+
+    /// Whether this is a child of the process that called [`SharedMemory::without_children`]: the
+    /// memory is not there. One load of memory that nobody writes.
+    #[inline]
+    #[must_use]
+    pub fn is_forked(&self) -> bool {
+        self.parents.as_ref().is_some_and(ParentsOnly::is_wiped)
     }
 
     /// Size of the mapping in bytes, a multiple of 4096.
@@ -180,9 +210,68 @@ impl SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
+        // In a child something else may have the range by now.
+        if self.is_forked() {
+            return;
+        }
         // SAFETY: the range is the mapping made in the constructor, and no pointer into it is left:
         // pointers exist during one access only, which borrows the value or holds its `Arc`.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.size_bytes) };
+        debug_assert!(unmapped.is_ok(), "munmap of an own mapping: {unmapped:?}");
+    }
+}
+
+/// A private page that the system replaces by zeros in a child.
+#[derive(Debug)]
+struct ParentsOnly {
+    page: NonNull<u8>,
+}
+
+// SAFETY: the page is only read, by atomic loads, from its creation to the drop.
+unsafe impl Send for ParentsOnly {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for ParentsOnly {}
+
+impl ParentsOnly {
+    const SIZE_BYTES: usize = 4096;
+
+    /// `None` where the system cannot do it; then the memory stays as it is.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn new(memory: &SharedMemory) -> Option<Self> {
+        use rustix::mm::{Advice, madvise};
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the system's choice overlaps nothing that exists.
+        let page =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), Self::SIZE_BYTES, protection, MapFlags::PRIVATE) };
+        let page = Self { page: NonNull::new(page.ok()?.cast())? };
+        // SAFETY: the page is this value's own, and neither advice changes what is in a mapping of
+        // this process.
+        unsafe {
+            madvise(page.page.as_ptr().cast(), Self::SIZE_BYTES, Advice::LinuxWipeOnFork).ok()?;
+            page.page.as_ptr().write(1);
+            madvise(memory.start.as_ptr().cast(), memory.size_bytes, Advice::LinuxDontFork).ok()?;
+        }
+        Some(page)
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    fn new(_: &SharedMemory) -> Option<Self> {
+        None
+    }
+
+    #[inline]
+    fn is_wiped(&self) -> bool {
+        // SAFETY: the page is mapped as long as the value lives, and nobody writes to it. Relaxed:
+        // it was written before the value existed, and a child has one thread when it begins.
+        let mark = unsafe { AtomicU8::from_ptr(self.page.as_ptr()) };
+        mark.load(Ordering::Relaxed) == 0
+    }
+}
+
+impl Drop for ParentsOnly {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `new`, to which no pointer is left. Children have it too.
+        let unmapped = unsafe { munmap(self.page.as_ptr().cast(), Self::SIZE_BYTES) };
         debug_assert!(unmapped.is_ok(), "munmap of an own mapping: {unmapped:?}");
     }
 }

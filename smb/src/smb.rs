@@ -119,6 +119,15 @@ impl Smb {
         self.region.memory()
     }
 
+    /// Whether this process is a child that does not have the memory: see
+    /// [`crate::SharedMemory::without_children`]. Everything else of this type is for its parent.
+    #[cfg(not(loom))]
+    #[inline]
+    #[must_use]
+    pub fn is_forked(&self) -> bool {
+        self.region.memory().is_forked()
+    }
+
     /// Size of a page in bytes.
     #[must_use]
     pub fn page_size_bytes(&self) -> usize {

@@ -8,7 +8,8 @@ use std::{fs, io};
 use watershed_probes::{FTRACE_NAME, PROCESS_STATS_NAME, Roots, SYS_STATS_NAME, ftrace_access};
 use watershed_wire::config::TraceConfig;
 use watershed_wire::protos;
-use watershed_wire::protos::trace_config::{BufferConfig, DataSource, buffer_config};
+use watershed_wire::protos::trace_config::trigger_config::TriggerMode;
+use watershed_wire::protos::trace_config::{BufferConfig, DataSource, TriggerConfig, buffer_config};
 use watershed_wire::raw::Rewrite;
 
 use super::{Args, events};
@@ -74,21 +75,14 @@ fn default_config(args: &Args) -> Result<TraceConfig, Failure> {
     }))
 }
 
-/// Events that were asked for must be there. Without that, what this user may not record is left
-/// out, and the user is told.
+/// Events that were asked for must be there.
 fn default_sources(args: &Args) -> Result<Vec<DataSource>, Failure> {
+    if args.events.is_empty() {
+        return Ok(default_data_sources());
+    }
     let roots = Roots::default();
-    let access = ftrace_access(&roots);
-    if !args.events.is_empty() {
-        let names = events::resolve(&args.events, &args.command, &roots, access)?;
-        return Ok(vec![ftrace(names), process_stats()]);
-    }
-    let mut sources = vec![sys_stats(), process_stats()];
-    match access {
-        Ok(()) => sources.insert(0, ftrace(events::DEFAULT.map(str::to_owned).to_vec())),
-        Err(reason) => eprintln!("watershed: scheduling is not recorded: {reason}"),
-    }
-    Ok(sources)
+    let names = events::resolve(&args.events, &args.command, &roots, ftrace_access(&roots))?;
+    Ok(vec![ftrace(names), process_stats()])
 }
 
 fn ftrace(names: Vec<String>) -> DataSource {
@@ -101,6 +95,16 @@ fn ftrace(names: Vec<String>) -> DataSource {
         }),
         ..Default::default()
     })
+}
+
+/// What is recorded of a machine if nobody says what.
+pub(crate) fn default_data_sources() -> Vec<DataSource> {
+    let mut sources = vec![sys_stats(), process_stats()];
+    match ftrace_access(&Roots::default()) {
+        Ok(()) => sources.insert(0, ftrace(events::DEFAULT.map(str::to_owned).to_vec())),
+        Err(reason) => eprintln!("watershed: scheduling is not recorded: {reason}"),
+    }
+    sources
 }
 
 fn sys_stats() -> DataSource {
@@ -192,6 +196,18 @@ pub(super) fn check_offered(
         warnings.push(format!("nobody offers {} to this service yet; known are: {known}", list(&others)));
     }
     Ok(warnings)
+}
+
+/// Refuses configs that wait for triggers, for a service that nobody can reach.
+pub(super) fn check_triggers(config: &TraceConfig) -> Result<(), Failure> {
+    let triggers = config.view().trigger_config.as_ref();
+    match triggers.map_or(TriggerMode::Unspecified, TriggerConfig::trigger_mode) {
+        TriggerMode::Unspecified => Ok(()),
+        _ => Err(Failure::usage(
+            "the config has a trigger_config, and nobody can send triggers to the service within this \
+             process: record with --daemon while `watershed daemon` runs",
+        )),
+    }
 }
 
 /// Compares what the config asks for with what there is. Returns lines to warn with.

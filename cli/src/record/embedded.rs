@@ -60,6 +60,7 @@ impl Embedded {
 
 impl Service for Embedded {
     fn check(&mut self, config: &TraceConfig) -> Result<Vec<String>, Failure> {
+        config::check_triggers(config)?;
         config::check_data_sources(config, &self.in_process.data_source_names())
     }
 

@@ -16,6 +16,7 @@ mod embedded;
 mod end;
 mod events;
 mod output;
+mod perfetto;
 mod progress;
 mod session;
 mod summary;
@@ -29,7 +30,7 @@ use watershed_shell::address::Address;
 
 use crate::exit::{Exit, Failure};
 use crate::units;
-pub(crate) use config::read as read_config;
+pub(crate) use config::{default_data_sources, read as read_config};
 
 /// Arguments of `watershed record`.
 #[derive(Debug, clap::Args)]
@@ -80,6 +81,9 @@ pub(crate) struct Args {
     #[arg(value_name = "EVENT", conflicts_with = "config")]
     events: Vec<String>,
 
+    #[command(flatten)]
+    perfetto: perfetto::PerfettoArgs,
+
     /// Record while this command runs, and return its exit code
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -101,6 +105,9 @@ const EXAMPLES: &str = "Examples:
 
 /// Records, and says at the end what was recorded and what was lost.
 pub(crate) fn run(args: &Args, verbose: bool) -> Result<Exit, Failure> {
+    if let Some(done) = perfetto::run(args) {
+        return done;
+    }
     let config = config::load(args)?;
     session::record(args, &config, verbose)
 }

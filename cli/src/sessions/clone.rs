@@ -19,29 +19,36 @@ const IS_CLONE: &str = "CLONED_READ_ONLY";
 /// Arguments of `watershed clone`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The session with this unique_session_name [default: the only session there is]
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["id", "for_bugreport"])]
-    name: Option<String>,
-
-    /// The session with this number, as `watershed query` shows it
-    #[arg(long, value_name = "N", conflicts_with = "for_bugreport")]
-    id: Option<u64>,
-
-    /// The session that records with the highest bugreport_score
-    #[arg(long)]
-    for_bugreport: bool,
+    #[command(flatten)]
+    pub(crate) of: Of,
 
     /// Write the trace here
     #[arg(short, long, value_name = "OUT")]
-    out: PathBuf,
+    pub(crate) out: PathBuf,
 
     #[command(flatten)]
-    service: Service,
+    pub(crate) service: Service,
+}
+
+/// Which session.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Of {
+    /// The session with this unique_session_name [default: the only session there is]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["id", "for_bugreport"])]
+    pub(crate) name: Option<String>,
+
+    /// The session with this number, as `watershed query` shows it
+    #[arg(long, value_name = "N", conflicts_with = "for_bugreport")]
+    pub(crate) id: Option<u64>,
+
+    /// The session that records with the highest bugreport_score
+    #[arg(long)]
+    pub(crate) for_bugreport: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let mut consumer = args.service.connect()?;
-    let of = match (&args.name, args.id, args.for_bugreport) {
+    let of = match (&args.of.name, args.of.id, args.of.for_bugreport) {
         (Some(name), ..) => CloneOf::Name(name.clone()),
         (_, Some(id), _) => CloneOf::Id(id),
         (.., true) => CloneOf::ForBugreport,

@@ -13,15 +13,13 @@ use watershed_wire::config::TraceConfig;
 use watershed_wire::raw::Rewrite;
 
 use super::file::NewFile;
-use super::{Service, read_into, say};
+use super::{REFUSAL_TIMEOUT, Service, read_into, say};
 use crate::exit::{Exit, Failure};
 use crate::record;
 use crate::signals;
 
 /// Data sources have so long to hand over what they have.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
-/// A config that the service refuses is answered at once.
-const REFUSAL_TIMEOUT: Duration = Duration::from_millis(200);
 /// Field `TraceConfig.write_into_file`.
 const WRITE_INTO_FILE: u32 = 8;
 
@@ -61,14 +59,14 @@ pub(crate) struct AttachArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct StopArgs {
     /// The key under which the session was left behind
-    key: String,
+    pub(crate) key: String,
 
     /// Write the trace here, unless the service writes it into a file itself
     #[arg(short, long, value_name = "OUT")]
-    out: Option<PathBuf>,
+    pub(crate) out: Option<PathBuf>,
 
     #[command(flatten)]
-    service: Service,
+    pub(crate) service: Service,
 }
 
 /// Starts a session and leaves it behind.
@@ -125,13 +123,19 @@ pub(crate) fn detach_session(
 
 /// Waits for the end of a session that was left behind, or ends it when a signal comes.
 pub(crate) fn attach(args: &AttachArgs) -> Result<Exit, Failure> {
-    if args.check {
-        return check(&args.session);
+    match args.check {
+        false => attach_to(&args.session),
+        true if is_detached(&args.session)? => Ok(Exit::Done),
+        true => Err(Failure::failed(not_detached(&args.session.key))),
     }
-    let (mut consumer, out) = attached(&args.session)?;
+}
+
+pub(crate) fn attach_to(session: &StopArgs) -> Result<Exit, Failure> {
+    let (mut consumer, out) = attached(session)?;
     let wake = consumer.wake_handle();
     signals::watch(move |_| wake.wake())
         .map_err(|error| Failure::failed(format_args!("cannot wait for signals: {error}")))?;
+    say(format_args!("attached; Ctrl-C ends the session"));
     let wait = consumer.wait_end(None).map_err(Failure::failed)?;
     match wait {
         Wait::Ended { error } => finish(&mut consumer, error, out),
@@ -146,11 +150,11 @@ pub(crate) fn stop(args: &StopArgs) -> Result<Exit, Failure> {
 }
 
 /// Takes the session up and leaves it behind again: there is no other way to ask.
-fn check(args: &StopArgs) -> Result<Exit, Failure> {
+pub(crate) fn is_detached(args: &StopArgs) -> Result<bool, Failure> {
     let mut consumer = args.service.connect()?;
     match consumer.attach(&args.key).map_err(Failure::failed)? {
-        Some(_) => detach_again(&mut consumer, &args.key).map(|()| Exit::Done),
-        None => Err(Failure::failed(not_detached(&args.key))),
+        Some(_) => detach_again(&mut consumer, &args.key).map(|()| true),
+        None => Ok(false),
     }
 }
 

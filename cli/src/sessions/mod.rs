@@ -4,9 +4,11 @@
 pub(crate) mod clone;
 pub(crate) mod detached;
 mod file;
+pub(crate) mod flight;
 pub(crate) mod trigger;
 
 use std::path::Path;
+use std::time::Duration;
 
 use watershed_client::consumer::Consumer;
 use watershed_shell::address::Address;
@@ -16,13 +18,16 @@ use crate::connect;
 use crate::exit::Failure;
 use file::NewFile;
 
+/// A config that the service refuses is answered at once.
+const REFUSAL_TIMEOUT: Duration = Duration::from_millis(200);
+
 /// Which service.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Service {
     /// Where the service listens for consumers: a path, or @NAME for an abstract socket [default:
     /// $PERFETTO_CONSUMER_SOCK_NAME, or the place where Perfetto's programs look]
     #[arg(long, value_name = "C", value_parser = Address::parse)]
-    socket: Option<Address>,
+    pub(crate) socket: Option<Address>,
 }
 
 impl Service {

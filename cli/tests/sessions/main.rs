@@ -1,5 +1,7 @@
 //! Commands for the sessions of a running tracing service.
 
+mod flight;
+mod perfetto;
 mod service;
 
 use rustix::process::Signal;
@@ -52,7 +54,7 @@ fn a_detached_session_writes_its_file_and_is_cloned_from_it() {
     let with_out = service.run("stop key -o other");
     assert_eq!(with_out.code, Some(2), "{with_out:?}");
     let mut waiting = service.spawn("attach key");
-    service.wait_until("it is attached", |service| service.run("attach key --check").code == Some(1));
+    waiting.wait_for("attached");
     waiting.signal(Signal::INT);
     assert_eq!(waiting.code(), Some(0));
     assert!(service.readings_in("trace") >= service.readings_in("clone"));

@@ -44,6 +44,7 @@ pub(crate) struct Service {
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
@@ -74,7 +75,8 @@ impl Service {
     pub(crate) fn run(&self, line: &str) -> Ended {
         let args: Vec<&str> = line.split_whitespace().collect();
         let output = command(self.folder.path(), &args).output().unwrap();
-        Ended { code: output.status.code(), stderr: String::from_utf8_lossy(&output.stderr).into_owned() }
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ended { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
     }
 
     /// Runs a command that must succeed.

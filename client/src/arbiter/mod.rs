@@ -190,7 +190,7 @@ impl Arbiter {
     pub fn create_writer(&self, target_buffer: u16, policy: ExhaustedPolicy) -> TraceWriter {
         let shared = &self.shared;
         let policy = policy.allowed(shared.options.allow_abort);
-        if shared.is_shut_down() {
+        if shared.is_shut_down() || shared.is_forked() {
             return TraceWriter::discarding();
         }
         let writer_id = {
@@ -228,6 +228,9 @@ impl Arbiter {
     /// Answers the service's flush request `request_id` (and all earlier ones) behind everything
     /// that was returned, and sends it at once.
     pub fn notify_flush_complete(&self, request_id: u64) {
+        if self.shared.is_forked() {
+            return;
+        }
         lock(&self.shared.state).batch.flush_done(request_id);
         self.shared.send_batch();
     }
@@ -263,6 +266,13 @@ impl Shared {
     pub(crate) fn is_shut_down(&self) -> bool {
         // Relaxed: a writer that sees it late writes one more chunk, which nobody reads.
         self.shut_down.load(Ordering::Relaxed)
+    }
+
+    /// Whether this is a child of the process that traces. It has no memory to write to, and a lock
+    /// that another thread held at the fork is never given back there.
+    #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
+        self.smb.is_forked()
     }
 
     pub(crate) fn count_dropped_packet(&self) {
@@ -301,6 +311,9 @@ impl Shared {
     }
 
     pub(crate) fn request_flush(&self, done: Option<Done>) {
+        if self.is_forked() {
+            return;
+        }
         let mut state = lock(&self.state);
         // `shut_down` sends what is in the batch after it set this. Nobody sends what comes later,
         // so `done` is dropped at once.
@@ -327,6 +340,9 @@ impl Shared {
 
     /// Sends the batch, if there is anything in it.
     fn send_batch(&self) {
+        if self.is_forked() {
+            return;
+        }
         let _sending = lock(&self.sending);
         let outgoing = lock(&self.state).batch.take();
         for (writer_id, target_buffer) in outgoing.registered {

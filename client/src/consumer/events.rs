@@ -14,6 +14,20 @@ use super::link::Arrived;
 /// How many messages with events wait to be asked for; beyond that the oldest are dropped.
 pub const EVENTS_KEPT_MAX: usize = 1024;
 
+/// What happens next on a connection.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Notice {
+    /// What was observed.
+    Events(ObservableEvents),
+    /// The session has ended, or it did not start.
+    Ended {
+        /// What the service has to say if that is on account of an error. Its own text.
+        error: Option<String>,
+    },
+    /// Somebody used the [`WakeHandle`](super::WakeHandle).
+    Woken,
+}
+
 /// What was observed, and nobody has asked for yet.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
@@ -44,6 +58,29 @@ impl Consumer {
             ObserveEventsRequest { events_to_observe: kinds.iter().map(|kind| (*kind).into()).collect() };
         self.observed.request_id = Some(self.link.invoke(ConsumerMethod::ObserveEvents, &request, None)?);
         self.link.send_all(self.deadline())
+    }
+
+    /// Waits for whatever comes first: events that were asked for, the session's end, somebody who
+    /// uses the [`WakeHandle`](super::WakeHandle).
+    ///
+    /// # Errors
+    ///
+    /// [`ConsumerError`].
+    pub fn next_notice(&mut self) -> Result<Notice, ConsumerError> {
+        loop {
+            if let Some(events) = self.observed.events.pop_front() {
+                return Ok(Notice::Events(events));
+            }
+            if let Some(error) = self.ended.take() {
+                return Ok(Notice::Ended { error });
+            }
+            match self.link.event(None, true)? {
+                Arrived::Event(event) => drop(self.take(event, None)?),
+                Arrived::Woken => return Ok(Notice::Woken),
+                // There is no time limit.
+                Arrived::TimedOut => {}
+            }
+        }
     }
 
     /// The next events, `None` if none came within `timeout`, or if the session has ended before.

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use prost::Message as _;
 use watershed_smb::Smb;
 use watershed_wire::protos::{DataSourceConfig, DataSourceDescriptor};
+use watershed_wire::{Decode as _, Encode as _};
 
 use super::Command;
 use crate::arbiter::{Arbiter, ArbiterOptions, ExhaustedPolicy, Waker};
@@ -219,7 +219,7 @@ impl ProducerCore {
 
     fn set_up(&mut self, instance_id: u64, config_bytes: Arc<[u8]>, now_ns: u64) {
         let Some(arbiter) = &self.arbiter else { return };
-        let (config, damaged) = match DataSourceConfig::decode(&*config_bytes) {
+        let (config, damaged) = match DataSourceConfig::decode(&config_bytes) {
             Ok(config) => (config, None),
             Err(error) => {
                 (DataSourceConfig::default(), Some(format!("its config cannot be decoded: {error}")))

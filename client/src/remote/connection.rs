@@ -2,8 +2,8 @@
 
 use std::os::unix::net::UnixStream;
 
-use prost::Message as _;
 use watershed_smb::{SharedMemory, Smb};
+use watershed_wire::Decode as _;
 use watershed_wire::ipc::messages::{Command as WireCommand, GetAsyncCommandResponse, Instance};
 use watershed_wire::ipc::{Event, ProducerMethod};
 use watershed_wire::protos::get_async_command_response::SetupTracing;
@@ -122,7 +122,7 @@ impl Connection {
                     return Step::Failed("the service sent no shared memory".to_owned());
                 };
                 return match SharedMemory::map_trusted(descriptor) {
-                    Ok(memory) => self.set_up(memory, setup, options),
+                    Ok(memory) => self.set_up(memory.without_children(), setup, options),
                     Err(error) => Step::Failed(error.to_string()),
                 };
             }

@@ -19,6 +19,9 @@
 //! take waits in memory, up to a limit that follows from the number of chunks; beyond it the
 //! connection is given up.
 //!
+//! A child of the program that is forked without `exec` does not trace: its writers discard, and a
+//! `RemoteProducer` that it has inherited does nothing. It may make one of its own.
+//!
 //! The service is trusted as far as the shared memory goes: it made it, and could truncate it.
 //! What it sends never causes a panic.
 //!
@@ -89,6 +92,8 @@ type EventHandler = Arc<Mutex<dyn FnMut(RemoteEvent) + Send>>;
 pub struct RemoteProducer {
     inbox: Inbox,
     thread: Option<JoinHandle<()>>,
+    /// The process that has the thread.
+    process_id: u32,
 }
 
 impl std::fmt::Debug for RemoteProducer {
@@ -115,17 +120,28 @@ impl RemoteProducer {
         let thread = std::thread::Builder::new()
             .name("trace-producer".to_owned())
             .spawn(move || thread::Thread::new(options, of_thread, incoming, on_event).run())?;
-        Ok(Self { inbox, thread: Some(thread) })
+        Ok(Self { inbox, thread: Some(thread), process_id: std::process::id() })
+    }
+
+    /// Passes a message to the thread; in a child of its process there is none.
+    fn send(&self, message: Message) {
+        if !self.is_forked() {
+            self.inbox.send(message);
+        }
+    }
+
+    fn is_forked(&self) -> bool {
+        self.process_id != std::process::id()
     }
 
     /// Offers a data source to the service, to every later one too.
     pub fn register(&self, factory: Box<dyn DataSourceFactory>) {
-        self.inbox.send(Message::Register(factory));
+        self.send(Message::Register(factory));
     }
 
     /// Fires triggers, if there is a service.
     pub fn activate_triggers(&self, names: &[String]) {
-        self.inbox.send(Message::Triggers(names.to_vec()));
+        self.send(Message::Triggers(names.to_vec()));
     }
 
     /// Waits until the service has processed everything before, registrations and triggers of this
@@ -136,7 +152,7 @@ impl RemoteProducer {
         let done = move || {
             let _ = reply.send(());
         };
-        self.inbox.send(Message::Sync(Box::new(done)));
+        self.send(Message::Sync(Box::new(done)));
         synced.recv_timeout(timeout).is_ok()
     }
 
@@ -144,14 +160,18 @@ impl RemoteProducer {
     #[must_use]
     pub fn stats(&self) -> RemoteStats {
         let (reply, stats) = mpsc::channel();
-        self.inbox.send(Message::Stats(reply));
+        self.send(Message::Stats(reply));
         stats.recv().unwrap_or_default()
     }
 }
 
 impl Drop for RemoteProducer {
     fn drop(&mut self) {
-        self.inbox.send(Message::ShutDown);
+        if self.is_forked() {
+            // Nobody will ever end that thread here.
+            return std::mem::forget(self.thread.take());
+        }
+        self.send(Message::ShutDown);
         if let Some(thread) = self.thread.take() {
             // A panic of a data source was reported when it happened.
             let _ = thread.join();

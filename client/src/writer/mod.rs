@@ -41,7 +41,8 @@ use fragment::Core;
 /// A writer belongs to one thread at a time; it can be moved to another one between packets. What
 /// it writes appears in the trace in the order of writing. Finished packets reach the service when
 /// their chunk is full, when [`TraceWriter::flush`] is called, when the writer is dropped, or when
-/// the service scrapes. After a `fork` only the parent may use it.
+/// the service scrapes. In a child that was forked it discards what it is given, if the service is
+/// in another process; with an in-process service only the parent may use it.
 ///
 /// With the policy [`ExhaustedPolicy::Drop`] no call ever waits for the service. The only lock
 /// taken is the arbiter's, once a chunk.
@@ -100,14 +101,13 @@ impl TraceWriter {
     }
 
     /// Writes one packet from a message of the schema: a `TracePacket`.
-    pub fn write_message(&mut self, packet: &impl prost::Message) {
+    pub fn write_message(&mut self, packet: &impl watershed_wire::Encode) {
         if self.core.is_none() {
             return;
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
-        // A vector grows as it must: encoding into it cannot fail.
-        packet.encode(&mut scratch).expect("a vector has room");
+        packet.append_to(&mut scratch);
         self.write_packet(&scratch);
         self.scratch = scratch;
     }

@@ -15,9 +15,9 @@ use watershed_wire::ipc::messages::{Command, DataSourceMessage, GetAsyncCommandR
 use watershed_wire::ipc::{HostConnection, Invocation, ProducerMethod, ReplyTo};
 use watershed_wire::protos::get_async_command_response::{Flush, SetupTracing, StopDataSource};
 use watershed_wire::protos::{
-    CommitDataRequest, CommitDataResponse, DataSourceConfig, DataSourceDescriptor,
-    InitializeConnectionRequest, InitializeConnectionResponse, NotifyDataSourceStartedRequest,
-    NotifyDataSourceStoppedRequest, RegisterTraceWriterRequest, SyncResponse, UnregisterTraceWriterRequest,
+    CommitDataRequest, DataSourceConfig, DataSourceDescriptor, InitializeConnectionRequest,
+    InitializeConnectionResponse, NotifyDataSourceStartedRequest, NotifyDataSourceStoppedRequest,
+    RegisterTraceWriterRequest, UnregisterTraceWriterRequest,
 };
 
 use crate::support::FakeService;
@@ -146,9 +146,19 @@ impl Client {
 
     /// Takes calls and does what a service would, until something is so.
     pub(crate) fn serve_until(&mut self, mut is_so: impl FnMut(&Client) -> bool) {
+        let started = Instant::now();
+        let mut fds = VecDeque::new();
         while !is_so(self) {
-            let call = self.next();
-            self.serve(&call);
+            while let Some(call) = self.connection.poll().unwrap() {
+                self.serve(&call);
+            }
+            self.send();
+            match socket::receive(&self.socket, self.connection.spare(), &mut fds).unwrap() {
+                Moved::Bytes(count) => self.connection.received(count),
+                Moved::Closed => panic!("the producer is gone"),
+                Moved::NotReady => std::thread::sleep(Duration::from_millis(1)),
+            }
+            assert!(started.elapsed() < Duration::from_secs(300), "it never is so");
         }
     }
 
@@ -166,7 +176,7 @@ impl Client {
                 let request = CommitDataRequest::decode(args).unwrap();
                 self.flushed.extend(request.flush_request_id);
                 self.fake.commit_data(request, None);
-                self.connection.reply(call.reply_to, &CommitDataResponse {}, false).unwrap();
+                self.connection.reply_bytes(call.reply_to, b"", false).unwrap();
             }
             ProducerMethod::RegisterTraceWriter => {
                 let request = RegisterTraceWriterRequest::decode(args).unwrap();
@@ -190,7 +200,7 @@ impl Client {
             }
             ProducerMethod::Sync => {
                 self.syncs += 1;
-                self.connection.reply(call.reply_to, &SyncResponse {}, false).unwrap();
+                self.connection.reply_bytes(call.reply_to, b"", false).unwrap();
             }
             method => panic!("unexpected: {method:?}"),
         }

@@ -54,7 +54,7 @@ fn find_chunk(index: &mut Index, key: u64, id: ChunkId) -> Option<Slot> {
     }
     let sequence = index.sequences.find_live(key)?;
     let sequence = index.sequences.get(sequence);
-    let at = sequence.find_in_any_life(&index.records, id)?;
+    let at = sequence.find_to_patch(&index.records, id)?;
     Some(sequence.queue.get(at))
 }
 

@@ -76,6 +76,11 @@ impl<'a> BufferStage<'a> {
         })
     }
 
+    /// Whether the producer may write to the buffer.
+    fn is_reachable(&self, target_buffer: BufferId) -> bool {
+        self.buffers.get(target_buffer).is_some() && self.producer.allowed_buffers.contains(&target_buffer)
+    }
+
     /// Whether a chunk of this writer may go there. Ids that no client gives to a writer are
     /// refused, as in patches: so a producer has a bounded number of sequences.
     fn is_allowed(&self, target_buffer: BufferId, writer_id: u16) -> bool {
@@ -83,8 +88,7 @@ impl<'a> BufferStage<'a> {
         // may write anywhere it is allowed to.
         let registered = self.producer.writers.get(&writer_id);
         is_writer_id(writer_id.into())
-            && self.buffers.get(target_buffer).is_some()
-            && self.producer.allowed_buffers.contains(&target_buffer)
+            && self.is_reachable(target_buffer)
             && registered.is_none_or(|buffer| *buffer == target_buffer.0)
     }
 
@@ -138,11 +142,9 @@ impl<'a> BufferStage<'a> {
     fn patch(&mut self, entry: &ChunkToPatch) {
         let target_buffer = BufferId(entry.target_buffer() as u16);
         let writer_id = Some(entry.writer_id()).filter(|id| is_writer_id(*id));
-        let (Some(writer_id), true, true) = (
-            writer_id,
-            self.buffers.get(target_buffer).is_some(),
-            entry.patches.len() <= PATCHES_PER_ENTRY_MAX,
-        ) else {
+        let (Some(writer_id), true, true) =
+            (writer_id, self.is_reachable(target_buffer), entry.patches.len() <= PATCHES_PER_ENTRY_MAX)
+        else {
             self.counters.patches_discarded += entry.patches.len() as u64;
             return;
         };

@@ -55,6 +55,11 @@ impl Sources {
         self.by_key.len()
     }
 
+    /// In all tables: 0 when there is no source.
+    pub(crate) fn num_rows(&self) -> usize {
+        self.by_key.len() + self.by_name.len() + self.by_producer.len()
+    }
+
     pub(crate) fn get(&self, key: SourceKey) -> Option<&Source> {
         self.by_key.get(&key)
     }

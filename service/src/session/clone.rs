@@ -179,6 +179,17 @@ impl Service {
         }
     }
 
+    fn pending_clones(&self) -> impl Iterator<Item = &PendingClone> {
+        self.sessions.values().flat_map(|session| session.clones.values())
+    }
+
+    /// Whether there is no room for another session: the consumer has one, or a clone is being made
+    /// for it. Buffers that were taken for a clone would be lost if there were no room at its end.
+    pub(super) fn has_or_awaits_session(&self, consumer_id: ConsumerId) -> bool {
+        self.session_of(consumer_id).is_some()
+            || self.pending_clones().any(|clone| clone.consumer_id == consumer_id)
+    }
+
     fn check_clone(
         &self,
         consumer_id: ConsumerId,
@@ -189,13 +200,12 @@ impl Service {
         if source.file_is_open() && !has_file {
             return Err(CloneRefused::NoFile);
         }
-        let clones = || self.sessions.values().flat_map(|session| session.clones.values());
-        if self.session_of(consumer_id).is_some() || clones().any(|clone| clone.consumer_id == consumer_id) {
+        if self.has_or_awaits_session(consumer_id) {
             return Err(CloneRefused::AlreadyHasSession);
         }
         let uid = self.consumers.get(&consumer_id).map_or(0, |consumer| consumer.identity.uid);
         let of_uid = self.sessions.values().filter(|session| session.consumer_uid == uid).count();
-        let num_pending = clones().count();
+        let num_pending = self.pending_clones().count();
         if of_uid + num_pending >= limits::SESSIONS_PER_UID_MAX {
             return Err(CloneRefused::TooManySessionsOfUid { uid });
         }

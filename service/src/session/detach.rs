@@ -27,7 +27,12 @@ impl Service {
         if key.is_empty() || key.len() > limits::DETACH_KEY_BYTES_MAX {
             return Err(DetachRefused::BadKey);
         }
-        let uid = self.sessions.get(&session_id).map_or(0, |session| session.consumer_uid);
+        let session = self.sessions.get(&session_id).ok_or(DetachRefused::NoSession)?;
+        if session.state == SessionState::Cloned && session.file_is_open() {
+            // Who asked for the clone is told when it is in its file.
+            return Err(DetachRefused::NoSession);
+        }
+        let uid = session.consumer_uid;
         if self.detached(uid, key).is_some() {
             return Err(DetachRefused::KeyTaken);
         }
@@ -55,11 +60,11 @@ impl Service {
         key: &str,
         now: &ClockReadings,
     ) -> Result<(SessionId, Vec<u8>), AttachRefused> {
-        let consumer = self.consumers.get_mut(&consumer_id).ok_or(AttachRefused::NoSuchSession)?;
-        if consumer.session_id.is_some() {
+        let consumer = self.consumers.get(&consumer_id).ok_or(AttachRefused::NoSuchSession)?;
+        let uid = consumer.identity.uid;
+        if self.has_or_awaits_session(consumer_id) {
             return Err(AttachRefused::AlreadyHasSession);
         }
-        let uid = consumer.identity.uid;
         let session_id = self.detached(uid, key).ok_or(AttachRefused::NoSuchSession)?;
         let session = self.sessions.get_mut(&session_id).ok_or(AttachRefused::NoSuchSession)?;
         session.consumer_id = Some(consumer_id);

@@ -9,6 +9,7 @@ use watershed_wire::protos;
 
 use crate::buffers::Buffer;
 use crate::clock::ClockReadings;
+use crate::compress::Codec;
 use crate::consumer::OutputFile;
 use crate::error::EnableError;
 use crate::filter::{Filtering, TraceFilter};
@@ -51,7 +52,8 @@ impl Service {
     ) -> Result<SessionId, EnableError> {
         let mut config = SessionConfig::read(config)?;
         self.apply_lockdown(config.message().lockdown_mode());
-        let free_consumer = self.consumers.get(&consumer_id).filter(|consumer| consumer.session_id.is_none());
+        let consumer = self.consumers.get(&consumer_id);
+        let free_consumer = consumer.filter(|_| !self.has_or_awaits_session(consumer_id));
         let consumer_uid = free_consumer.ok_or(EnableError::AlreadyHasSession)?.identity.uid;
         self.check_config(&mut config, consumer_uid, now)?;
         let filter = config.message().trace_filter.as_ref().map(TraceFilter::load).transpose()?;
@@ -212,8 +214,12 @@ impl Service {
     /// What can be left out without making the trace wrong.
     fn warn_about_ignored(&mut self, session_id: SessionId, message: &protos::TraceConfig) {
         let mut ignored = |field, instead| self.warn(Warning::ConfigIgnored { session_id, field, instead });
-        if message.compression.is_some() || message.compression_type.unwrap_or(0) != 0 {
-            ignored("compression", "the trace is not compressed");
+        match Codec::of(message) {
+            None if Codec::is_wanted(message) => ignored("compression", "the trace is not compressed"),
+            Some(_) if !message.write_into_file() => {
+                ignored("compression without write_into_file", "what is read is not compressed");
+            }
+            _ => {}
         }
         if TriggerRules::are_idle_in(message) {
             ignored("trigger_config", "its triggers do nothing without a trigger_mode");

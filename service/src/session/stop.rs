@@ -121,6 +121,8 @@ impl Service {
             return self.erase(session_id);
         }
         session.free_when_closed = true;
+        // Nobody may take over what is about to be erased.
+        session.detach_key = None;
         if session.state == SessionState::Cloned {
             // Nobody waits for what is not written yet.
             session.give_up_file();

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use watershed_service::{
-    CloneRefused, CloneRequest, CloneSource, ConsumerEvent, ConsumerId, ProducerCommand, ProducerId,
-    ReceivedTrigger, SessionId, SessionState,
+    AttachRefused, CloneRefused, CloneRequest, CloneSource, ConsumerEvent, ConsumerId, EnableError,
+    ProducerCommand, ProducerId, ReceivedTrigger, SessionId, SessionState,
 };
 use watershed_wire::protos::TraceConfig;
 use watershed_wire::protos::trace_packet::Data;
@@ -319,4 +319,26 @@ fn triggers_go_to_the_clone_that_was_made_for_them() {
     let (_, next) = clone(&mut world, session, &[producer]);
     assert!(!next.kinds().contains(&"trigger"), "it went to the first clone");
     assert_eq!(next.texts(), ["a"]);
+}
+
+/// What was taken out of the original's buffers would be lost if there were no room for the clone.
+#[test]
+fn who_waits_for_a_clone_gets_no_other_session() {
+    let mut config = one_source("src");
+    config.buffers[0].transfer_on_clone = Some(true);
+    let (mut world, producer, _, session) = world_with_session(&config);
+    let target = world.producers[&producer].target_buffer(0);
+    world.write(producer, 1, target, &[packet("a")]);
+    let left = world.consumer();
+    world.try_enable(left, &TraceConfig::default()).expect("a good config");
+    world.service.handle_detach(left, "key").expect("a good key");
+    let consumer = world.consumer();
+    try_clone(&mut world, consumer, CloneSource::Session(session)).expect("allowed");
+    let now = world.now;
+    let refused = world.try_enable(consumer, &one_source("src"));
+    assert_eq!(refused, Err(EnableError::AlreadyHasSession));
+    let refused = world.service.handle_attach(consumer, "key", &now);
+    assert_eq!(refused, Err(AttachRefused::AlreadyHasSession));
+    world.acknowledge_flush(producer).run_due();
+    assert_eq!(world.read(consumer).texts(), ["a"]);
 }

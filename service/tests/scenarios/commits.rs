@@ -394,3 +394,60 @@ fn what_a_large_request_leaves_is_done_when_nothing_else_is() {
     assert_eq!(chunks_in_use(&world, producer), 0, "the producer has them back");
     assert_eq!(world.read(consumer).texts().len(), 200);
 }
+
+#[test]
+fn patches_for_a_buffer_of_others_are_counted() {
+    let mut world = World::new();
+    let (_, _, target) = recording(&mut world);
+    let (cloning, session) = (world.consumer(), world.service.session_of(ConsumerId(1)));
+    let source = watershed_service::CloneSource::Session(session.expect("it records"));
+    let request =
+        watershed_service::CloneRequest { source, for_bugreport: false, skip_filter: false, trigger: None };
+    let now = world.now;
+    world.service.handle_clone_session(cloning, request, false, &now).expect("allowed");
+    world.advance_ms(6000);
+    assert!(world.service.session_of(cloning).is_some(), "there is a clone");
+    let liar = world.connect("liar");
+    world.register(liar, "src");
+    // Its own session's buffer, that of the clone, and one that does not exist.
+    for (target_buffer, discarded) in [(target, 0), (target + 1, 1), (target + 2, 2)] {
+        let chunks_to_patch = vec![ChunkToPatch {
+            target_buffer: Some(target_buffer),
+            writer_id: Some(1),
+            patches: vec![Patch { offset: Some(0), data: Some(vec![0x80, 0x80, 0x80, 0]) }],
+            ..Default::default()
+        }];
+        world.commit(liar, protos::CommitDataRequest { chunks_to_patch, ..Default::default() });
+        assert_eq!(stats(&mut world, cloning).patches_discarded(), discarded, "{target_buffer}");
+    }
+}
+
+#[test]
+fn a_patch_for_a_chunk_that_was_refused_changes_no_older_one() {
+    let mut world = World::new();
+    let producer = world.connect("p");
+    world.register(producer, "src");
+    let config = TraceConfig { buffers: vec![discard(8)], ..one_source("src") };
+    let (consumer, _) = world.enable(&config);
+    let target = world.producers[&producer].target_buffer(0);
+    let text = "x".repeat(3000);
+    let write = |world: &mut World, chunk_id| {
+        let fake = world.producers.get_mut(&producer).expect("connected");
+        let request = fake.chunk_with_id(1, chunk_id).packet(&packet(&text)).move_to(target);
+        world.commit(producer, request);
+    };
+    (0..2).for_each(|chunk_id| write(&mut world, chunk_id));
+    // The writer's number goes to another one, for whose second chunk there is no room.
+    world.service.handle_unregister_trace_writer(producer, 1);
+    (0..2).for_each(|chunk_id| write(&mut world, chunk_id));
+    let chunks_to_patch = vec![ChunkToPatch {
+        target_buffer: Some(target),
+        writer_id: Some(1),
+        chunk_id: Some(1),
+        patches: vec![Patch { offset: Some(100), data: Some(vec![0x80, 0x80, 0x80, 0]) }],
+        ..Default::default()
+    }];
+    world.commit(producer, protos::CommitDataRequest { chunks_to_patch, ..Default::default() });
+    assert_eq!(stats(&mut world, consumer).buffer_stats[0].patches_failed(), 1);
+    assert!(world.read(consumer).texts().iter().all(|read| *read == text));
+}

@@ -163,3 +163,21 @@ fn who_attaches_is_told_what_it_observes() {
     world.service.handle_start_tracing(second, &now);
     assert_eq!(world.events_of(second), [ConsumerEvent::AllDataSourcesStarted { session_id: session }]);
 }
+
+/// Its time is over and nobody has it: it is erased when its file is closed, and until then nobody
+/// can take it over.
+#[test]
+fn a_session_that_is_about_to_be_erased_is_not_taken_over() {
+    let mut world = World::new();
+    world.writes_files = false;
+    let (consumer, session) = world.enable(&TraceConfig { duration_ms: Some(1000), ..into_file("src") });
+    world.service.handle_detach(consumer, "key").expect("a good key");
+    world.advance_ms(1000);
+    assert!(world.service.session_state(session).is_some(), "its file is not written");
+    let now = world.now;
+    let attached = world.service.handle_attach(consumer, "key", &now);
+    assert_eq!(attached, Err(AttachRefused::NoSuchSession));
+    while world.write_file_once() {}
+    assert_eq!(world.service.session_state(session), None);
+    assert!(world.try_enable(consumer, &one_source("src")).is_ok(), "the consumer has room for another");
+}

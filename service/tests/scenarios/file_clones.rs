@@ -220,3 +220,18 @@ fn a_consumer_that_goes_leaves_the_file_as_it_is() {
     assert_eq!(scene.told(waiting), Some(Err("the original session has ended".to_owned())));
     assert_eq!(scene.world.service.session_state(scene.session), None);
 }
+
+#[test]
+fn a_clone_is_not_left_behind_before_it_is_in_its_file() {
+    let mut scene = Scene::new(&into_file("src"));
+    scene.world.writes_files = false;
+    let (consumer, asked) = scene.ask(true);
+    asked.expect("allowed");
+    scene.world.acknowledge_flush(scene.producer);
+    assert!(scene.told(consumer).is_none());
+    let refused = scene.world.service.handle_detach(consumer, "key");
+    assert_eq!(refused, Err(watershed_service::DetachRefused::NoSession));
+    while scene.world.write_file_once() {}
+    assert!(matches!(scene.told(consumer), Some(Ok(_))), "who asked is told");
+    scene.world.service.handle_detach(consumer, "key").expect("a good key");
+}

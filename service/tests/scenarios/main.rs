@@ -13,7 +13,6 @@ mod lifecycle;
 mod limits;
 mod packets;
 mod shards;
-mod simulation;
 mod support;
 mod triggers;
 mod validation;

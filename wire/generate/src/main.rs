@@ -23,7 +23,7 @@ const OPAQUE: [&str; 2] = ["opaque.proto", "ftrace_event.proto"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let wire = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("this crate lies in wire/")?;
-    let out = env::args_os().nth(1).map_or_else(|| wire.join("src/generated"), PathBuf::from);
+    let out = env::args_os().nth(1).map_or_else(|| wire.join("protos/src/generated"), PathBuf::from);
 
     let proto = wire.join("proto");
     let mut sources: Vec<PathBuf> =

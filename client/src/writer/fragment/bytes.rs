@@ -39,6 +39,7 @@ impl Core {
 
     #[cold]
     pub(super) fn append_slowly(&mut self, mut bytes: &[u8]) {
+        self.leave_if_forked();
         self.body_bytes += bytes.len() as u64;
         while !self.discarding && !bytes.is_empty() {
             let room = self.capacity - self.position;

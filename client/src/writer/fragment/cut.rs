@@ -40,6 +40,9 @@ impl Core {
 
     /// Continues a packet in a new chunk, or drops the packet.
     pub(super) fn cross(&mut self) {
+        if self.leave_if_forked() {
+            return;
+        }
         if self.body_bytes > MAX_SIZE {
             self.give_up();
             return;

@@ -45,9 +45,11 @@ impl Core {
 
     /// Fills in a size field of the current chunk, wherever it is by now.
     pub(super) fn overwrite(&mut self, at: usize, field: [u8; SIZE_FIELD_BYTES]) {
-        if at >= self.synced {
+        if at >= self.synced && self.current.is_some() {
             self.image[at..at + SIZE_FIELD_BYTES].copy_from_slice(&field);
-        } else if let Some(current) = &self.current {
+        } else if !self.leave_if_forked()
+            && let Some(current) = &self.current
+        {
             // Size fields are never half synced: they lie in front of what was synced with them.
             self.arbiter.smb().write_payload(&current.chunk, at, &field);
         }

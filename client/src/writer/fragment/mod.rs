@@ -148,7 +148,25 @@ impl Core {
         self.search.full_pages()
     }
 
+    /// In a child of the process that traces, everything is discarded from here on: without a
+    /// chunk nothing of the arbiter is used, neither its memory nor its locks.
+    #[inline]
+    pub(super) fn leave_if_forked(&mut self) -> bool {
+        let is_forked = self.arbiter.is_forked();
+        if is_forked {
+            self.current = None;
+            (self.capacity, self.position, self.synced) = (0, 0, 0);
+            self.open.clear();
+            self.patches = PatchList::default();
+            (self.in_packet, self.discarding, self.owes_continuation) = (false, true, false);
+        }
+        is_forked
+    }
+
     pub(in crate::writer) fn begin_packet(&mut self) {
+        if self.leave_if_forked() {
+            return;
+        }
         // Only a leaked MessageWriter leaves a packet open.
         self.finish_packet();
         self.in_packet = true;
@@ -175,7 +193,7 @@ impl Core {
     }
 
     pub(in crate::writer) fn finish_packet(&mut self) {
-        if !self.in_packet {
+        if !self.in_packet || self.leave_if_forked() {
             return;
         }
         self.close_messages(0);
@@ -218,6 +236,9 @@ impl Core {
     }
 
     pub(in crate::writer) fn flush(&mut self, done: Option<Done>) {
+        if self.leave_if_forked() {
+            return done.into_iter().for_each(|done| done());
+        }
         self.finish_packet();
         self.return_current(ChunkFlags::NONE);
         self.arbiter.request_flush(done);
@@ -226,6 +247,9 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
+        if self.leave_if_forked() {
+            return;
+        }
         self.finish_packet();
         self.return_current(ChunkFlags::NONE);
         if self.owes_continuation {

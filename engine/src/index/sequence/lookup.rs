@@ -2,7 +2,7 @@
 
 use super::Sequence;
 use crate::ids::ChunkId;
-use crate::index::records::Records;
+use crate::index::records::{Records, bit};
 
 impl Sequence {
     /// The index in the queue of a chunk of the newest life (`Ok`), or where it belongs (`Err`).
@@ -54,9 +54,10 @@ impl Sequence {
         Err(low)
     }
 
-    /// The index of a chunk, from the newest life back. Only the last 64 lives are searched: a
-    /// patch that comes so late fails.
-    pub(crate) fn find_in_any_life(&self, records: &Records, id: ChunkId) -> Option<usize> {
+    /// The index of a chunk that a patch is for, from the newest life back. In old lives it must
+    /// wait for patches: a whole chunk there has the id of one of the newest life that is gone or
+    /// was never taken. Only the last 64 lives are searched: a patch that comes so late fails.
+    pub(crate) fn find_to_patch(&self, records: &Records, id: ChunkId) -> Option<usize> {
         match self.find(records, id) {
             Ok(index) => Some(index),
             Err(_) if self.newest_start == 0 => None,
@@ -69,7 +70,9 @@ impl Sequence {
         let mut end = self.newest_start as usize;
         for life in self.old_lives.iter().flat_map(|lives| lives.iter().rev().take(64)) {
             let start = end - life.records as usize;
-            if let Ok(index) = self.find_between(records, id, start, end) {
+            if let Ok(index) = self.find_between(records, id, start, end)
+                && records.get(self.queue.get(index)).has(bit::NEEDS_PATCHING)
+            {
                 return Some(index);
             }
             end = start;

@@ -15,20 +15,6 @@ impl Trace {
         Trace { packets: protos::Trace::decode(bytes).expect("a trace").packet }
     }
 
-    /// Without the packets that are well-formed and still no `TracePacket`: what a hostile producer
-    /// may write of its own fields is not the service's to judge.
-    pub fn parse_hostile(mut bytes: &[u8]) -> Trace {
-        let mut packets = Vec::new();
-        while !bytes.is_empty() {
-            let (number, _) = prost::encoding::decode_key(&mut bytes).expect("a key");
-            let size_bytes = prost::encoding::decode_varint(&mut bytes).expect("a length") as usize;
-            assert!(number == 1 && size_bytes <= bytes.len(), "not a trace");
-            packets.extend(protos::TracePacket::decode(&bytes[..size_bytes]));
-            bytes = &bytes[size_bytes..];
-        }
-        Trace { packets }
-    }
-
     /// What the producers' packets say, in order.
     pub fn texts(&self) -> Vec<&str> {
         self.packets.iter().filter_map(text).collect()

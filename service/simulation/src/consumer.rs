@@ -1,0 +1,35 @@
+//! What consumers ask for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use watershed_service::{CloneRequest, ConsumerId, FlushId, ObservedEvents, SessionId};
+use watershed_wire::protos::TraceConfig;
+
+/// What a connection carries to the service.
+#[derive(Debug)]
+pub(crate) enum Request {
+    Enable(Box<TraceConfig>),
+    Start,
+    Disable,
+    Flush(u32),
+    Read,
+    Free,
+    Observe(ObservedEvents),
+    Detach(String),
+    Attach(String),
+    Clone(CloneRequest),
+    ChangeConfig(Vec<String>),
+    EndWanted,
+    Query,
+    Gone,
+}
+
+/// A connection, and the answers that it waits for.
+#[derive(Debug)]
+pub(crate) struct Consumer {
+    pub(crate) id: ConsumerId,
+    pub(crate) uid: i32,
+    pub(crate) flushes: BTreeSet<FlushId>,
+    /// Of which session, and whether without its filter.
+    pub(crate) clones: BTreeMap<SessionId, (SessionId, bool)>,
+}
