@@ -53,9 +53,9 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         producer.register(factory);
     }
     match end.recv() {
-        Ok(End::NoService(reason)) => Err(Failure::failed(format_args!(
-            "{reason}\nIs a tracing service running? `watershed daemon` starts one."
-        ))),
+        Ok(End::NoService(reason)) => {
+            Err(Failure::failed(format_args!("{reason}\n`watershed daemon` starts a tracing service.")))
+        }
         Ok(End::Signal) | Err(_) => Ok(Exit::Done),
     }
 }

@@ -81,6 +81,10 @@ pub(crate) struct Args {
     #[arg(value_name = "EVENT", conflicts_with = "config")]
     events: Vec<String>,
 
+    /// Exit code 1 if anything was lost, or if nobody offers a data source of the config
+    #[arg(long)]
+    fail_on_loss: bool,
+
     #[command(flatten)]
     perfetto: perfetto::PerfettoArgs,
 

@@ -48,6 +48,7 @@ impl TestDaemon {
             shards: Shards::Wanted(2),
             num_workers,
             pin_workers: false,
+            huge_pages: watershed_service::HugePages::Advise,
             output_folder: Some(folder.path().canonicalize().unwrap()),
         };
         let log = Arc::new(Mutex::new(Vec::new()));
