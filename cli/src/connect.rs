@@ -1,8 +1,8 @@
 //! The connection of a consumer to a tracing service in another process.
 
-use prost::Message as _;
 use watershed_client::consumer::{ConnectError, Consumer, ConsumerOptions};
 use watershed_shell::address::{self, Address};
+use watershed_wire::Decode as _;
 use watershed_wire::ipc::messages::{ServiceDataSource, TracingServiceState};
 use watershed_wire::protos::DataSourceDescriptor;
 

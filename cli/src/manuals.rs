@@ -1,5 +1,5 @@
-//! `watershed manuals`: man pages and shell completions from the command line's own definition. Only
-//! what makes the packages is built with it.
+//! `watershed manuals`: man pages and shell completions from the command line's own definition.
+//! Only what makes the packages is built with it.
 
 use std::fs;
 use std::io;

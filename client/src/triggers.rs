@@ -73,7 +73,11 @@ impl Connection {
     }
 
     /// Whether the service takes the call.
-    fn call(&mut self, method: ProducerMethod, request: &impl prost::Message) -> Result<bool, TriggerError> {
+    fn call(
+        &mut self,
+        method: ProducerMethod,
+        request: &impl watershed_wire::Encode,
+    ) -> Result<bool, TriggerError> {
         let wanted = self.ipc.invoke(method, request, true)?;
         loop {
             match self.next_event()? {

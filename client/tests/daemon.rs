@@ -41,6 +41,7 @@ impl Running {
             shards: Shards::Wanted(1),
             num_workers: 1,
             pin_workers: false,
+            huge_pages: watershed_service::HugePages::Advise,
             output_folder: None,
         };
         let daemon = Daemon::new(options, |_| {}).unwrap();
@@ -226,7 +227,7 @@ fn a_forked_child_writes_nothing() {
     let producer = &program.producer;
     let mut of_child = Some(nested);
     let code = in_child(|| {
-        // The values of the parent are copies here; dropped as a program that knows of nothing does.
+        // The values of the parent are copies here; dropped as by a program that knows of nothing.
         let mut nested = of_child.take().unwrap();
         nested.bytes(2, &[7; 9_000]);
         drop(nested);

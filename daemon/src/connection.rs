@@ -138,7 +138,7 @@ impl<M: Method> Connection<M> {
     pub(crate) fn reply(
         &mut self,
         reply_to: ReplyTo,
-        reply: &impl prost::Message,
+        reply: &impl watershed_wire::Encode,
         has_more: bool,
     ) -> Result<(), Closed> {
         self.host.reply(reply_to, reply, has_more).map_err(Closed::CannotTell)

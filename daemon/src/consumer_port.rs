@@ -13,11 +13,11 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 
-use prost::Message as _;
 use watershed_service::{
     ClockReadings, ConnectError, ConsumerEvent, ConsumerId, FlushFlags, FlushId, ObservedEvents, OutputFile,
     PacketBatch, PeerIdentity, ReadProgress, SessionId,
 };
+use watershed_wire::Decode as _;
 use watershed_wire::ipc::messages::EnableTracingRequest;
 use watershed_wire::ipc::{ConsumerMethod, Invocation, ReplyTo, read_buffers_replies, split_service_state};
 use watershed_wire::protos;

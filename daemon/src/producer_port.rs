@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use prost::Message as _;
 use watershed_service::{
     ClockReadings, InstanceId, PeerIdentity, ProducerCommand, ProducerHello, ProducerId, ProducerMemory,
     ScrapingMode,
 };
 use watershed_smb::SharedMemory;
+use watershed_wire::Decode as _;
 use watershed_wire::ipc::messages::{Command, DataSourceMessage, GetAsyncCommandResponse, Instance};
 use watershed_wire::ipc::{Invocation, ProducerMethod, ReplyTo};
 use watershed_wire::protos;
@@ -205,7 +205,7 @@ fn try_perform(
     producer_id: ProducerId,
     core: &mut Core,
     now: &ClockReadings,
-) -> Result<Performed, prost::DecodeError> {
+) -> Result<Performed, watershed_wire::DecodeError> {
     let service = &mut core.service;
     let args = &call.args[..];
     match call.method {

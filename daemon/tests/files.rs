@@ -109,3 +109,30 @@ fn a_file_that_fails_ends_its_session() {
     consumer.disable();
     assert_eq!(consumer.ended(end), None, "the next session of the same consumer");
 }
+
+#[test]
+fn files_are_compressed_as_the_config_says() {
+    use protos::trace_config::CompressionConfig;
+    let deflate = CompressionConfig { deflate: Some(Default::default()), ..Default::default() };
+    let zstd = CompressionConfig { zstd: Some(Default::default()), ..Default::default() };
+    let daemon = TestDaemon::start(1);
+    for (name, compression) in [("deflate", deflate), ("zstd", zstd)] {
+        let (mut producer, mut consumer) = (daemon.producer(), daemon.consumer());
+        let file = File::create(daemon.path(name)).unwrap();
+        let config = protos::TraceConfig { compression: Some(compression), ..into_file() };
+        let end = consumer.enable_into(&config, file.into());
+        producer.serve_until(|producer| !producer.buffers.is_empty());
+        (1..=5_000).for_each(|number| producer.write(1, number));
+        producer.sync();
+        consumer.disable();
+        assert_eq!(consumer.ended(end), None);
+        let bytes = std::fs::read(daemon.path(name)).unwrap();
+        let wrappers = <protos::Trace as prost::Message>::decode(&bytes[..]).unwrap().packet;
+        assert_eq!(numbers(&wrappers), [0; 0], "{name}: all is compressed");
+        let decode = |packet: Vec<u8>| <protos::TracePacket as prost::Message>::decode(&packet[..]).unwrap();
+        let packets = watershed_wire::reader::packets(&bytes).map(|packet| decode(packet.unwrap()));
+        let packets: Vec<_> = packets.collect();
+        assert_eq!(numbers(&packets), (1..=5_000).collect::<Vec<_>>());
+    }
+    assert!(daemon.log().iter().all(|line| !line.contains("compression")), "{:?}", daemon.log());
+}

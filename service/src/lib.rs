@@ -29,7 +29,7 @@
 //! Everything is one `&mut` call at a time: a shell with threads puts a lock around the service.
 //!
 //! Non-goals: transport, permissions of sockets, and the reading of clocks belong to shells.
-//! Compression is not here yet: a config that asks for it gets an uncompressed trace and a warning.
+//! What a consumer reads is not compressed: that would take the loop's time.
 //!
 //! # Example
 //!
@@ -37,7 +37,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use prost::Message;
+//! use watershed_wire::{Decode as _, Encode as _};
 //! use watershed_service::*;
 //! use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
 //! use watershed_wire::protos::{self, commit_data_request::ChunksToMove};
@@ -49,6 +49,7 @@
 //!     system: SystemInfo::default(),
 //!     scraping_by_default: false,
 //!     shards: Shards::UpTo(2),
+//!     huge_pages: HugePages::Advise,
 //!     workers: None,
 //!     memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
 //!     read_pool: Box::new(|| None),
@@ -106,6 +107,7 @@
 
 mod buffers;
 mod clock;
+mod compress;
 mod consumer;
 mod emit;
 mod error;
@@ -137,10 +139,10 @@ pub use producer::{
     ScrapingMode,
 };
 pub use read::{PacketBatch, RESERVED_FIELDS, Unread, WriteTrace};
-pub use service::Service;
+pub use service::{CommitStats, Service};
 pub use session::{
     CloneRequest, CloneSource, ClonedSession, FileWrite, FileWritten, ReceivedTrigger, SessionState,
 };
 pub use timer::Deadlines;
-pub use watershed_engine::ProducerId;
-pub use watershed_shards::{MAX_SHARDS, Reduced, Topology, WorkerPool};
+pub use watershed_engine::{HugePages, ProducerId};
+pub use watershed_shards::{MAX_SHARDS, Reduced, Topology, WorkerPool, WorkerStats};

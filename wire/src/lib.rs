@@ -3,6 +3,7 @@
 //! | module | what it answers |
 //! |---|---|
 //! | [`protos`] | the messages as structs |
+//! | [`Encode`], [`Decode`] | the structs to bytes and back |
 //! | [`schema`] | the messages as descriptors: names, numbers, types at run time |
 //! | [`config`] | what is to be recorded: text or binary, kept byte for byte |
 //! | [`framing`] | how packets follow each other in a file, and frames on a socket |
@@ -20,15 +21,4 @@ pub mod raw;
 pub mod reader;
 pub mod schema;
 
-/// The messages of package `perfetto.protos`, as `prost` structs.
-///
-/// A struct drops the fields that the schema does not have, and those whose messages are opaque
-/// (`proto/opaque.proto`). Where bytes must survive (configs, descriptors), keep the bytes and read
-/// the struct: see [`config`].
-#[expect(
-    missing_docs,
-    clippy::all,
-    reason = "generated from proto/; the format's own documentation says what a field means"
-)]
-#[path = "generated/protos.rs"]
-pub mod protos;
+pub use watershed_protos::{Decode, DecodeError, Encode, protos};

@@ -16,7 +16,7 @@
 
 use std::fmt;
 
-use prost::encoding::{WireType, decode_varint, encode_key, encode_varint};
+use prost::encoding::{WireType, decode_varint, encode_key, encode_varint, encoded_len_varint, key_len};
 
 /// Longest value of a length-delimited field: 2^28 - 1 bytes (spec, service 5.13).
 pub const FIELD_SIZE_BYTES_MAX: u64 = (1 << 28) - 1;
@@ -181,6 +181,12 @@ fn array<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], MalformedKind> {
     let (taken, left) = rest.split_first_chunk::<N>().ok_or(MalformedKind::OutOfBounds(N as u64))?;
     *rest = left;
     Ok(*taken)
+}
+
+/// Size of a length-delimited field with its key.
+#[must_use]
+pub fn delimited_len(number: u32, value_bytes: usize) -> usize {
+    key_len(number) + encoded_len_varint(value_bytes as u64) + value_bytes
 }
 
 /// Rewrites some fields of a message and keeps all others, known or not, byte for byte and in their

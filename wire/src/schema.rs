@@ -3,9 +3,7 @@
 use std::sync::LazyLock;
 
 use prost_reflect::{DescriptorPool, MessageDescriptor};
-
-/// The compiled `proto/*.proto`, a serialized `google.protobuf.FileDescriptorSet` without comments.
-pub static FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/descriptors.bin");
+pub use watershed_protos::FILE_DESCRIPTOR_SET;
 
 static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
     DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("`wire/generate` compiled this very set")

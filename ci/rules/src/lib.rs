@@ -16,6 +16,7 @@ pub mod manifests;
 pub mod ratchet;
 pub mod records;
 pub mod source;
+pub mod steps;
 pub mod subjects;
 pub mod unsafety;
 pub mod words;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use watershed_rules::ratchet::{self, Finding};
 use watershed_rules::{
-    Repository, arrows, built, checks, columns, commands, length, links, manifests, records, subjects,
+    Repository, arrows, built, checks, columns, commands, length, links, manifests, records, steps, subjects,
     unsafety, words,
 };
 
@@ -194,6 +194,13 @@ fn documents_name_scripts_and_packages_that_exist() {
         }
     }
     assert_none(&violations);
+}
+
+#[test]
+fn a_sessions_steps_name_what_there_is() {
+    let repository = Repository::here();
+    let read = |path: &str| repository.has(path).then(|| repository.text(path));
+    assert_none(&steps::violations(&repository.text("docs/life-of-a-session.md"), read));
 }
 
 #[test]

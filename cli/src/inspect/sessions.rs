@@ -16,7 +16,7 @@ use watershed_wire::protos::tracing_service_event::EventType;
 use watershed_wire::protos::{TraceUuid, TracingServiceEvent};
 use watershed_wire::reader::{Damage, DamageKind, RawPacket};
 
-use prost::Message as _;
+use watershed_wire::Decode as _;
 
 use super::part::OneSession;
 use super::survey::{Survey, number};

@@ -1,7 +1,6 @@
 //! One pass over a trace: every packet is looked at once and counted; only what the report needs is
 //! kept.
 
-use prost::Message;
 use watershed_wire::config::TraceConfig;
 use watershed_wire::packet::{Envelope, Payload, payload_is_message};
 use watershed_wire::protos::{
@@ -10,6 +9,7 @@ use watershed_wire::protos::{
 };
 use watershed_wire::raw::Fields;
 use watershed_wire::reader::RawPacket;
+use watershed_wire::{Decode as _, Encode as _};
 
 use super::clocks::Clocks;
 use super::processes::Processes;
@@ -158,8 +158,8 @@ impl Survey {
 /// The contents of a packet are not what its kind promises.
 struct Undecodable;
 
-impl From<prost::DecodeError> for Undecodable {
-    fn from(_: prost::DecodeError) -> Self {
+impl From<watershed_wire::DecodeError> for Undecodable {
+    fn from(_: watershed_wire::DecodeError) -> Self {
         Undecodable
     }
 }

@@ -236,7 +236,7 @@ fn config(args: &Args) -> Result<TraceConfig, Failure> {
     let name = [args.name.as_bytes()];
     let mut rewrite = Rewrite::new().set_each(UNIQUE_SESSION_NAME, name);
     if !args.triggers.is_empty() {
-        let triggers = prost::Message::encode_to_vec(&trigger_config(&args.triggers));
+        let triggers = watershed_wire::Encode::encode_to_vec(&trigger_config(&args.triggers));
         rewrite = rewrite.set_each(TRIGGER_CONFIG, [&triggers[..]]);
     }
     config.rewritten(&rewrite).map_err(|error| Failure::usage(format_args!("config: {error}")))

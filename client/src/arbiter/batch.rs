@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use prost::Message as _;
 use watershed_smb::{Smb, TransitionError, WriteChunk};
+use watershed_wire::Encode as _;
 use watershed_wire::framing::FRAME_SIZE_BYTES_MAX;
 use watershed_wire::protos::CommitDataRequest;
 use watershed_wire::protos::commit_data_request::chunk_to_patch::Patch;
 use watershed_wire::protos::commit_data_request::{ChunkToPatch, ChunksToMove};
+use watershed_wire::raw::delimited_len;
 
 use super::Returned;
 use crate::endpoint::Done;
@@ -32,9 +33,9 @@ fn pieces(mut request: CommitDataRequest) -> Vec<CommitDataRequest> {
     if request.encoded_len() > REQUEST_SIZE_BYTES_MAX {
         let mut piece = CommitDataRequest::default();
         let mut size_bytes = 0;
-        // Both fields have a tag of one byte. An entry has at most 1024 patches, so it fits by far.
+        // The keys of both fields have one byte. An entry has at most 1024 patches: it fits by far.
         let mut room_for = |piece: &mut CommitDataRequest, entry_bytes: usize| {
-            let entry_bytes = 1 + prost::length_delimiter_len(entry_bytes) + entry_bytes;
+            let entry_bytes = delimited_len(1, entry_bytes);
             if size_bytes + entry_bytes > REQUEST_SIZE_BYTES_MAX {
                 pieces.push(std::mem::take(piece));
                 size_bytes = 0;

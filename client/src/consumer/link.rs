@@ -60,7 +60,7 @@ impl Link {
     pub(super) fn invoke(
         &mut self,
         method: ConsumerMethod,
-        request: &impl prost::Message,
+        request: &impl watershed_wire::Encode,
         fd: Option<OwnedFd>,
     ) -> Result<u64, ConsumerError> {
         Ok(match fd {

@@ -43,11 +43,11 @@ mod state;
 use std::fs::File;
 use std::time::{Duration, Instant};
 
-use prost::Message;
 use watershed_service::FlushFlags;
 use watershed_wire::ipc::messages::{EnableTracingRequest, TracingServiceState};
 use watershed_wire::ipc::{ConsumerMethod, Event, Failure};
 use watershed_wire::protos;
+use watershed_wire::{Decode, Encode};
 
 pub use connect::{ConnectError, ConsumerOptions, Trust};
 pub use error::ConsumerError;
@@ -265,7 +265,7 @@ impl Consumer {
     }
 
     /// A call with one reply.
-    fn call(&mut self, method: ConsumerMethod, request: &impl Message) -> Result<Vec<u8>, ConsumerError> {
+    fn call(&mut self, method: ConsumerMethod, request: &impl Encode) -> Result<Vec<u8>, ConsumerError> {
         let id = self.link.invoke(method, request, None)?;
         self.reply(id, method, self.deadline()).map(|reply| reply.bytes)
     }
@@ -336,6 +336,6 @@ fn is_stream(method: ConsumerMethod) -> bool {
     matches!(method, ReadBuffers | ObserveEvents | QueryServiceState)
 }
 
-fn decode<M: Message + Default>(method: ConsumerMethod, reply: &[u8]) -> Result<M, ConsumerError> {
+fn decode<M: Decode>(method: ConsumerMethod, reply: &[u8]) -> Result<M, ConsumerError> {
     M::decode(reply).map_err(|error| ConsumerError::Protocol(format!("the reply to {method:?}: {error}")))
 }

@@ -44,7 +44,6 @@ use std::io;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 
-use prost::Message as _;
 use thiserror::Error;
 use watershed_service::{
     ConnectError, ProducerHello, ProducerId, ProducerMemory, ScrapingMode, Service, ServiceOptions,
@@ -53,6 +52,7 @@ use watershed_service::{
 use watershed_shell::read_pool::read_pool;
 use watershed_shell::{machine, trace_file};
 use watershed_smb::{SharedMemory, SmbSize};
+use watershed_wire::Decode as _;
 use watershed_wire::protos::TraceConfig;
 
 use crate::arbiter::ArbiterStats;
@@ -276,6 +276,7 @@ fn service_options(system: SystemInfo, shards: Shards) -> ServiceOptions {
         version: machine::service_version(),
         system,
         scraping_by_default: true,
+        huge_pages: watershed_service::HugePages::Advise,
         shards,
         workers: None,
         memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use prost::Message as _;
 use watershed_smb::Smb;
 use watershed_wire::protos::{DataSourceConfig, DataSourceDescriptor};
+use watershed_wire::{Decode as _, Encode as _};
 
 use super::Command;
 use crate::arbiter::{Arbiter, ArbiterOptions, ExhaustedPolicy, Waker};
 use crate::data_source::{Context, DataSource, DataSourceFactory, InstanceInfo, Stop, Wake};
 use crate::endpoint::Endpoint;
-use crate::sync::Arc;
+use crate::sync::{Arc, Ordering};
 
 /// What a producer has to tell its program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +57,15 @@ struct Instance {
     started: bool,
     stopping: bool,
     poll_at_ns: Option<u64>,
+}
+
+impl Instance {
+    /// Its time has come, or somebody asked for a poll since the last look.
+    fn is_due(&self, now_ns: u64) -> bool {
+        // Acquire: see `PollRequest::raise`.
+        let is_wanted = self.info.poll_wanted.swap(false, Ordering::Acquire) && self.started;
+        is_wanted || self.poll_at_ns.is_some_and(|at| at <= now_ns)
+    }
 }
 
 /// The data sources of one connection: takes commands, calls sources, answers.
@@ -172,7 +181,7 @@ impl ProducerCore {
         let due: Vec<u64> = self
             .instances
             .iter()
-            .filter(|(_, instance)| instance.poll_at_ns.is_some_and(|at| at <= now_ns))
+            .filter(|(_, instance)| instance.is_due(now_ns))
             .map(|(&instance_id, _)| instance_id)
             .collect();
         for instance_id in due {
@@ -210,7 +219,7 @@ impl ProducerCore {
 
     fn set_up(&mut self, instance_id: u64, config_bytes: Arc<[u8]>, now_ns: u64) {
         let Some(arbiter) = &self.arbiter else { return };
-        let (config, damaged) = match DataSourceConfig::decode(&*config_bytes) {
+        let (config, damaged) = match DataSourceConfig::decode(&config_bytes) {
             Ok(config) => (config, None),
             Err(error) => {
                 (DataSourceConfig::default(), Some(format!("its config cannot be decoded: {error}")))
@@ -225,7 +234,13 @@ impl ProducerCore {
             .map_or((Answers { start: true, stop: true }, ExhaustedPolicy::Drop), |offered| {
                 (offered.answers, offered.factory.exhausted_policy())
             });
-        let info = InstanceInfo { instance_id, config, config_bytes, policy: policy.unwrap_or(default) };
+        let info = InstanceInfo {
+            instance_id,
+            config,
+            config_bytes,
+            policy: policy.unwrap_or(default),
+            poll_wanted: Arc::default(),
+        };
         let source = match (damaged, offered) {
             (Some(damaged), _) => Err(damaged),
             (None, None) => Err("this producer has no such data source".to_owned()),

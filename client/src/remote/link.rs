@@ -6,8 +6,8 @@ use std::fmt::Display;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-use prost::Message;
 use watershed_shell::socket::{self, Moved};
+use watershed_wire::Encode;
 use watershed_wire::ipc::messages::DataSourceMessage;
 use watershed_wire::ipc::{ClientConnection, Event, InvokeError, ProducerMethod};
 use watershed_wire::protos::{
@@ -104,16 +104,16 @@ impl Link {
     }
 
     /// Calls a method. With `done` a reply is asked for, which calls it.
-    fn call(&self, method: ProducerMethod, args: &impl Message, done: Option<Done>) {
+    fn call(&self, method: ProducerMethod, args: &impl Encode, done: Option<Done>) {
         self.invoke(method, args, done.is_some(), done);
     }
 
     /// Calls a method and asks for a reply, or for the stream of replies.
-    pub(super) fn ask(&self, method: ProducerMethod, args: &impl Message) {
+    pub(super) fn ask(&self, method: ProducerMethod, args: &impl Encode) {
         self.invoke(method, args, true, None);
     }
 
-    fn invoke(&self, method: ProducerMethod, args: &impl Message, wants_reply: bool, done: Option<Done>) {
+    fn invoke(&self, method: ProducerMethod, args: &impl Encode, wants_reply: bool, done: Option<Done>) {
         let mut state = lock(&self.state);
         let Some(state) = state.as_mut().filter(|state| state.failure.is_none()) else { return };
         let was_empty = state.connection.out().is_empty();

@@ -101,14 +101,13 @@ impl TraceWriter {
     }
 
     /// Writes one packet from a message of the schema: a `TracePacket`.
-    pub fn write_message(&mut self, packet: &impl prost::Message) {
+    pub fn write_message(&mut self, packet: &impl watershed_wire::Encode) {
         if self.core.is_none() {
             return;
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
-        // A vector grows as it must: encoding into it cannot fail.
-        packet.encode(&mut scratch).expect("a vector has room");
+        packet.append_to(&mut scratch);
         self.write_packet(&scratch);
         self.scratch = scratch;
     }

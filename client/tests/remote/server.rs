@@ -15,9 +15,9 @@ use watershed_wire::ipc::messages::{Command, DataSourceMessage, GetAsyncCommandR
 use watershed_wire::ipc::{HostConnection, Invocation, ProducerMethod, ReplyTo};
 use watershed_wire::protos::get_async_command_response::{Flush, SetupTracing, StopDataSource};
 use watershed_wire::protos::{
-    CommitDataRequest, CommitDataResponse, DataSourceConfig, DataSourceDescriptor,
-    InitializeConnectionRequest, InitializeConnectionResponse, NotifyDataSourceStartedRequest,
-    NotifyDataSourceStoppedRequest, RegisterTraceWriterRequest, SyncResponse, UnregisterTraceWriterRequest,
+    CommitDataRequest, DataSourceConfig, DataSourceDescriptor, InitializeConnectionRequest,
+    InitializeConnectionResponse, NotifyDataSourceStartedRequest, NotifyDataSourceStoppedRequest,
+    RegisterTraceWriterRequest, UnregisterTraceWriterRequest,
 };
 
 use crate::support::FakeService;
@@ -176,7 +176,7 @@ impl Client {
                 let request = CommitDataRequest::decode(args).unwrap();
                 self.flushed.extend(request.flush_request_id);
                 self.fake.commit_data(request, None);
-                self.connection.reply(call.reply_to, &CommitDataResponse {}, false).unwrap();
+                self.connection.reply_bytes(call.reply_to, b"", false).unwrap();
             }
             ProducerMethod::RegisterTraceWriter => {
                 let request = RegisterTraceWriterRequest::decode(args).unwrap();
@@ -200,7 +200,7 @@ impl Client {
             }
             ProducerMethod::Sync => {
                 self.syncs += 1;
-                self.connection.reply(call.reply_to, &SyncResponse {}, false).unwrap();
+                self.connection.reply_bytes(call.reply_to, b"", false).unwrap();
             }
             method => panic!("unexpected: {method:?}"),
         }

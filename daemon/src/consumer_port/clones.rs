@@ -3,10 +3,10 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use prost::Message as _;
 use watershed_service::{
     ClockReadings, CloneRequest, CloneSource, ClonedSession, ReceivedTrigger, SessionId,
 };
+use watershed_wire::Decode as _;
 use watershed_wire::ipc::messages::TraceConfigMessage;
 use watershed_wire::ipc::{ConsumerMethod, Invocation};
 use watershed_wire::protos::{self, clone_session_request::Selector, observable_events};

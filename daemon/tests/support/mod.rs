@@ -48,6 +48,7 @@ impl TestDaemon {
             shards: Shards::Wanted(2),
             num_workers,
             pin_workers: false,
+            huge_pages: watershed_service::HugePages::Advise,
             output_folder: Some(folder.path().canonicalize().unwrap()),
         };
         let log = Arc::new(Mutex::new(Vec::new()));
@@ -115,20 +116,20 @@ impl<M: Method> Client<M> {
         client
     }
 
-    pub fn call(&mut self, method: M, args: &impl Message) -> u64 {
+    pub fn call(&mut self, method: M, args: &impl watershed_wire::Encode) -> u64 {
         let request_id = self.ipc.invoke(method, args, true).unwrap();
         self.send();
         request_id
     }
 
     /// As `call`, for who wants no answer.
-    pub fn tell(&mut self, method: M, args: &impl Message) {
+    pub fn tell(&mut self, method: M, args: &impl watershed_wire::Encode) {
         self.ipc.invoke(method, args, false).unwrap();
         self.send();
     }
 
     /// As `call`, and a descriptor goes with it.
-    pub fn call_with(&mut self, method: M, args: &impl Message, fd: OwnedFd) -> u64 {
+    pub fn call_with(&mut self, method: M, args: &impl watershed_wire::Encode, fd: OwnedFd) -> u64 {
         let request_id = self.ipc.invoke_with(method, args, true, fd).unwrap();
         self.send();
         request_id
@@ -188,7 +189,7 @@ impl<M: Method> Client<M> {
     }
 
     /// Calls and waits for the one answer.
-    pub fn ask<R: Message + Default>(&mut self, method: M, args: &impl Message) -> Option<R> {
+    pub fn ask<R: Message + Default>(&mut self, method: M, args: &impl watershed_wire::Encode) -> Option<R> {
         let request_id = self.call(method, args);
         let (reply, _) = self.answer(request_id)?;
         Some(R::decode(&reply[..]).unwrap())

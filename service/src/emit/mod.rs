@@ -11,7 +11,7 @@
 mod packet;
 mod stats;
 
-use prost::Message;
+use watershed_wire::Encode;
 use watershed_wire::protos;
 use watershed_wire::protos::tracing_service_event::EventType;
 
@@ -116,7 +116,7 @@ struct Emitter<'a, S> {
 }
 
 impl<S: Sink> Emitter<'_, S> {
-    fn message(&mut self, number: u32, timestamp_ns: Option<u64>, message: &impl Message) {
+    fn message(&mut self, number: u32, timestamp_ns: Option<u64>, message: &impl Encode) {
         self.bytes(number, timestamp_ns, &message.encode_to_vec());
     }
 

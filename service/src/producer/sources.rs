@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use prost::Message;
 use watershed_engine::ProducerId;
+use watershed_wire::Decode;
 use watershed_wire::protos;
 
 use crate::clock::ClockReadings;

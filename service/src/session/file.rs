@@ -20,6 +20,7 @@
 use watershed_wire::protos::trace_config::FFlushMode;
 
 use crate::clock::ClockReadings;
+use crate::compress::Codec;
 use crate::ids::SessionId;
 use crate::output::{FileAction, FlushFlags, Warning};
 use crate::read::{PassEnd, TraceSink, WriteTrace};
@@ -227,7 +228,8 @@ impl Service {
             (true, true) => (None, StepEnd::Tail),
             (true, false) => (self.pass_source(session_id), StepEnd::Pass(PassEnd::Drained)),
         };
-        Some(FileWrite { session_id, own, source, end, room_bytes })
+        let codec = self.sessions.get(&session_id).and_then(|session| Codec::of(session.config.message()));
+        Some(FileWrite { session_id, own, source, end, room_bytes, codec })
     }
 
     /// A step of [`Service::begin_write`] has been done. Ignored if none is under way.
@@ -264,9 +266,11 @@ impl Service {
 
     /// Writes what the session has to `out` on the calling thread, about 32 MiB at most: for a
     /// shell that has no other one, [`Service::begin_write`] and [`Service::handle_written`] in one
-    /// call. Does nothing if there is nothing to write.
+    /// call, without the compression that the config may ask for. Does nothing if there is nothing
+    /// to write.
     pub fn write_file(&mut self, session_id: SessionId, out: &mut WriteTrace<'_>, now: &ClockReadings) {
         while let Some(step) = self.begin_write(session_id, now) {
+            let step = FileWrite { codec: None, ..step };
             let written = step.write_to(out);
             let is_drained = written.end == StepEnd::Pass(PassEnd::Drained);
             self.handle_written(written, now);

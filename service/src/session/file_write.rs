@@ -9,6 +9,7 @@
 
 use std::fmt;
 
+use crate::compress::{Codec, Packer};
 use crate::ids::SessionId;
 use crate::limits::WRITE_TRACE_BYTES;
 use crate::read::{PassEnd, PassSource, TraceSink, WriteTrace};
@@ -25,6 +26,8 @@ pub struct FileWrite {
     pub(super) end: StepEnd,
     /// What the file may still grow by, exclusive.
     pub(super) room_bytes: Option<u64>,
+    /// How it is compressed.
+    pub(super) codec: Option<Codec>,
 }
 
 /// How a step ended whose bytes have all been written.
@@ -54,9 +57,28 @@ impl FileWrite {
 
     /// Writes to `out`, which gets at most about 1 MiB in one slice unless a packet is larger. An
     /// error of `out` ends the writing; a shell whose write fails half-way should cut the file
-    /// behind the last whole packet.
+    /// behind the last whole packet. If the config asks for compression, it is done here.
     pub fn write_to(self, out: &mut WriteTrace<'_>) -> FileWritten {
-        let FileWrite { session_id, own, source, mut end, room_bytes } = self;
+        match self.codec {
+            None => self.write_plain(out),
+            Some(codec) => self.write_packed(codec, out),
+        }
+    }
+
+    fn write_packed(mut self, codec: Codec, out: &mut WriteTrace<'_>) -> FileWritten {
+        let mut packer = Packer::new(codec);
+        self.room_bytes = self.room_bytes.map(Packer::input_room_bytes);
+        let mut written = self.write_plain(&mut |slices| packer.add(slices, &mut *out));
+        written.written = written.written.and_then(|_| packer.finish(out)).map(|()| packer.packed_bytes);
+        // There may be room after all: compressed it is smaller.
+        if written.end == StepEnd::Pass(PassEnd::NoRoom) && packer.packed_bytes > 0 {
+            written.end = StepEnd::Pass(PassEnd::Threshold);
+        }
+        written
+    }
+
+    fn write_plain(self, out: &mut WriteTrace<'_>) -> FileWritten {
+        let FileWrite { session_id, own, source, mut end, room_bytes, codec: _ } = self;
         let mut sink = TraceSink::after(own, out, room_bytes);
         let mut num_invalid = 0;
         if let Some(source) = source {

@@ -411,3 +411,53 @@ fn a_step_that_fails_ends_the_session() {
     let error = "writing the trace file failed: no space left on device";
     assert_eq!(world.events_of(consumer), [over(session, Some(error))]);
 }
+
+/// The packets of one pass of a session with deflate, and how large its file became.
+fn compressed(max_file_size_bytes: Option<u64>, num_packets: usize) -> (Trace, usize, bool) {
+    use watershed_wire::protos::trace_config::CompressionType;
+    let mut world = World::new();
+    let compression_type = Some(CompressionType::Deflate.into());
+    let config = TraceConfig { compression_type, max_file_size_bytes, ..large(into_file("src")) };
+    let (consumer, session, producer, target) = recording(&mut world, &config);
+    for number in 0..num_packets {
+        world.write(producer, 1, target, &[packet(&format!("{number} {}", "z".repeat(2000)))]);
+    }
+    world.writes_files = false;
+    world.disable(consumer);
+    let mut file = Vec::new();
+    while let Some(action) = world.service.poll_file() {
+        match action {
+            FileAction::Write(_) => {
+                let step = world.service.begin_write(session, &world.now).expect("there is something");
+                let written = step.write_to(&mut |slices: &[IoSlice<'_>]| {
+                    slices.iter().for_each(|slice| file.extend_from_slice(slice));
+                    Ok(())
+                });
+                world.service.handle_written(written, &world.now);
+            }
+            _ => world.service.handle_file_done(session, Ok(()), &world.now),
+        }
+    }
+    let mut plain = Vec::new();
+    for packet in watershed_wire::reader::packets(&file) {
+        watershed_wire::framing::append_packet(&mut plain, &[&packet.expect("it is whole")]);
+    }
+    (Trace::parse(&plain), file.len(), world.service.file_is_full(session))
+}
+
+#[test]
+fn files_are_compressed() {
+    let (trace, file_bytes, is_full) = compressed(None, 1000);
+    let numbers = trace.texts().into_iter().map(|text| text.split(' ').next().unwrap().to_owned());
+    assert_eq!(numbers.collect::<Vec<_>>(), (0..1000).map(|number| number.to_string()).collect::<Vec<_>>());
+    assert_eq!(trace.kinds().last(), Some(&"trace_stats"));
+    assert!(file_bytes < 100_000 && !is_full, "2 MB of the same letters in {file_bytes} bytes");
+}
+
+/// What counts is the size of the file.
+#[test]
+fn a_size_limit_is_one_of_compressed_bytes() {
+    let (trace, file_bytes, is_full) = compressed(Some(20_000), 3000);
+    assert!(is_full && (15_000..20_000).contains(&file_bytes), "{file_bytes}");
+    assert!(trace.texts().len() > 100, "{} packets of 2 KB", trace.texts().len());
+}

@@ -7,7 +7,6 @@ use watershed_service::{EnableError, OutputFile, Warning};
 use watershed_wire::protos::TraceConfig;
 use watershed_wire::protos::trace_config::{
     CompressionConfig, GuardrailOverrides, LockdownModeOperation, SessionSemaphore, TraceFilter,
-    compression_config,
 };
 
 fn refusal(config: &TraceConfig) -> String {
@@ -72,21 +71,18 @@ fn what_is_not_supported_is_refused_rather_than_ignored() {
 
 #[test]
 fn what_can_be_left_out_is_warned_about() {
-    let mut world = World::new();
-    let zstd = compression_config_with_zstd();
-    let (_, session_id) = world.enable(&TraceConfig { compression: Some(zstd), ..TraceConfig::default() });
-    assert_eq!(
-        world.warnings,
-        [Warning::ConfigIgnored { session_id, field: "compression", instead: "the trace is not compressed" }]
-    );
-    assert_eq!(
-        world.warnings[0].to_string(),
-        "session 1: compression is not supported, the trace is not compressed"
-    );
-}
-
-fn compression_config_with_zstd() -> CompressionConfig {
-    CompressionConfig { zstd: Some(compression_config::Zstd { level: Some(3) }), ..Default::default() }
+    let deflate = CompressionConfig { deflate: Some(Default::default()), ..Default::default() };
+    for (compression, field, instead) in [
+        (CompressionConfig::default(), "compression", "the trace is not compressed"),
+        (deflate, "compression without write_into_file", "what is read is not compressed"),
+    ] {
+        let mut world = World::new();
+        let config = TraceConfig { compression: Some(compression), ..TraceConfig::default() };
+        let (_, session_id) = world.enable(&config);
+        assert_eq!(world.warnings, [Warning::ConfigIgnored { session_id, field, instead }]);
+        let text = format!("session 1: {field} is not supported, {instead}");
+        assert_eq!(world.warnings[0].to_string(), text);
+    }
 }
 
 #[test]

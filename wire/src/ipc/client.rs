@@ -6,6 +6,7 @@ use std::fmt;
 use super::envelope::{CALL_OVERHEAD_BYTES_MAX, append_call};
 use super::methods::Method;
 use super::out::OutFrames;
+use crate::Encode;
 use crate::framing::{FRAME_SIZE_BYTES_MAX, FrameBuffer, FrameTooLong, encode_frame};
 use crate::protos::IpcFrame;
 use crate::protos::ipc_frame::{BindService, BindServiceReply, InvokeMethod, InvokeMethodReply, Msg};
@@ -151,12 +152,7 @@ impl<M: Method, A> ClientConnection<M, A> {
     ///
     /// # Errors
     /// [`InvokeError`].
-    pub fn invoke(
-        &mut self,
-        method: M,
-        args: &impl prost::Message,
-        wants_reply: bool,
-    ) -> Result<u64, InvokeError> {
+    pub fn invoke(&mut self, method: M, args: &impl Encode, wants_reply: bool) -> Result<u64, InvokeError> {
         self.call(method, args.encode_to_vec(), wants_reply, None)
     }
 
@@ -167,7 +163,7 @@ impl<M: Method, A> ClientConnection<M, A> {
     pub fn invoke_with(
         &mut self,
         method: M,
-        args: &impl prost::Message,
+        args: &impl Encode,
         wants_reply: bool,
         attachment: A,
     ) -> Result<u64, InvokeError> {

@@ -1,10 +1,11 @@
 //! The frames of calls and replies, written around a payload that is copied once.
 
-use prost::Message as _;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
+use crate::Encode;
 use crate::framing::{FRAME_SIZE_BYTES_MAX, FrameTooLong};
 use crate::protos::ipc_frame::{InvokeMethod, InvokeMethodReply};
+use crate::raw::delimited_len;
 
 /// What a call may take of a frame beside its arguments, whatever its ids are: 11 for the request
 /// id, 6 each for the ids of service and method, 2 for `drop_reply`, 4 each for key and size of the
@@ -33,13 +34,13 @@ impl Payload for [u8] {
     }
 }
 
-impl<M: prost::Message> Payload for M {
+impl<M: Encode> Payload for M {
     fn size_bytes(&self) -> usize {
         self.encoded_len()
     }
 
     fn append_to(&self, out: &mut Vec<u8>) {
-        self.encode_raw(out);
+        Encode::append_to(self, out);
     }
 }
 
@@ -93,11 +94,6 @@ fn append(
     Ok(())
 }
 
-/// Size of a length-delimited field with its key.
-pub(super) fn delimited_len(number: u32, value_bytes: usize) -> usize {
-    key_len(number) + encoded_len_varint(value_bytes as u64) + value_bytes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,7 +121,10 @@ mod tests {
         let mut expected = Vec::new();
         encode_frame(&frame(9, Msg::MsgInvokeMethod(whole.clone())), &mut expected).unwrap();
         assert_eq!(out.len(), expected.len());
-        assert_eq!(IpcFrame::decode(&out[4..]), Ok(frame(9, Msg::MsgInvokeMethod(whole))));
+        assert_eq!(
+            <IpcFrame as prost::Message>::decode(&out[4..]),
+            Ok(frame(9, Msg::MsgInvokeMethod(whole)))
+        );
 
         for (has_more, reply) in [(false, &b""[..]), (true, b"abc")] {
             let mut out = Vec::new();

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use super::envelope::{Payload, append_reply};
 use super::methods::Method;
 use super::out::OutFrames;
+use crate::Encode;
 use crate::framing::{FrameBuffer, FrameTooLong, encode_frame};
 use crate::protos::IpcFrame;
 use crate::protos::ipc_frame::bind_service_reply::MethodInfo;
@@ -136,7 +137,7 @@ impl<M: Method, A> HostConnection<M, A> {
     pub fn reply(
         &mut self,
         reply_to: ReplyTo,
-        reply: &impl prost::Message,
+        reply: &impl Encode,
         has_more: bool,
     ) -> Result<(), FrameTooLong> {
         self.push_reply(reply_to, reply, has_more, None)
@@ -150,7 +151,7 @@ impl<M: Method, A> HostConnection<M, A> {
     pub fn reply_with(
         &mut self,
         reply_to: ReplyTo,
-        reply: &impl prost::Message,
+        reply: &impl Encode,
         has_more: bool,
         attachment: A,
     ) -> Result<(), FrameTooLong> {

@@ -10,6 +10,22 @@
 use crate::protos::get_async_command_response::{ClearIncrementalState, Flush, SetupTracing, StopDataSource};
 use crate::protos::tracing_service_state::{Producer, TracingSession};
 
+watershed_protos::impl_encode! {
+    EnableTracingRequest,
+    TraceConfigMessage,
+    DataSourceMessage,
+    GetAsyncCommandResponse,
+    QueryServiceStateResponse,
+}
+
+watershed_protos::impl_decode! {
+    EnableTracingRequest,
+    TraceConfigMessage,
+    DataSourceMessage,
+    GetAsyncCommandResponse,
+    QueryServiceStateResponse,
+}
+
 /// The occurrences of one submessage field, one after the other.
 fn joined(parts: &[Vec<u8>]) -> Option<Vec<u8>> {
     (!parts.is_empty()).then(|| parts.concat())

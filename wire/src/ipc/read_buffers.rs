@@ -1,8 +1,7 @@
 //! Packets as replies to ReadBuffers.
 
+use crate::raw::delimited_len;
 use prost::encoding::{WireType, encode_key, encode_varint};
-
-use super::envelope::delimited_len;
 
 /// Longest slice: a packet above it is cut (spec, service 3.3).
 pub const SLICE_SIZE_BYTES_MAX: usize = (128 << 10) - 512;

@@ -2,8 +2,8 @@
 
 use prost::Message;
 
-use super::envelope::delimited_len;
 use super::messages::{QueryServiceStateResponse, TracingServiceState};
+use crate::raw::delimited_len;
 
 /// The encoded state in one reply is smaller than this (spec, service 3.9).
 pub const SERVICE_STATE_SIZE_BYTES_LIMIT: usize = (128 << 10) - 128;

@@ -118,7 +118,7 @@ fn a_port_that_is_not_there_fails_everything() {
 #[test]
 fn streams_go_on_until_there_is_no_more() {
     let mut client = bound();
-    let id = client.invoke(ConsumerMethod::ReadBuffers, &(), true).unwrap();
+    let id = client.invoke(ConsumerMethod::ReadBuffers, &FlushRequest::default(), true).unwrap();
     let method = ConsumerMethod::ReadBuffers;
     let element =
         |has_more, bytes: &[u8]| Event::Reply { request_id: id, method, has_more, reply: bytes.to_vec() };

@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 use watershed_wire::framing::{FRAME_SIZE_BYTES_MAX, FrameTooLong};
 use watershed_wire::ipc::{ConsumerMethod, HostConnection, Invocation, Method, ProducerMethod};
-use watershed_wire::protos::IpcFrame;
 use watershed_wire::protos::ipc_frame::{
     BindServiceReply, InvokeMethodReply, Msg, RequestError, SetPeerIdentity,
 };
+use watershed_wire::protos::{FlushResponse, IpcFrame};
 
 use crate::{End as _, bind, call, damaged, drain, encoded, frame, framed, sent};
 
@@ -111,10 +111,10 @@ fn replies_are_written_in_full() {
     assert!(stream.is_wanted() && !unwanted.is_wanted());
 
     host.reply_bytes(stream, b"one", true).unwrap();
-    host.reply_with(stream, &(), true, 42).unwrap();
-    host.reply(stream, &(), false).unwrap();
+    host.reply_with(stream, &FlushResponse {}, true, 42).unwrap();
+    host.reply(stream, &FlushResponse {}, false).unwrap();
     host.reject(stream);
-    host.reply_with(unwanted, &(), false, 43).unwrap();
+    host.reply_with(unwanted, &FlushResponse {}, false, 43).unwrap();
     host.reply_bytes(unwanted, b"two", true).unwrap();
     host.reject(unwanted);
     let frames =

@@ -58,7 +58,7 @@ impl ByHand {
     fn call(
         &mut self,
         method: ProducerMethod,
-        args: &impl Message,
+        args: &impl watershed_wire::Encode,
         wants_reply: bool,
     ) -> Result<u64, WrongAnswer> {
         let id = self.ipc.invoke(method, args, wants_reply).map_err(|error| error.to_string())?;
