@@ -72,6 +72,9 @@ fn probes_are_offered_to_the_daemon() {
     assert_eq!(state["data_sources"][0]["producer_name"], "watershed.probes");
     assert_eq!(state["producers"][0]["pid"], probes.0.id());
 
+    kill_process(Pid::from_child(&daemon.0), Signal::USR1).unwrap();
+    daemon.wait_for("status: 1 producers, 0 sessions; 0 turns of workers");
+
     // A second one leaves the first alone.
     let second = run(folder, &["daemon"]);
     assert_eq!(second.status.code(), Some(1));
