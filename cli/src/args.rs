@@ -1,6 +1,6 @@
 //! The command line, defined once: parser, help and exit code 2 for misuse come from here.
 
-use std::env;
+use std::{env, iter};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
@@ -74,15 +74,21 @@ pub(crate) fn parse() -> Result<Cli, Failure> {
     })
 }
 
-/// The command that somebody wants recorded, if that is what the parser did not understand.
+/// The command that somebody wants recorded, if that is what the parser did not understand: words
+/// are taken for events, so it stumbles over the command's own options.
 fn command_without_dashes(error: &clap::Error, args: &[String]) -> Option<String> {
     let is_record = args.iter().find(|arg| !arg.starts_with('-')).is_some_and(|arg| arg == "record");
-    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return None };
-    if !is_record || error.kind() != ErrorKind::UnknownArgument || word.starts_with('-') {
+    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return None };
+    if !is_record || error.kind() != ErrorKind::UnknownArgument {
         return None;
     }
-    let at = args.iter().position(|arg| arg == word)?;
-    Some(args[at..].join(" "))
+    // clap names the option without its value.
+    let at = args.iter().position(|arg| arg.starts_with(option.as_str()))?;
+    let parsed =
+        Cli::try_parse_from(iter::once("watershed").chain(args[..at].iter().map(String::as_str))).ok()?;
+    let Some(Command::Record(record)) = parsed.command else { return None };
+    let words = record.words();
+    (words > 0).then(|| args[at - words..].join(" "))
 }
 
 #[cfg(test)]
@@ -97,9 +103,10 @@ mod tests {
     #[test]
     fn a_command_without_dashes_is_recognised() {
         for (line, command) in [
-            ("record sleep 1", Some("sleep 1")),
             ("-v record -t 1s make -j8", Some("make -j8")),
+            ("record ls --color x", Some("ls --color x")),
             ("record -frob", None),
+            ("record -t 1s --frob", None),
             ("record --frob sleep", None),
             ("inspect a sleep 1", None),
             ("sleep 1", None),

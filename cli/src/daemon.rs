@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
 use watershed_daemon::{Daemon, DaemonOptions, FilePermissions, SocketPermissions};
-use watershed_service::{MAX_SHARDS, Shards};
+use watershed_service::{HugePages, MAX_SHARDS, Shards};
 use watershed_shell::address::{self, Address};
 use watershed_shell::machine::{default_shards, service_version};
 
@@ -41,6 +41,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = units::parse_shards, allow_hyphen_values = true)]
     shards: Option<usize>,
 
+    /// Make buffers of the system's pool of huge pages (vm.nr_hugepages) if that has enough, else
+    /// of ordinary ones
+    #[arg(long)]
+    huge_pages: bool,
+
     /// How many threads copy chunks out of shared memory, 0 for none beside the one that serves
     /// connections [default: one for each CPU that this process may use but one, at least one; none
     /// on a single CPU]
@@ -57,7 +62,7 @@ pub(crate) struct Args {
 }
 
 const MORE: &str = "Runs until SIGINT or SIGTERM: then traces that are written into files are completed, \
-and the sockets removed.
+and the sockets removed. SIGUSR1 asks for one line about how it goes.
 
 Perfetto's programs find the service by themselves at the default sockets: in /run/perfetto where that \
 folder exists, else in /tmp. Who may read a trace sees what the whole machine does: only the owner \
@@ -89,12 +94,15 @@ pub(crate) fn run(args: &Args, verbose: bool) -> Result<Exit, Failure> {
         version: service_version(),
         system: machine::system_info(),
         shards: args.shards.map_or_else(default_shards, Shards::Wanted),
+        huge_pages: if args.huge_pages { HugePages::Explicit } else { HugePages::Advise },
         num_workers: args.workers.unwrap_or_else(default_workers),
         pin_workers: args.pin_workers,
         output_folder: output_folder.transpose()?,
     };
     let daemon = Daemon::with_sockets(options, passed_sockets()?, say).map_err(Failure::failed)?;
-    let stopper = daemon.stopper();
+    let (stopper, asker) = (daemon.stopper(), daemon.stopper());
+    signals::watch_status(move || asker.ask_status())
+        .map_err(|error| Failure::failed(format_args!("cannot wait for signals: {error}")))?;
     signals::watch(move |signal| {
         if verbose {
             say(&format!("signal {}: completing traces", signal.number));

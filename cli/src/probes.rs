@@ -25,7 +25,7 @@ pub(crate) struct Args {
     no_reconnect: bool,
 }
 
-const MORE: &str = "Data sources: linux.sys_stats, linux.process_stats. Runs until SIGINT or SIGTERM. \
+const MORE: &str = "Data sources: linux.ftrace, linux.sys_stats, linux.process_stats. Runs until SIGINT or SIGTERM. \
 While there is no service it tries again after 1 s, 2 s and so on, up to 30 s.";
 
 /// What ends the command.
@@ -53,9 +53,9 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         producer.register(factory);
     }
     match end.recv() {
-        Ok(End::NoService(reason)) => Err(Failure::failed(format_args!(
-            "{reason}\nIs a tracing service running? `watershed daemon` starts one."
-        ))),
+        Ok(End::NoService(reason)) => {
+            Err(Failure::failed(format_args!("{reason}\n`watershed daemon` starts a tracing service.")))
+        }
         Ok(End::Signal) | Err(_) => Ok(Exit::Done),
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Instant;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::Cause;
@@ -44,6 +44,15 @@ pub(crate) fn watch(on_signal: impl FnOnce(Received) + Send + 'static) -> io::Re
             }
         }
     })?;
+    Ok(())
+}
+
+/// Calls `on_signal` at each SIGUSR1, from a thread of its own.
+pub(crate) fn watch_status(mut on_signal: impl FnMut() + Send + 'static) -> io::Result<()> {
+    let mut signals = signal_hook::iterator::Signals::new([SIGUSR1])?;
+    thread::Builder::new()
+        .name("status".into())
+        .spawn(move || signals.forever().for_each(|_| on_signal()))?;
     Ok(())
 }
 

@@ -1,17 +1,22 @@
 //! The data sources of this machine, as `record` and `probes` offer them.
 
 use watershed_client::DataSourceFactory;
-use watershed_probes::{Notices, ProcessStatsFactory, Roots, ScanRequest, SysStatsFactory};
+use watershed_probes::{
+    FtraceFactory, Notices, OnDemand, ProcessStatsFactory, Roots, ScanRequest, SysStatsFactory,
+};
 
 /// All of them. What they cannot do here goes to `notices`.
 pub(crate) fn all(notices: &Notices, scan_request: &ScanRequest) -> Vec<Box<dyn DataSourceFactory>> {
+    let on_demand = OnDemand::new();
     vec![
         Box::new(SysStatsFactory { roots: Roots::default(), notices: notices.clone() }),
         Box::new(ProcessStatsFactory {
             roots: Roots::default(),
             notices: notices.clone(),
             scan_request: scan_request.clone(),
+            on_demand: on_demand.clone(),
         }),
+        Box::new(FtraceFactory::new(Roots::default(), notices.clone(), on_demand)),
     ]
 }
 

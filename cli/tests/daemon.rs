@@ -72,6 +72,9 @@ fn probes_are_offered_to_the_daemon() {
     assert_eq!(state["data_sources"][0]["producer_name"], "watershed.probes");
     assert_eq!(state["producers"][0]["pid"], probes.0.id());
 
+    kill_process(Pid::from_child(&daemon.0), Signal::USR1).unwrap();
+    daemon.wait_for("status: 1 producers, 0 sessions; 0 turns of workers");
+
     // A second one leaves the first alone.
     let second = run(folder, &["daemon"]);
     assert_eq!(second.status.code(), Some(1));
@@ -79,6 +82,25 @@ fn probes_are_offered_to_the_daemon() {
     assert_eq!(probes.stop(), Some(0));
     assert_eq!(daemon.stop(), Some(0));
     assert_eq!(std::fs::read_dir(folder).unwrap().count(), 0, "the sockets are removed");
+}
+
+/// Each command at the socket that is for the other.
+#[test]
+fn the_wrong_socket_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut daemon = Process::start(folder, &["daemon"]);
+    daemon.wait_for("listening for producers on");
+    for (args, words) in [
+        (&["query", "--socket", "producer"][..], "is it the socket of the producers?"),
+        (&["probes", "--no-reconnect", "--socket", "consumer"], "is it the socket of the consumers?"),
+    ] {
+        let output = run(folder, args);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains(words), "{text}");
+    }
+    assert_eq!(daemon.stop(), Some(0));
 }
 
 #[test]

@@ -23,7 +23,7 @@ use watershed_wire::protos::{DataSourceConfig, DataSourceDescriptor};
 
 use crate::arbiter::{Arbiter, ExhaustedPolicy};
 use crate::clock;
-use crate::sync::Arc;
+use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::writer::TraceWriter;
 
 /// A kind of data source: what a session can ask for by name.
@@ -137,6 +137,27 @@ pub(crate) struct InstanceInfo {
     pub(crate) config: DataSourceConfig,
     pub(crate) config_bytes: Arc<[u8]>,
     pub(crate) policy: ExhaustedPolicy,
+    /// Somebody asked for a poll, see [`PollRequest`].
+    pub(crate) poll_wanted: Arc<AtomicBool>,
+}
+
+/// Asks for a poll of one instance at once, from any thread: for sources that learn on a thread of
+/// their own that there is something to do.
+#[derive(Clone, Debug)]
+pub struct PollRequest {
+    wanted: Arc<AtomicBool>,
+    arbiter: Arbiter,
+}
+
+impl PollRequest {
+    /// Asks for it. Asking again before it happened changes nothing, and asking for an instance
+    /// that has ended does nothing.
+    pub fn raise(&self) {
+        // Release, with the acquire of the swap in `ProducerCore::handle_timeout`: the poll sees
+        // what was done before the request.
+        self.wanted.store(true, Ordering::Release);
+        self.arbiter.wake_producer();
+    }
 }
 
 /// What an instance may use during a call.
@@ -177,6 +198,12 @@ impl<'a> Context<'a> {
     pub fn create_writer(&self) -> TraceWriter {
         // Buffer ids have 16 bits; the service cuts larger ones in the same way.
         self.arbiter.create_writer(self.info.config.target_buffer() as u16, self.info.policy)
+    }
+
+    /// Lets another thread ask for a poll of this instance.
+    #[must_use]
+    pub fn poll_request(&self) -> PollRequest {
+        PollRequest { wanted: self.info.poll_wanted.clone(), arbiter: self.arbiter.clone() }
     }
 
     /// CLOCK_MONOTONIC at the begin of this call, in nanoseconds.

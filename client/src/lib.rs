@@ -15,6 +15,6 @@ pub mod triggers;
 pub mod writer;
 
 pub use arbiter::{Arbiter, ArbiterOptions, ArbiterStats, ExhaustedPolicy, Waker};
-pub use data_source::{Context, DataSource, DataSourceFactory, Stop, Wake};
+pub use data_source::{Context, DataSource, DataSourceFactory, PollRequest, Stop, Wake};
 pub use endpoint::{Done, Endpoint};
 pub use writer::{MessageWriter, TraceWriter};

@@ -41,6 +41,7 @@ impl Served {
             shards: machine::default_shards(),
             num_workers: 1,
             pin_workers: false,
+            huge_pages: watershed_service::HugePages::Advise,
             output_folder: None,
         };
         let daemon = Daemon::new(options, |_| {}).unwrap();

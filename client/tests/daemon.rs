@@ -41,6 +41,7 @@ impl Running {
             shards: Shards::Wanted(1),
             num_workers: 1,
             pin_workers: false,
+            huge_pages: watershed_service::HugePages::Advise,
             output_folder: None,
         };
         let daemon = Daemon::new(options, |_| {}).unwrap();

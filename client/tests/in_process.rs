@@ -99,6 +99,11 @@ impl DataSource for Source {
         self.log.add("start");
         match cx.config().legacy_config() {
             "quiet" => Wake::Never,
+            "asks" => {
+                let request = cx.poll_request();
+                std::thread::spawn(move || request.raise());
+                Wake::Never
+            }
             _ => Wake::EveryNext(Duration::from_millis(5)),
         }
     }
@@ -111,6 +116,10 @@ impl DataSource for Source {
         }
         self.writer.write_message(&packet(self.count, "poll"));
         self.count += 1;
+        if cx.config().legacy_config() == "asks" {
+            self.log.add("polled");
+            return Wake::Never;
+        }
         Wake::EveryNext(Duration::from_millis(5))
     }
 
@@ -296,6 +305,19 @@ fn threads_write_into(num_shards: usize) {
     let events = events.lock().unwrap();
     assert!(events.is_empty(), "the buffer has all its shards: {events:?}");
     assert_eq!(backend.arbiter_stats().violations, 0);
+}
+
+#[test]
+fn another_thread_asks_for_a_poll() {
+    let Setup { backend, log, .. } = backend();
+    let session = start(&backend, &config(NAME, "asks"), Sink::Buffers).unwrap();
+    let started = Instant::now();
+    while !log.calls().contains(&"polled") {
+        assert!(started.elapsed() < WATCHDOG);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    session.stop();
+    ended_well(&session.wait());
 }
 
 #[test]

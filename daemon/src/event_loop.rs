@@ -42,6 +42,7 @@ use crate::options::{DaemonError, DaemonOptions, FilePermissions};
 use crate::peer::Peer;
 use crate::peers::Peers;
 use crate::producer_port::ProducerPort;
+use crate::status::Status;
 use crate::wake::{Stopper, Wake};
 
 /// Calls of one connection in one turn.
@@ -136,6 +137,7 @@ impl Daemon {
             version: options.version,
             system: options.system,
             scraping_by_default: false,
+            huge_pages: options.huge_pages,
             shards: options.shards,
             workers,
             memory: Box::new(|size_bytes| SharedMemory::create(size_bytes).map(Arc::new)),
@@ -187,9 +189,18 @@ impl Daemon {
             self.deliver(&now);
             self.work_on_files(&now);
             self.send(&now);
+            if self.wake.take_status_wanted() {
+                self.tell_status();
+            }
         }
         self.shut_down();
         Ok(())
+    }
+
+    /// One line about how it goes.
+    fn tell_status(&mut self) {
+        let status = Status::of(&self.core.service, self.peers.waits());
+        self.core.log.answer(format_args!("{status}"));
     }
 
     /// Waits until there is something to do.
@@ -353,7 +364,7 @@ impl Daemon {
             let sent = self.peers.get_mut(token).map(|peer| peer.send(&mut self.core, now));
             match sent {
                 Some(Err(why)) => self.close(token, &why, now),
-                _ => self.peers.settle(token),
+                _ => self.peers.settle(token, now.monotonic_ns),
             }
         }
         // Reading makes events: the file of another session is never touched by it, but a warning
@@ -361,7 +372,7 @@ impl Daemon {
         self.deliver(now);
         // Room may have been made by who looked at a buffer, too.
         let service = &self.core.service;
-        self.peers.release(|producer_id| service.is_waiting(producer_id));
+        self.peers.release(now.monotonic_ns, |producer_id| service.is_waiting(producer_id));
     }
 
     /// Ends a connection, as if its peer had done so.

@@ -28,6 +28,7 @@ mod output_path;
 mod peer;
 mod peers;
 mod producer_port;
+mod status;
 mod wake;
 
 pub use event_loop::Daemon;

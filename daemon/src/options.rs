@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
-use watershed_service::{Shards, SystemInfo};
+use watershed_service::{HugePages, Shards, SystemInfo};
 use watershed_shell::address::Address;
 
 /// What the daemon is told at its start.
@@ -24,6 +24,8 @@ pub struct DaemonOptions {
     pub system: SystemInfo,
     /// Over how many shards buffers are spread.
     pub shards: Shards,
+    /// Which pages buffers are made of.
+    pub huge_pages: HugePages,
     /// Threads that copy chunks out of shared memory. 0: the one that serves connections does it.
     pub num_workers: usize,
     /// Whether each of them runs on one CPU only.

@@ -27,8 +27,25 @@ pub(crate) struct Peers {
     listed: Vec<Token>,
     /// Until when those that take nothing must have taken something, in monotonic time.
     deadlines: BTreeSet<(u64, Token)>,
-    /// Producers whose calls wait.
-    held: BTreeSet<Token>,
+    /// Producers whose calls wait, and since when, in monotonic time.
+    held: BTreeMap<Token, u64>,
+    waits: Waits,
+}
+
+/// How long producers had to wait for room in a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Waits {
+    pub(crate) number: u64,
+    pub(crate) sum_ns: u64,
+    pub(crate) max_ns: u64,
+}
+
+impl Waits {
+    fn add(&mut self, wait_ns: u64) {
+        self.number += 1;
+        self.sum_ns += wait_ns;
+        self.max_ns = self.max_ns.max(wait_ns);
+    }
 }
 
 #[derive(Debug)]
@@ -106,7 +123,7 @@ impl Peers {
     }
 
     /// What there was to do for a connection has been done: notes what it waits for now.
-    pub(crate) fn settle(&mut self, token: Token) {
+    pub(crate) fn settle(&mut self, token: Token, now_ns: u64) {
         let Some(entry) = self.by_token.get_mut(&token) else { return };
         let deadline_ns = entry.peer.deadline_ns();
         let (has_work, is_held) = (entry.peer.has_work(), entry.peer.is_held());
@@ -118,7 +135,7 @@ impl Peers {
             self.deadlines.extend(deadline_ns.map(|at_ns| (at_ns, token)));
         }
         if is_held {
-            self.held.insert(token);
+            self.held.entry(token).or_insert(now_ns);
         }
         if has_work {
             self.list(token);
@@ -144,19 +161,25 @@ impl Peers {
     }
 
     /// Goes on with those whose calls wait for something that is not so any more.
-    pub(crate) fn release(&mut self, is_waiting: impl Fn(ProducerId) -> bool) {
-        let held: Vec<Token> = self.held.iter().copied().collect();
-        for token in held {
+    pub(crate) fn release(&mut self, now_ns: u64, is_waiting: impl Fn(ProducerId) -> bool) {
+        let held: Vec<(Token, u64)> = self.held.iter().map(|(token, since_ns)| (*token, *since_ns)).collect();
+        for (token, since_ns) in held {
             if let Some(Peer::Producer(port)) = self.get_mut(token)
                 && port.producer_id.is_some_and(&is_waiting)
             {
                 continue;
             }
             self.held.remove(&token);
+            self.waits.add(now_ns.saturating_sub(since_ns));
             if let Some(Peer::Producer(port)) = self.list(token) {
                 port.connection.is_held = false;
             }
         }
+    }
+
+    /// How long producers had to wait so far.
+    pub(crate) fn waits(&self) -> Waits {
+        self.waits
     }
 
     /// A connection that has ended.

@@ -13,12 +13,19 @@ pub(crate) struct Wake {
     is_stop_wanted: AtomicBool,
     /// A worker has made room in a queue.
     has_room: AtomicBool,
+    /// The operator wants a line about how it goes.
+    is_status_wanted: AtomicBool,
 }
 
 impl Wake {
     pub(crate) fn new(registry: &Registry, token: Token) -> io::Result<Wake> {
         let waker = Waker::new(registry, token)?;
-        Ok(Wake { waker, is_stop_wanted: AtomicBool::new(false), has_room: AtomicBool::new(false) })
+        Ok(Wake {
+            waker,
+            is_stop_wanted: AtomicBool::new(false),
+            has_room: AtomicBool::new(false),
+            is_status_wanted: AtomicBool::new(false),
+        })
     }
 
     /// Wakes the loop, which looks at everything then.
@@ -40,13 +47,19 @@ impl Wake {
         self.has_room.swap(false, Ordering::Acquire)
     }
 
+    /// Whether a line about how it goes was asked for since this was last looked at.
+    pub(crate) fn take_status_wanted(&self) -> bool {
+        // Relaxed: it publishes nothing.
+        self.is_status_wanted.swap(false, Ordering::Relaxed)
+    }
+
     pub(crate) fn is_stop_wanted(&self) -> bool {
         // Acquire: pairs with the release of `Stopper::stop`.
         self.is_stop_wanted.load(Ordering::Acquire)
     }
 }
 
-/// Stops a daemon from another thread.
+/// Stops a daemon from another thread, or asks how it goes.
 #[derive(Clone, Debug)]
 pub struct Stopper(pub(crate) Arc<Wake>);
 
@@ -56,6 +69,13 @@ impl Stopper {
     pub fn stop(&self) {
         // Release: pairs with the acquire of the loop, which then sees what the caller did before.
         self.0.is_stop_wanted.store(true, Ordering::Release);
+        self.0.wake();
+    }
+
+    /// Makes the daemon log one line about how it goes: who is connected, and how commits fare.
+    pub fn ask_status(&self) {
+        // Relaxed: it publishes nothing.
+        self.0.is_status_wanted.store(true, Ordering::Relaxed);
         self.0.wake();
     }
 }

@@ -20,6 +20,7 @@ fn one_consumer_too_many_is_turned_away() {
         permissions: None,
         num_workers: 0,
         pin_workers: false,
+        huge_pages: watershed_service::HugePages::Advise,
         output_folder: None,
         version: "test".to_owned(),
         system: SystemInfo::default(),

@@ -1,8 +1,8 @@
-//! Data sources of a Linux machine: `linux.sys_stats` and `linux.process_stats`.
+//! Data sources of a Linux machine: `linux.ftrace`, `linux.sys_stats` and `linux.process_stats`.
 //!
-//! Each source is a [`Probe`]: it is told the time, reads /proc and /sys below its [`Roots`] and
-//! hands out finished packets. It has no thread, no clock and no buffer of its own, so tests drive
-//! it over a made-up /proc.
+//! The latter two are [`Probe`]s: they are told the time, read /proc and /sys below their [`Roots`]
+//! and hand out finished packets. They have no thread, no clock and no buffer of their own, so
+//! tests drive them over a made-up /proc.
 //!
 //! Files are parsed by the `procfs-core` crate where it keeps every fact that the trace format has
 //! a field for. Where it does not, the module that reads the file says what is missing.
@@ -12,7 +12,9 @@ mod clock;
 #[cfg(test)]
 mod fake;
 mod file;
+mod ftrace;
 mod notice;
+mod on_demand;
 mod probe;
 mod process_stats;
 mod roots;
@@ -21,7 +23,9 @@ mod source;
 mod sys_stats;
 
 pub use clock::boottime_now_ns;
+pub use ftrace::{FTRACE_NAME, FtraceFactory, ftrace_access, ftrace_unknown_events};
 pub use notice::{NOTICES_MAX, Notice, Notices};
+pub use on_demand::OnDemand;
 pub use probe::Probe;
 pub use process_stats::{PROC_STATS_POLL_MS_MIN, PROCESS_STATS_NAME, ProcessStatsProbe};
 pub use roots::Roots;

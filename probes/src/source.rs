@@ -1,14 +1,15 @@
 //! The probes as data sources of a producer: adds the thread, the clock and the trace writer that a
 //! [`Probe`] lacks.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use watershed_client::data_source::{Context, DataSource, DataSourceFactory, Stop, Wake};
 use watershed_client::writer::TraceWriter;
 use watershed_wire::protos::DataSourceDescriptor;
 
+use crate::on_demand::{Describer, OnDemand};
 use crate::{
     Notices, PROCESS_STATS_NAME, Probe, ProcessStatsProbe, Roots, SYS_STATS_NAME, SysStatsProbe,
     boottime_now_ns,
@@ -57,7 +58,7 @@ impl DataSourceFactory for SysStatsFactory {
     fn setup(&mut self, cx: &mut Context<'_>) -> Result<Box<dyn DataSource>, String> {
         let config = cx.config().sys_stats_config.clone().unwrap_or_default();
         let probe = SysStatsProbe::new(&self.roots, &config, &self.notices);
-        Ok(Box::new(Instance::new(probe, cx.create_writer(), ScanRequest::new())))
+        Ok(Box::new(Source::new(probe, cx.create_writer(), ScanRequest::new())))
     }
 }
 
@@ -70,6 +71,8 @@ pub struct ProcessStatsFactory {
     pub notices: Notices,
     /// Looks besides the polls.
     pub scan_request: ScanRequest,
+    /// Where sources that meet threads ask for their description.
+    pub on_demand: OnDemand,
 }
 
 impl DataSourceFactory for ProcessStatsFactory {
@@ -80,13 +83,16 @@ impl DataSourceFactory for ProcessStatsFactory {
     fn setup(&mut self, cx: &mut Context<'_>) -> Result<Box<dyn DataSource>, String> {
         let config = cx.config().process_stats_config.clone().unwrap_or_default();
         let probe = ProcessStatsProbe::new(&self.roots, &config, &self.notices);
-        Ok(Box::new(Instance::new(probe, cx.create_writer(), self.scan_request.clone())))
+        let source = Source::new(probe, cx.create_writer(), self.scan_request.clone());
+        let describer: Weak<Mutex<Instance<ProcessStatsProbe>>> = Arc::downgrade(&source.0);
+        self.on_demand.register(cx.config().tracing_session_id(), describer);
+        Ok(Box::new(source))
     }
 }
 
 /// Sessions wait for the first readings, so that what they say of the machine precedes what is done
 /// in them, and for the last ones.
-fn descriptor(name: &str) -> DataSourceDescriptor {
+pub(crate) fn descriptor(name: &str) -> DataSourceDescriptor {
     DataSourceDescriptor {
         name: Some(name.to_owned()),
         will_notify_on_start: Some(true),
@@ -103,10 +109,6 @@ struct Instance<P> {
 }
 
 impl<P: Probe> Instance<P> {
-    fn new(probe: P, writer: TraceWriter, scan_request: ScanRequest) -> Self {
-        Self { probe, writer, scan_request }
-    }
-
     fn poll_probe(&mut self) -> Wake {
         let Self { probe, writer, .. } = self;
         probe.poll(boottime_now_ns(), &mut |packet| writer.write_message(packet));
@@ -115,34 +117,61 @@ impl<P: Probe> Instance<P> {
             Some(due_ns) => Wake::After(Duration::from_nanos(due_ns.saturating_sub(boottime_now_ns()))),
         }
     }
+
+    fn poll_now(&mut self) {
+        self.probe.hurry();
+        self.poll_probe();
+    }
 }
 
-impl<P: Probe> DataSource for Instance<P> {
+impl Describer for Instance<ProcessStatsProbe> {
+    fn describe(&mut self, renamed: &[i32], fresh: &[i32]) {
+        let Self { probe, writer, .. } = self;
+        probe.describe(renamed, fresh, boottime_now_ns(), &mut |packet| writer.write_message(packet));
+        // Whoever asks is about to hand over what it has, this source perhaps was before.
+        writer.flush();
+    }
+}
+
+/// An instance that others may reach, see [`OnDemand`].
+struct Source<P>(Arc<Mutex<Instance<P>>>);
+
+impl<P: Probe> Source<P> {
+    fn new(probe: P, writer: TraceWriter, scan_request: ScanRequest) -> Self {
+        Self(Arc::new(Mutex::new(Instance { probe, writer, scan_request })))
+    }
+
+    fn instance(&self) -> MutexGuard<'_, Instance<P>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<P: Probe> DataSource for Source<P> {
     fn start(&mut self, _: &mut Context<'_>) -> Wake {
-        self.poll_probe()
+        self.instance().poll_probe()
     }
 
     fn poll(&mut self, _: &mut Context<'_>) -> Wake {
-        self.poll_probe()
+        self.instance().poll_probe()
     }
 
     fn flush(&mut self, _: &mut Context<'_>) {
-        if self.scan_request.take() {
-            self.probe.hurry();
-            self.poll_probe();
+        let mut instance = self.instance();
+        if instance.scan_request.take() {
+            instance.poll_now();
         }
-        self.writer.flush();
+        instance.writer.flush();
     }
 
     fn stop(&mut self, _: &mut Context<'_>) -> Stop {
         // The last readings are those of the recording's end, whatever the periods are.
-        self.probe.hurry();
-        self.poll_probe();
-        self.writer.flush();
+        let mut instance = self.instance();
+        instance.poll_now();
+        instance.writer.flush();
         Stop::Done
     }
 
     fn clear_incremental_state(&mut self, _: &mut Context<'_>) {
-        self.probe.clear_incremental_state();
+        self.instance().probe.clear_incremental_state();
     }
 }

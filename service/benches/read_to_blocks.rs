@@ -58,6 +58,7 @@ fn filled() -> (Service, ConsumerId, u64) {
         version: "Perfetto v58.0-bench".to_owned(),
         system: SystemInfo::default(),
         scraping_by_default: false,
+        huge_pages: watershed_service::HugePages::Advise,
         shards: Shards::Wanted(1),
         workers: None,
         memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),

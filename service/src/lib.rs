@@ -49,6 +49,7 @@
 //!     system: SystemInfo::default(),
 //!     scraping_by_default: false,
 //!     shards: Shards::UpTo(2),
+//!     huge_pages: HugePages::Advise,
 //!     workers: None,
 //!     memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
 //!     read_pool: Box::new(|| None),
@@ -138,10 +139,10 @@ pub use producer::{
     ScrapingMode,
 };
 pub use read::{PacketBatch, RESERVED_FIELDS, Unread, WriteTrace};
-pub use service::Service;
+pub use service::{CommitStats, Service};
 pub use session::{
     CloneRequest, CloneSource, ClonedSession, FileWrite, FileWritten, ReceivedTrigger, SessionState,
 };
 pub use timer::Deadlines;
-pub use watershed_engine::ProducerId;
-pub use watershed_shards::{MAX_SHARDS, Reduced, Topology, WorkerPool};
+pub use watershed_engine::{HugePages, ProducerId};
+pub use watershed_shards::{MAX_SHARDS, Reduced, Topology, WorkerPool, WorkerStats};

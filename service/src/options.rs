@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use rayon::ThreadPool;
+use watershed_engine::HugePages;
 use watershed_shards::{MAX_SHARDS, WorkerPool};
 use watershed_smb::{MapError, SharedMemory};
 use watershed_wire::protos;
@@ -34,6 +35,9 @@ pub struct ServiceOptions {
     pub scraping_by_default: bool,
     /// How many shards the buffers get.
     pub shards: Shards,
+    /// Which pages the buffers are made of. [`Warning::NoHugePages`](crate::Warning::NoHugePages)
+    /// reports that the system has too few.
+    pub huge_pages: HugePages,
     /// The threads that copy chunks out of shared memory. `None`: the one that calls the service
     /// does it. What is read does not depend on them.
     pub workers: Option<WorkerPool>,
@@ -77,6 +81,7 @@ impl fmt::Debug for ServiceOptions {
             .field("system", &self.system)
             .field("scraping_by_default", &self.scraping_by_default)
             .field("shards", &self.shards)
+            .field("huge_pages", &self.huge_pages)
             .finish_non_exhaustive()
     }
 }

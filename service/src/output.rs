@@ -288,6 +288,17 @@ pub enum Warning {
         /// Why.
         reason: Reduced,
     },
+    /// The system has too few free pages in its pool: a buffer is made of others than
+    /// [`HugePages::Explicit`](crate::HugePages::Explicit).
+    #[error(
+        "session {session_id}: buffer {index} is not made of huge pages: the system's pool has too few free ones"
+    )]
+    NoHugePages {
+        /// Whose buffer.
+        session_id: SessionId,
+        /// Which of its buffers.
+        index: usize,
+    },
     /// A session's file could not be written, the session ends.
     #[error("session {session_id}: writing the trace file failed: {reason}")]
     FileFailed {

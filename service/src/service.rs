@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use watershed_engine::ProducerId;
+use watershed_shards::{WorkerPool, WorkerStats};
 
 use crate::buffers::BufferTable;
 use crate::clock::ClockReadings;
@@ -39,6 +40,15 @@ pub struct Service {
     pub(crate) trigger_history: TriggerHistory,
     pub(crate) counters: Counters,
     pub(crate) outputs: VecDeque<Output>,
+}
+
+/// What became of commits since the service began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommitStats {
+    /// How often a batch had to wait because a queue was full, or because one before it waited.
+    pub num_handed_back: u64,
+    /// What the workers have done; `None` where there are none.
+    pub workers: Option<WorkerStats>,
 }
 
 /// Numbers given out and things counted since the service began.
@@ -202,9 +212,22 @@ impl Service {
         }
     }
 
-    /// How often a commit had to wait since the service began because a queue was full.
-    pub fn num_handed_back(&self) -> u64 {
-        self.buffers.num_handed_back()
+    /// What became of commits since the service began.
+    pub fn commit_stats(&self) -> CommitStats {
+        CommitStats {
+            num_handed_back: self.buffers.num_handed_back(),
+            workers: self.options.workers.as_ref().map(WorkerPool::stats),
+        }
+    }
+
+    /// How many sessions there are, in whatever state.
+    pub fn num_sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// How many producers are connected.
+    pub fn num_producers(&self) -> usize {
+        self.producers.len()
     }
 
     /// Commits what waits for the session's buffers, before somebody looks at them.

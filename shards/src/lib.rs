@@ -51,7 +51,7 @@ pub use shard::homes::Homes;
 #[cfg(not(loom))]
 pub use shard::topology::{Cpu, MAX_SHARDS, Topology, current_cpu};
 #[cfg(not(loom))]
-pub use shard::worker::WorkerPool;
+pub use shard::worker::{WorkerPool, WorkerStats};
 pub use sync::extent_pool::ExtentLayout;
 pub use sync::lock::OwnerId;
 

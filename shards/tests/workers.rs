@@ -39,6 +39,26 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
+/// What workers did is timed, from the commit on.
+#[test]
+fn turns_of_workers_are_counted() {
+    let workers = pool(1);
+    let (buffer, smb) = (buffer(&workers), memory());
+    assert_eq!(workers.stats().turns, 0);
+    let mut committer = buffer.committer().unwrap();
+    let started = Instant::now();
+    for id in 0..3 {
+        let chunk = shared_chunk(&smb, 0, (1, 1, id), vec![7; 100]);
+        let mut batch = Batch { memory: Some(smb.clone()), chunks: vec![chunk], ..Batch::default() };
+        committer.commit(&mut batch).unwrap();
+        wait_until("the chunk comes free", || smb.snapshot(0).unwrap().is_free());
+    }
+    wait_until("turns are counted", || workers.stats().turns > 0);
+    let stats = workers.stats();
+    assert!(stats.turns <= 3 && stats.latency_sum > Duration::ZERO, "{stats:?}");
+    assert!(stats.latency_max <= started.elapsed(), "{stats:?}");
+}
+
 /// Chunks come free though nobody reads and the committer does not come back.
 #[test]
 fn one_pool_drains_all_buffers() {

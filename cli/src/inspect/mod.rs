@@ -20,6 +20,7 @@ mod sessions;
 mod survey;
 mod tally;
 mod together;
+mod unpack;
 mod verdict;
 
 use std::fs::File;
@@ -30,18 +31,23 @@ use watershed_wire::reader::{Damage, DamageKind, Limits, TraceReader};
 
 use self::report::{Report, Source};
 use self::sessions::Sessions;
+use self::unpack::{Broken, unpack};
 use crate::exit::{Exit, Failure, printed};
 
 /// Arguments of `watershed inspect`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The trace file, or - for standard input
+    /// The trace file, or - for standard input; also compressed with gzip or zstd
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
 
     /// Print one JSON document instead of tables; docs/inspect.md describes it
     #[arg(long)]
     json: bool,
+
+    /// Exit code 1 if the trace tells of any loss
+    #[arg(long)]
+    fail_on_loss: bool,
 }
 
 /// Reads the trace once, in bounded memory, and prints what was found; damage is reported after
@@ -52,13 +58,14 @@ pub(crate) fn run(args: &Args, verbose: bool) -> Result<Exit, Failure> {
         false => args.trace.display().to_string(),
     };
     let cannot_read = |error| Failure::failed(format_args!("cannot read {name}: {error}"));
-    let mut input = open(&args.trace).map_err(cannot_read)?;
+    let broken = Broken::default();
+    let mut input = open(&args.trace).and_then(|input| unpack(input, &broken)).map_err(cannot_read)?;
     let mut sessions = Sessions::default();
     let mut reader = TraceReader::new(Limits::default());
     let mut read_bytes = 0;
     let damage = read(&mut *input, &mut reader, &mut sessions, &mut read_bytes).map_err(cannot_read)?;
     if sessions.packets() == 0
-        && let Some(reason) = no_trace(read_bytes, damage.as_ref())
+        && let Some(reason) = broken.take().or_else(|| no_trace(read_bytes, damage.as_ref()))
     {
         return Err(Failure::failed(format_args!("{name} is no trace: {reason}")));
     }
@@ -68,7 +75,10 @@ pub(crate) fn run(args: &Args, verbose: bool) -> Result<Exit, Failure> {
     let source = Source { name, read_bytes, compressed_packets, damage, has_too_many_sessions };
     let report = Report::new(sessions, &source);
     printed(print(&report, args.json, verbose))?;
-    match wrong(&report, source.damage.as_ref()) {
+    let broken = broken.take().map(|broken| format!("ends early: {broken}"));
+    let losses = report.whole.losses.len();
+    let lossy = (args.fail_on_loss && losses > 0).then(|| format!("tells of {losses} kinds of loss"));
+    match wrong(&report, source.damage.as_ref()).or(broken).or(lossy) {
         Some(wrong) => Err(Failure::failed(format_args!("{} {wrong}", source.name))),
         None => Ok(Exit::Done),
     }
@@ -133,15 +143,11 @@ fn take_packets(reader: &mut TraceReader, sessions: &mut Sessions) -> Result<(),
 
 /// Why there is nothing to report at all.
 fn no_trace(read_bytes: u64, damage: Option<&Damage>) -> Option<String> {
-    const GZIP: u8 = 0x1f;
     if read_bytes == 0 {
         return Some("it is empty".to_owned());
     }
     let damage = damage?;
     match damage.kind {
-        DamageKind::NoPacket { found: GZIP } => {
-            Some("it may be compressed with gzip; try gzip -dc FILE | watershed inspect -".to_owned())
-        }
         DamageKind::NoPacket { .. } => Some(damage.to_string()),
         _ => None,
     }

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::time::Duration;
 use std::{fs, io};
 
-use watershed_probes::{PROCESS_STATS_NAME, SYS_STATS_NAME};
+use watershed_probes::{FTRACE_NAME, PROCESS_STATS_NAME, Roots, SYS_STATS_NAME, ftrace_access};
 use watershed_wire::config::TraceConfig;
 use watershed_wire::protos;
 use watershed_wire::protos::trace_config::trigger_config::TriggerMode;
 use watershed_wire::protos::trace_config::{BufferConfig, DataSource, TriggerConfig, buffer_config};
 use watershed_wire::raw::Rewrite;
 
-use super::Args;
+use super::{Args, events};
 use crate::exit::Failure;
 
 /// Buffer without `-b` and without a config.
@@ -20,6 +20,7 @@ const BUFFER_KB: u32 = 64 << 10;
 /// Time without `-t`, without a config and without a command.
 const TIME: Duration = Duration::from_secs(10);
 const SYS_STATS_MS: u32 = 250;
+const FTRACE_DRAIN_MS: u32 = 250;
 const PROCESS_STATS_MS: u32 = 1_000;
 /// Every so often all counters of a process are told and not only those that changed, so that a
 /// ring that has lost its beginning still has them.
@@ -32,7 +33,7 @@ const STDIN: &str = "-";
 /// The config as the arguments say.
 pub(super) fn load(args: &Args) -> Result<TraceConfig, Failure> {
     match &args.config {
-        None => Ok(default_config(args)),
+        None => default_config(args),
         Some(path) => {
             let config = read(path)?;
             match args.time {
@@ -59,24 +60,51 @@ pub(crate) fn read(path: &Path) -> Result<TraceConfig, Failure> {
     TraceConfig::parse(&content).map_err(|error| Failure::usage(format_args!("config {name}: {error}")))
 }
 
-fn default_config(args: &Args) -> TraceConfig {
+fn default_config(args: &Args) -> Result<TraceConfig, Failure> {
     let time = args.time.or(args.command.is_empty().then_some(TIME));
-    TraceConfig::from(protos::TraceConfig {
+    Ok(TraceConfig::from(protos::TraceConfig {
         buffers: vec![BufferConfig {
             size_kb: Some(args.buffer_kb.unwrap_or(BUFFER_KB)),
             fill_policy: Some(buffer_config::FillPolicy::RingBuffer as i32),
             ..Default::default()
         }],
-        data_sources: default_data_sources(),
+        data_sources: default_sources(args)?,
         // At most a week, by the argument's range.
         duration_ms: time.map(|time| time.as_millis() as u32),
+        ..Default::default()
+    }))
+}
+
+/// Events that were asked for must be there.
+fn default_sources(args: &Args) -> Result<Vec<DataSource>, Failure> {
+    if args.events.is_empty() {
+        return Ok(default_data_sources());
+    }
+    let roots = Roots::default();
+    let names = events::resolve(&args.events, &args.command, &roots, ftrace_access(&roots))?;
+    Ok(vec![ftrace(names), process_stats()])
+}
+
+fn ftrace(names: Vec<String>) -> DataSource {
+    data_source(protos::DataSourceConfig {
+        name: Some(FTRACE_NAME.to_owned()),
+        ftrace_config: Some(protos::FtraceConfig {
+            ftrace_events: names,
+            drain_period_ms: Some(FTRACE_DRAIN_MS),
+            ..Default::default()
+        }),
         ..Default::default()
     })
 }
 
 /// What is recorded of a machine if nobody says what.
 pub(crate) fn default_data_sources() -> Vec<DataSource> {
-    vec![sys_stats(), process_stats()]
+    let mut sources = vec![sys_stats(), process_stats()];
+    match ftrace_access(&Roots::default()) {
+        Ok(()) => sources.insert(0, ftrace(events::DEFAULT.map(str::to_owned).to_vec())),
+        Err(reason) => eprintln!("watershed: scheduling is not recorded: {reason}"),
+    }
+    sources
 }
 
 fn sys_stats() -> DataSource {

@@ -14,6 +14,7 @@ mod config;
 mod daemon;
 mod embedded;
 mod end;
+mod events;
 mod output;
 mod perfetto;
 mod progress;
@@ -74,6 +75,15 @@ pub(crate) struct Args {
     /// look]
     #[arg(long, value_name = "C", value_parser = Address::parse, conflicts_with = "no_daemon")]
     socket: Option<Address>,
+    /// Record these events of the kernel, as group/name, group/* or name, or these categories of
+    /// them (sched, freq, idle, irq, disk, workq, memreclaim, signal, syscalls), instead of what is
+    /// recorded without a config
+    #[arg(value_name = "EVENT", conflicts_with = "config")]
+    events: Vec<String>,
+
+    /// Exit code 1 if anything was lost, or if nobody offers a data source of the config
+    #[arg(long)]
+    fail_on_loss: bool,
 
     #[command(flatten)]
     perfetto: perfetto::PerfettoArgs,
@@ -83,10 +93,18 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
+impl Args {
+    /// How many words were taken for events.
+    pub(crate) fn words(&self) -> usize {
+        self.events.len()
+    }
+}
+
 const EXAMPLES: &str = "Examples:
   watershed record                                10 s of this machine into trace-<date>-<time>.pftrace
   watershed record -t 1m -o idle.pftrace          a minute
   watershed record -o build.pftrace -- make -j8   while a command runs
+  watershed record -t 5s sched irq/*              who ran where, and interrupts
   watershed record -c config.pbtxt                what a config says";
 
 /// Records, and says at the end what was recorded and what was lost.

@@ -73,9 +73,8 @@ pub(super) fn record(args: &Args, config: &TraceConfig, verbose: bool) -> Result
         Some(daemon) => Box::new(daemon),
         None => Box::new(Embedded::new(args)?),
     };
-    for warning in service.check(config)? {
-        warn(&warning);
-    }
+    let missing = service.check(config)?;
+    missing.iter().for_each(|missing| warn(missing));
     let output = open_output(args, config)?;
     let (events, incoming) = mpsc::channel();
     watch_signals(&events)?;
@@ -102,7 +101,7 @@ pub(super) fn record(args: &Args, config: &TraceConfig, verbose: bool) -> Result
         session.notices().iter().for_each(|notice| warn(notice));
     }
 
-    let recording = Recording { session, command, incoming, output, written, started };
+    let recording = Recording { session, command, incoming, output, written, started, missing };
     recording.run(config, args)
 }
 
@@ -176,6 +175,8 @@ struct Recording {
     output: Output,
     written: Written,
     started: Instant,
+    /// What of the config nobody offers.
+    missing: Vec<String>,
 }
 
 /// Why a recording ended, and what is known of the command by then.
@@ -201,7 +202,7 @@ impl Recording {
         }
         let recorded = self.started.elapsed();
         progress.finish();
-        let failure = ended.end.as_deref().and_then(|end| self.report(config, recorded, end));
+        let failure = ended.end.as_deref().and_then(|end| self.report(config, args, recorded, end));
 
         // The time may be up before the command is; its output and its code are passed on all the
         // same.
@@ -240,14 +241,16 @@ impl Recording {
     }
 
     /// Prints the summary. Returns what went wrong, if something did.
-    fn report(&self, config: &TraceConfig, time: Duration, end: &End) -> Option<String> {
+    fn report(&self, config: &TraceConfig, args: &Args, time: Duration, end: &End) -> Option<String> {
         let tally = self.written.tally();
         let path = self.output.path();
         if let (Some(error), None, 0) = (&end.error, &end.write_error, tally.bytes) {
             self.output.remove_if_new();
             return Some(format!("the recording failed, nothing is in {}: {error}", path.display()));
         }
-        let losses = summary::losses(config.view(), end, self.session.packets_dropped(), &tally);
+        let mut losses = summary::losses(config.view(), end, self.session.packets_dropped(), &tally);
+        losses.extend(self.missing.iter().map(|missing| format!("what nobody offers: {missing}")));
+        let is_lossy = !losses.is_empty();
         eprintln!("{}", Summary { path, time, tally: &tally, losses });
         let path = path.display();
         match end {
@@ -257,6 +260,7 @@ impl Recording {
                 "the recording ended because {path} was full: max_file_size_bytes is {}",
                 config.view().max_file_size_bytes()
             )),
+            _ if is_lossy && args.fail_on_loss => Some("the trace does not have everything".to_owned()),
             _ => None,
         }
     }

@@ -66,6 +66,12 @@ pub(super) fn losses(config: &TraceConfig, end: &End, dropped: u64, tally: &Tall
         losses.push("perhaps the latest data of a source that did not answer the final flush".to_owned());
     }
     losses.extend(reported_gaps(tally));
+    if tally.kernel_losses > 0 {
+        losses.push(format!(
+            "events of the kernel, {} before they were read; a larger buffer_size_kb holds more",
+            count(tally.kernel_losses, "time"),
+        ));
+    }
     losses.extend(left_out(config, end));
     if end.write_error.is_some() {
         losses.push("everything after that, as it could not be written".to_owned());
@@ -208,6 +214,7 @@ mod tests {
         tally.losses[0] = 2;
         tally.losses[6] = 1;
         tally.losses[8] = 1;
+        tally.kernel_losses = 3;
         let end = End { write_error: Some("no space".to_owned()), flush_failed: true, ..end(Some(stats)) };
         assert_eq!(
             losses(&config, &end, 10, &tally),
@@ -223,6 +230,7 @@ mod tests {
                 "9 late patches for a chunk that there is not",
                 "perhaps the latest data of a source that did not answer the final flush",
                 "2 gaps inside sequences: overwrite 1, smb full 1",
+                "events of the kernel, 3 times before they were read; a larger buffer_size_kb holds more",
                 "everything after that, as it could not be written",
             ]
         );

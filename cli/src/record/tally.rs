@@ -10,6 +10,12 @@ const SEQUENCE_ID: u32 = 10;
 const LOSS: u32 = 42;
 /// Field `TracePacket.first_packet_on_sequence`.
 const FIRST: u32 = 87;
+/// Field `TracePacket.ftrace_events`.
+const KERNEL_EVENTS: u32 = 1;
+/// Field `FtraceEventBundle.lost_events`, among the first of a bundle.
+const KERNEL_LOST: u32 = 3;
+/// Fields of a bundle before its events.
+const BUNDLE_HEAD: usize = 6;
 /// Field `Trace.packet`.
 const PACKET: u32 = 1;
 
@@ -21,6 +27,8 @@ pub(super) struct Tally {
     sequences: BTreeSet<u64>,
     /// Packets that report a loss before them, by bit of the reason.
     pub(super) losses: [u64; 32],
+    /// Bundles before which the kernel overwrote events that nobody had read.
+    pub(super) kernel_losses: u64,
 }
 
 impl Tally {
@@ -52,6 +60,11 @@ impl Tally {
                 SEQUENCE_ID => sequence = field.value.varint(),
                 LOSS => loss = field.value.varint().unwrap_or(0),
                 FIRST => is_first = field.value.varint() == Some(1),
+                KERNEL_EVENTS => {
+                    let bundle = field.value.bytes().unwrap_or_default();
+                    let mut head = Fields::new(bundle).map_while(Result::ok).take(BUNDLE_HEAD);
+                    self.kernel_losses += u64::from(head.any(|field| field.number == KERNEL_LOST));
+                }
                 _ => {}
             }
         }

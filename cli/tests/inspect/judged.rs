@@ -83,6 +83,21 @@ fn losses_are_those_of_each_session() {
     assert_eq!(headline(&trace), "t: 2 sessions, complete, DATA WAS LOST");
 }
 
+#[test]
+fn a_loss_is_a_failure_where_that_is_asked_for() {
+    let lossy = TraceStats {
+        buffer_stats: vec![BufferStats { chunks_overwritten: Some(4), ..Default::default() }],
+        ..stats()
+    };
+    let bench = Bench::new();
+    for (end, expected) in [(stats(), 0), (lossy, 1)] {
+        bench.file("t", &TraceBuilder::default().beginning().data().end(end).bytes);
+        let (code, _, stderr) = parts(&bench.run(&["inspect", "t", "--fail-on-loss"]));
+        assert_eq!(code, expected, "{stderr}");
+        assert_eq!(parts(&bench.run(&["inspect", "t"])).0, 0);
+    }
+}
+
 /// Memory does not grow with the file.
 #[test]
 fn more_sessions_than_are_told_apart() {

@@ -336,7 +336,8 @@ fn what_is_no_trace() {
     for (bytes, message) in [
         (&b""[..], "is no trace: it is empty"),
         (b"{\"traceEvents\": []}", "is no trace: byte 0: expected a packet (0x0a), found 0x7b"),
-        (b"\x1f\x8b\x08", "it may be compressed with gzip"),
+        (b"\x1f\x8b\x08", "is no trace: its gzip data is damaged"),
+        (b"\x28\xb5\x2f\xfd", "is no trace: its zstd data is damaged"),
     ] {
         bench.file("t", bytes);
         let (code, stdout, stderr) = parts(&bench.run(&["inspect", "t"]));
@@ -349,6 +350,31 @@ fn what_is_no_trace() {
     let (code, _, stderr) = parts(&bench.run(&["inspect", "."]));
     assert_eq!(code, 1);
     assert!(stderr.contains("cannot read .: Is a directory"), "{stderr}");
+}
+
+#[test]
+fn compressed_files() {
+    use flate2::write::GzEncoder;
+    use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+    let bench = Bench::new();
+    let trace = TraceBuilder::complete().bytes;
+    let mut gzip = GzEncoder::new(Vec::new(), flate2::Compression::default());
+    gzip.write_all(&trace).unwrap();
+    let gzip = gzip.finish().unwrap();
+    let zstd = compress_to_vec(&trace[..], CompressionLevel::Fastest);
+    bench.file("plain", &trace);
+    let (_, expected, _) = parts(&bench.run(&["inspect", "plain", "--json"]));
+    for (name, bytes) in [("gzip", gzip), ("zstd", zstd)] {
+        bench.file(name, &bytes);
+        let (code, stdout, stderr) = parts(&bench.run(&["inspect", name, "--json"]));
+        assert_eq!(code, 0, "{stderr}");
+        assert_eq!(stdout.replace(name, "plain"), expected);
+        // Half of one is no success.
+        bench.file("half", &bytes[..bytes.len() - 6]);
+        let (code, _, stderr) = parts(&bench.run(&["inspect", "half"]));
+        assert_eq!(code, 1);
+        assert!(stderr.contains("data is damaged") || stderr.contains("is damaged at"), "{stderr}");
+    }
 }
 
 #[test]

@@ -101,3 +101,20 @@ fn without_a_service_each_command_says_so() {
         assert!(said.contains("watershed daemon") && !folder.path().join("x").exists(), "{line}: {said}");
     }
 }
+
+#[test]
+fn losses_can_be_failures() {
+    let service = Service::start();
+    let absent = "data_sources { config { name: \"of.nobody\" } } duration_ms: 300";
+    service.write("all", &config("duration_ms: 300"));
+    service.write("some", &config(absent));
+    for daemon in ["--daemon", "--no-daemon"] {
+        service.ok(&format!("record {daemon} -c all -o all.pftrace --fail-on-loss"));
+        let lossy = service.run(&format!("record {daemon} -c some -o some.pftrace"));
+        assert_eq!(lossy.code, Some(0), "{lossy:?}");
+        assert!(lossy.stderr.matches("of.nobody").count() >= 2, "said again at the end: {lossy:?}");
+        let failed = service.run(&format!("record {daemon} -c some -o some.pftrace --fail-on-loss"));
+        assert_eq!(failed.code, Some(1), "{failed:?}");
+    }
+    service.ok("inspect all.pftrace --fail-on-loss");
+}

@@ -214,6 +214,11 @@ impl Arbiter {
         self.shared.send_batch();
     }
 
+    /// Makes the producer's thread look for what is due.
+    pub(crate) fn wake_producer(&self) {
+        self.shared.waker.wake(Duration::ZERO);
+    }
+
     /// Asks for a flush, and for a call of `done` when the service has processed it and all commits
     /// before it.
     pub fn request_flush(&self, done: Option<Done>) {

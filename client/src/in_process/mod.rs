@@ -276,6 +276,7 @@ fn service_options(system: SystemInfo, shards: Shards) -> ServiceOptions {
         version: machine::service_version(),
         system,
         scraping_by_default: true,
+        huge_pages: watershed_service::HugePages::Advise,
         shards,
         workers: None,
         memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),

@@ -11,7 +11,7 @@ use super::Command;
 use crate::arbiter::{Arbiter, ArbiterOptions, ExhaustedPolicy, Waker};
 use crate::data_source::{Context, DataSource, DataSourceFactory, InstanceInfo, Stop, Wake};
 use crate::endpoint::Endpoint;
-use crate::sync::Arc;
+use crate::sync::{Arc, Ordering};
 
 /// What a producer has to tell its program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +57,15 @@ struct Instance {
     started: bool,
     stopping: bool,
     poll_at_ns: Option<u64>,
+}
+
+impl Instance {
+    /// Its time has come, or somebody asked for a poll since the last look.
+    fn is_due(&self, now_ns: u64) -> bool {
+        // Acquire: see `PollRequest::raise`.
+        let is_wanted = self.info.poll_wanted.swap(false, Ordering::Acquire) && self.started;
+        is_wanted || self.poll_at_ns.is_some_and(|at| at <= now_ns)
+    }
 }
 
 /// The data sources of one connection: takes commands, calls sources, answers.
@@ -172,7 +181,7 @@ impl ProducerCore {
         let due: Vec<u64> = self
             .instances
             .iter()
-            .filter(|(_, instance)| instance.poll_at_ns.is_some_and(|at| at <= now_ns))
+            .filter(|(_, instance)| instance.is_due(now_ns))
             .map(|(&instance_id, _)| instance_id)
             .collect();
         for instance_id in due {
@@ -225,7 +234,13 @@ impl ProducerCore {
             .map_or((Answers { start: true, stop: true }, ExhaustedPolicy::Drop), |offered| {
                 (offered.answers, offered.factory.exhausted_policy())
             });
-        let info = InstanceInfo { instance_id, config, config_bytes, policy: policy.unwrap_or(default) };
+        let info = InstanceInfo {
+            instance_id,
+            config,
+            config_bytes,
+            policy: policy.unwrap_or(default),
+            poll_wanted: Arc::default(),
+        };
         let source = match (damaged, offered) {
             (Some(damaged), _) => Err(damaged),
             (None, None) => Err("this producer has no such data source".to_owned()),

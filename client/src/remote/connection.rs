@@ -64,7 +64,9 @@ impl Connection {
     pub(super) fn step(&mut self, event: Event<ProducerMethod>, options: &RemoteOptions) -> Step {
         match event {
             Event::Bound => Step::Nothing,
-            Event::BindFailed => Step::Failed("the service has no port for producers".to_owned()),
+            Event::BindFailed => {
+                Step::Failed("no port for producers there: is it the socket of the consumers?".to_owned())
+            }
             Event::Reply { method: ProducerMethod::InitializeConnection, reply, .. } => self.accept(&reply),
             Event::Reply { method: ProducerMethod::GetAsyncCommand, reply, has_more, .. } => {
                 if !has_more {

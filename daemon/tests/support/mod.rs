@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -48,6 +48,7 @@ impl TestDaemon {
             shards: Shards::Wanted(2),
             num_workers,
             pin_workers: false,
+            huge_pages: watershed_service::HugePages::Advise,
             output_folder: Some(folder.path().canonicalize().unwrap()),
         };
         let log = Arc::new(Mutex::new(Vec::new()));
@@ -69,11 +70,16 @@ impl TestDaemon {
     }
 
     pub fn producer(&self) -> Producer {
-        Producer::connect(self)
+        Producer::connect(self.folder.path())
+    }
+
+    /// Where its sockets are, for peers in other processes.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     pub fn consumer(&self) -> Consumer {
-        Consumer(Client::connect(&self.path("consumer")))
+        Consumer::connect(self.folder.path())
     }
 
     /// Stops it in order.
@@ -206,8 +212,8 @@ pub struct Producer {
 }
 
 impl Producer {
-    fn connect(daemon: &TestDaemon) -> Producer {
-        let mut client = Client::connect(&daemon.path("producer"));
+    pub fn connect(folder: &Path) -> Producer {
+        let mut client = Client::connect(&folder.join("producer"));
         let hello = protos::InitializeConnectionRequest {
             producer_name: Some("test".to_owned()),
             smb_scraping_mode: Some(1),
@@ -323,6 +329,10 @@ pub fn config() -> protos::TraceConfig {
 }
 
 impl Consumer {
+    pub fn connect(folder: &Path) -> Consumer {
+        Consumer(Client::connect(&folder.join("consumer")))
+    }
+
     /// Asks for a session. The answer comes when it has ended.
     pub fn enable(&mut self, config: &protos::TraceConfig) -> u64 {
         let request = EnableTracingRequest::new(config.encode_to_vec());

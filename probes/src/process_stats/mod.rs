@@ -9,8 +9,9 @@
 //!                              '--> kernel thread: read every 16th poll
 //! ```
 //!
-//! There is no notice of a new process without ftrace, so one that lives shorter than a poll may be
-//! missed. A process that is gone between the listing and the reading is left out.
+//! Without `linux.ftrace` nobody notices a new process, so one that lives shorter than a poll may
+//! be missed; with it, threads are described when an event names them (`describe`). A process that
+//! is gone between the listing and the reading is left out.
 
 mod counters;
 mod known;
@@ -98,6 +99,48 @@ impl ProcessStatsProbe {
     }
 }
 
+impl ProcessStatsProbe {
+    /// Describes the processes of threads that somebody met, kernel threads included: those of
+    /// `fresh` unless they have been described, those of `renamed` again. Threads that have ended
+    /// are left out.
+    pub fn describe(
+        &mut self,
+        renamed: &[i32],
+        fresh: &[i32],
+        now_ns: u64,
+        emit: &mut dyn FnMut(&TracePacket),
+    ) {
+        if !self.settings.on_demand {
+            return;
+        }
+        let mut scan = Scan {
+            settings: &self.settings,
+            ns_per_tick: self.ns_per_tick,
+            reader: &mut self.reader,
+            tids: &mut self.tids,
+            number: self.scans,
+            is_poll: false,
+            is_full: false,
+            packets: Packets::new(now_ns, self.state_cleared, emit),
+        };
+        for &tid in renamed {
+            forget_name(&mut self.known, tid);
+        }
+        for &tid in renamed.iter().chain(fresh) {
+            scan.describe(tid, &mut self.known);
+        }
+        self.state_cleared = scan.packets.finish();
+    }
+}
+
+/// The name of this thread is to be told again.
+fn forget_name(known: &mut HashMap<i32, Known>, tid: i32) {
+    match known.get_mut(&tid) {
+        Some(process) => process.is_told = false,
+        None => known.values_mut().for_each(|process| drop(process.threads.remove(&tid))),
+    }
+}
+
 impl Probe for ProcessStatsProbe {
     fn due_ns(&self) -> Option<u64> {
         if self.scan_now {
@@ -173,6 +216,23 @@ impl Scan<'_> {
         if self.is_poll {
             self.tell_counters(k, &stat);
             k.stat_line = line;
+        }
+    }
+
+    fn describe(&mut self, tid: i32, known: &mut HashMap<i32, Known>) {
+        let is_told = |k: &Known| k.is_told && k.threads.is_empty();
+        if known.get(&tid).is_some_and(is_told) || known.values().any(|k| k.threads.contains_key(&tid)) {
+            return;
+        }
+        let Some(pid) = self.reader.status(tid).map(|status| status.tgid) else { return };
+        let Some(stat) = self.reader.stat_line(pid).and_then(parse_stat) else { return };
+        let k = recognise(known, pid, &stat);
+        k.seen = self.number;
+        if !k.is_told {
+            self.tell_process(k, &stat);
+        }
+        if stat.num_threads > 1 || !k.threads.is_empty() {
+            self.tell_threads(k, pid);
         }
     }
 

@@ -125,6 +125,7 @@ impl World {
             version: "Perfetto v58.0-simulation".to_owned(),
             system: SystemInfo::default(),
             scraping_by_default: choices.one_in(3),
+            huge_pages: watershed_service::HugePages::Advise,
             shards: Shards::Wanted(choices.between(1, 3) as usize),
             workers: None,
             memory: Box::new(memory),

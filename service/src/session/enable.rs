@@ -71,7 +71,7 @@ impl Service {
         }
         self.counters.last_session_id = session_id.0;
         self.warn_about_ignored(session_id, config.message());
-        self.warn_about_fewer_shards(session_id, &buffers);
+        self.warn_about_buffers(session_id, &buffers);
         let deferred = config.message().deferred_start() || config.triggers.mode == TriggerMode::Start;
         let session = Session {
             consumer_id: Some(consumer_id),
@@ -177,7 +177,7 @@ impl Service {
                 Wanted::Discard => FillPolicy::Discard,
                 Wanted::RingBuffer | Wanted::Unspecified => FillPolicy::RingBuffer,
             },
-            huge_pages: HugePages::Advise,
+            huge_pages: self.options.huge_pages,
         };
         let num_shards = self.options.shards.for_buffer(config.size_bytes);
         Buffer::create(session_id, config, num_shards, page_bytes, self.options.workers.clone())
@@ -193,11 +193,14 @@ impl Service {
         negotiated.max().unwrap_or(SmbSize::DEFAULT.page_size_bytes())
     }
 
-    fn warn_about_fewer_shards(&mut self, session_id: SessionId, buffer_ids: &[BufferId]) {
+    fn warn_about_buffers(&mut self, session_id: SessionId, buffer_ids: &[BufferId]) {
         for (index, buffer_id) in buffer_ids.iter().enumerate() {
             let Some(report) = self.buffers.get(*buffer_id).map(|buffer| buffer.trace.report()) else {
                 continue;
             };
+            if self.options.huge_pages == HugePages::Explicit && report.pages != HugePages::Explicit {
+                self.warn(Warning::NoHugePages { session_id, index });
+            }
             if let (Shards::Wanted(_), Some(reason)) = (self.options.shards, report.reduced) {
                 let (wanted, num_shards) = (report.num_shards_wanted, report.layout.num_shards);
                 self.warn(Warning::FewerShards { session_id, index, wanted, num_shards, reason });

@@ -222,3 +222,19 @@ fn starts_of_sessions_with_guardrails_are_remembered_for_a_bounded_number_of_nam
     assert!((1..=START_TIMES_MAX).all(|name| !start(&mut world, name)), "they started just now");
     assert!(start(&mut world, 0), "the start that was longest ago is forgotten");
 }
+
+/// More than the system's pool has: the session has ordinary pages, and is told.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_buffer_for_which_there_are_no_huge_pages_is_told() {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let pool = meminfo.lines().find_map(|line| line.strip_prefix("HugePages_Total:"));
+    let pool_kb = pool.map_or(0, |pages| pages.trim().parse::<u32>().unwrap()) * 2048;
+    let config = |size_kb| protos::TraceConfig { buffers: vec![buffer(size_kb)], ..Default::default() };
+    let mut world = World::with_huge_pages();
+    let (_, session_id) = world.enable(&config(pool_kb + 4096));
+    assert_eq!(world.warnings, [Warning::NoHugePages { session_id, index: 0 }]);
+    let mut others = World::new();
+    others.enable(&config(pool_kb + 4096));
+    assert_eq!(others.warnings, [], "nobody asked for them");
+}

@@ -12,10 +12,12 @@
 //! - `PoolState::changes`: publishes the list of buffers, which its mutex does. SeqCst, against
 //!   `Sleepers::is_parked`: "change the list, then wake; say parked, then look at the number".
 //! - `PoolState::is_stopping`: publishes nothing; likewise.
+//! - `Served::ready_since_ns`, `Turns`: figures for people, which publish nothing. Relaxed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::{self, JoinHandle, Thread};
+use std::time::{Duration, Instant};
 
 use crate::shard::Shared;
 use crate::shard::budget::DrainBudget;
@@ -46,6 +48,29 @@ pub(crate) struct PoolState {
     changes: AtomicU64,
     is_stopping: AtomicBool,
     on_room: OnceLock<OnRoom>,
+    /// What times are counted from.
+    started: Instant,
+    turns: Turns,
+}
+
+/// What workers have done since their start. A turn is what one of them does at one shard: as much
+/// as a budget allows of what is queued there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkerStats {
+    /// Turns that were timed.
+    pub turns: u64,
+    /// The time from the first commit that had to wait for a turn to the end of that turn, when its
+    /// chunks are copied and free unless the budget was spent before: over all turns.
+    pub latency_sum: Duration,
+    /// The longest of them.
+    pub latency_max: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Turns {
+    number: AtomicU64,
+    latency_ns_sum: AtomicU64,
+    latency_ns_max: AtomicU64,
 }
 
 /// What is called when there is room in a queue for which somebody waits.
@@ -61,6 +86,8 @@ impl std::fmt::Debug for OnRoom {
 #[derive(Debug)]
 pub(crate) struct Served {
     ready: ReadyShards,
+    /// Since when each shard waits for a worker; 0: it does not.
+    ready_since_ns: Box<[AtomicU64]>,
     shared: OnceLock<Weak<Shared>>,
 }
 
@@ -86,6 +113,8 @@ impl WorkerPool {
             changes: AtomicU64::new(0),
             is_stopping: AtomicBool::new(false),
             on_room: OnceLock::new(),
+            started: Instant::now(),
+            turns: Turns::default(),
         });
         let mut pool = Threads { state: Arc::clone(&state), threads: Vec::new(), num_pinned: 0 };
         let (report, reports) = std::sync::mpsc::channel();
@@ -118,6 +147,16 @@ impl WorkerPool {
         self.0.num_pinned
     }
 
+    /// What they have done so far.
+    pub fn stats(&self) -> WorkerStats {
+        let Turns { number, latency_ns_sum, latency_ns_max } = &self.0.state.turns;
+        WorkerStats {
+            turns: number.load(Ordering::Relaxed),
+            latency_sum: Duration::from_nanos(latency_ns_sum.load(Ordering::Relaxed)),
+            latency_max: Duration::from_nanos(latency_ns_max.load(Ordering::Relaxed)),
+        }
+    }
+
     /// Has `call` called, by whichever thread drains, when there is room in a queue of which a
     /// buffer [wants](crate::ShardedBuffer::want_room) some. It must not wait. Only the first such
     /// call has an effect.
@@ -127,7 +166,11 @@ impl WorkerPool {
 
     /// The way to the pool for a buffer that is being made.
     pub(crate) fn link(&self, num_shards: usize) -> WorkerLink {
-        let served = Served { ready: ReadyShards::new(num_shards), shared: OnceLock::new() };
+        let served = Served {
+            ready: ReadyShards::new(num_shards),
+            ready_since_ns: (0..num_shards).map(|_| AtomicU64::new(0)).collect(),
+            shared: OnceLock::new(),
+        };
         WorkerLink { pool: Arc::clone(&self.0.state), served: Arc::new(served) }
     }
 }
@@ -166,6 +209,10 @@ impl WorkerLink {
     /// There is work in a shard: the second half of "push, then set its bit".
     #[inline]
     pub(crate) fn schedule(&self, shard: usize) {
+        let since_ns = &self.served.ready_since_ns[shard];
+        if since_ns.load(Ordering::Relaxed) == 0 {
+            since_ns.store(self.pool.now_ns(), Ordering::Relaxed);
+        }
         if self.served.ready.set(shard) {
             self.pool.wake_one();
         }
@@ -176,6 +223,19 @@ impl PoolState {
     fn change(&self, change: impl FnOnce(&mut Vec<Arc<Served>>)) {
         change(&mut self.buffers.lock().unwrap_or_else(PoisonError::into_inner));
         self.changes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Never 0.
+    fn now_ns(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64 | 1
+    }
+
+    /// A turn is over for which a shard has waited.
+    fn note_turn(&self, since_ns: u64) {
+        let latency_ns = self.now_ns().saturating_sub(since_ns);
+        self.turns.number.fetch_add(1, Ordering::Relaxed);
+        self.turns.latency_ns_sum.fetch_add(latency_ns, Ordering::Relaxed);
+        self.turns.latency_ns_max.fetch_max(latency_ns, Ordering::Relaxed);
     }
 
     #[inline]
@@ -202,7 +262,12 @@ impl PoolState {
             let in_turn = buffers[first..].iter().chain(&buffers[..first]);
             let claimed = in_turn.filter_map(|served| Some((served, served.ready.claim()?))).next();
             if let Some((served, shard)) = claimed {
+                // One that is committed to from here on waits for the next turn.
+                let since_ns = served.ready_since_ns[shard].swap(0, Ordering::Relaxed);
                 serve(served, shard, OwnerId(worker as u32));
+                if since_ns != 0 {
+                    self.note_turn(since_ns);
+                }
                 continue;
             }
             let has_work = || {

@@ -26,6 +26,7 @@ fn options(memory: &Arc<SharedMemory>) -> ServiceOptions {
         version: String::new(),
         system: SystemInfo::default(),
         scraping_by_default: false,
+        huge_pages: watershed_service::HugePages::Advise,
         shards: Shards::Wanted(16),
         workers: None,
         memory: Box::new(move |_| Ok(Arc::clone(&memory))),

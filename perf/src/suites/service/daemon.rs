@@ -7,7 +7,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use watershed_client::consumer::{Consumer, ConsumerOptions, Trust};
 use watershed_daemon::{Daemon, DaemonOptions};
-use watershed_service::SystemInfo;
+use watershed_service::{HugePages, SystemInfo};
 use watershed_shell::address::Address;
 use watershed_shell::machine::{default_shards, service_version};
 
@@ -50,6 +50,7 @@ impl DaemonRole {
             shards: default_shards(),
             num_workers: self.num_workers,
             pin_workers: self.pin_workers,
+            huge_pages: HugePages::Advise,
             output_folder: None,
         };
         let daemon =

@@ -44,7 +44,8 @@ pub struct LoadRole {
     pub(super) num_threads: usize,
     /// Shared memory of each producer.
     pub(super) shm_size_bytes: usize,
-    /// How many chunks a commit has. 0: the client library decides.
+    /// How many chunks a commit has. 0: the client library decides; 1: it commits what is full as
+    /// soon as it gets to it.
     pub(super) chunks_per_commit: u64,
 }
 
@@ -88,7 +89,8 @@ pub(super) enum Order {
 pub(super) struct Written {
     pub(super) packets: u64,
     pub(super) bytes: u64,
-    /// Of these the client library dropped so many, since it found no free chunk.
+    /// Of these so many were lost: no chunk was free, or the ring was full before its file was
+    /// written.
     pub(super) packets_dropped: u64,
     pub(super) bytes_dropped: u64,
     pub(super) seconds: f64,
@@ -105,6 +107,12 @@ impl Written {
 
     pub(super) fn mb_per_s(&self) -> f64 {
         self.bytes as f64 / 1e6 / self.seconds
+    }
+
+    /// These were taken and are not in the trace: all packets have the same mean size.
+    pub(super) fn add_lost(&mut self, packets: u64) {
+        self.bytes_dropped += self.bytes / self.packets.max(1) * packets;
+        self.packets_dropped += packets;
     }
 
     /// What another thread has written in the same time.
@@ -199,9 +207,11 @@ impl Producer {
     fn connect(role: &LoadRole) -> Result<Producer, String> {
         let mut options = RemoteOptions::for_sockets(vec![Address::Path(role.producer_socket.clone())]);
         options.smb_size = SmbSize::negotiate(4096, role.shm_size_bytes);
-        if role.chunks_per_commit > 0 {
+        match role.chunks_per_commit {
+            0 => {}
+            1 => options.arbiter.batch_commits_duration = Duration::ZERO,
             // Longer than what a commit takes to fill: the number of chunks decides.
-            options.arbiter.batch_commits_duration = Duration::from_millis(200);
+            _ => options.arbiter.batch_commits_duration = Duration::from_millis(200),
         }
         let (sender, writers) = mpsc::channel();
         let remote = RemoteProducer::connect(options, |_| ()).map_err(|error| error.to_string())?;
@@ -291,6 +301,15 @@ impl LoadRole {
     }
 }
 
+/// What a byte of a packet takes of the shared memory: its size field, and the chunk's header.
+pub(super) fn memory_bytes_per_byte() -> f64 {
+    const SIZE_FIELD_BYTES: usize = 4;
+    let packets = packets();
+    let bytes: usize = packets.iter().map(Vec::len).sum();
+    let with_sizes = bytes + packets.len() * SIZE_FIELD_BYTES;
+    with_sizes as f64 / bytes as f64 * 4096.0 / CHUNK_PAYLOAD_BYTES as f64
+}
+
 /// The sizes of the published comparison of trace buffers: 50 to 500 bytes.
 fn packets() -> Vec<Vec<u8>> {
     let mut random = Minstd::new(42);
@@ -354,7 +373,7 @@ impl Pace {
             return;
         }
         line.in_chunk_bytes += size_bytes;
-        if self.chunks_per_commit > 0 && line.in_chunk_bytes >= CHUNK_PAYLOAD_BYTES {
+        if self.chunks_per_commit > 1 && line.in_chunk_bytes >= CHUNK_PAYLOAD_BYTES {
             line.in_chunk_bytes -= CHUNK_PAYLOAD_BYTES;
             // Relaxed: a count, which publishes nothing.
             let chunks = line.chunks.fetch_add(1, Ordering::Relaxed) + 1;

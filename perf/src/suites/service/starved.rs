@@ -6,7 +6,7 @@
 //! ```
 
 use super::daemon::{RunningDaemon, Workers};
-use super::load::{Load, LoadRole, Written};
+use super::load::{Load, LoadRole, Written, memory_bytes_per_byte};
 use super::trace::{Found, check_nothing_refused, config, disable, enable, flushed_stats};
 use crate::measure::{Options, Series, WrongAnswer};
 use crate::report::Measurement;
@@ -55,7 +55,12 @@ struct Point {
 impl Point {
     fn measure(shm_size_bytes: usize, mb_per_s: u64, options: &Options) -> Result<Point, WrongAnswer> {
         let daemon = RunningDaemon::start(Workers::default())?;
-        let role = LoadRole { shm_size_bytes, ..LoadRole::four_threads(daemon.producer_socket(), SOURCE) };
+        // What waits for others of its commit is not free either: so none does.
+        let role = LoadRole {
+            shm_size_bytes,
+            chunks_per_commit: 1,
+            ..LoadRole::four_threads(daemon.producer_socket(), SOURCE)
+        };
         let mut load = Load::start(role)?;
         let mut consumer = daemon.consumer()?;
         enable(&mut consumer, &config(SOURCE, RING_KB), None)?;
@@ -74,7 +79,8 @@ impl Point {
         disable(&mut consumer)?;
         Found::in_buffers(&mut consumer)?.check_gaps_are_told()?;
         let rate = written.bytes as f64 / written.seconds;
-        let excess = stops.iter().map(|stop| (rate * stop.as_secs_f64() - shm_size_bytes as f64).max(0.0));
+        let room_bytes = shm_size_bytes as f64 / memory_bytes_per_byte();
+        let excess = stops.iter().map(|stop| (rate * stop.as_secs_f64() - room_bytes).max(0.0));
         Ok(Point { written, excess_bytes: excess.sum() })
     }
 

@@ -152,12 +152,16 @@ impl Found {
         }
     }
 
-    /// Checks that all is there that the client library took.
-    pub(super) fn check_whole(&self, written: &Written) -> Result<(), WrongAnswer> {
+    /// Counts as lost what the client library took and the trace has not. Checks that the ring
+    /// was overwritten then, and that each gap is told.
+    pub(super) fn count_lost(&self, written: &mut Written, stats: &TraceStats) -> Result<(), WrongAnswer> {
         let taken = written.packets - written.packets_dropped;
-        if self.packets != taken {
+        let lost = taken.checked_sub(self.packets).ok_or("the trace has packets that were dropped")?;
+        let overwritten: u64 = stats.buffer_stats.iter().map(|buffer| buffer.chunks_overwritten()).sum();
+        if lost > 0 && overwritten == 0 {
             return Err(format!("{} packets in the trace, {taken} were taken", self.packets));
         }
+        written.add_lost(lost);
         self.check_gaps_are_told()
     }
 }
@@ -188,9 +192,18 @@ mod tests {
         let told = found(&[(7, false), (8, false), (12, true)]).unwrap();
         assert_eq!((told.packets, told.missing), (3, 3));
         told.check_gaps_are_told().unwrap();
-        let written = |packets_dropped| Written { packets: 6, packets_dropped, ..Written::default() };
-        told.check_whole(&written(3)).unwrap();
-        assert!(told.check_whole(&written(2)).is_err());
+        let lost = |packets_dropped, chunks_overwritten| {
+            let buffer = watershed_wire::protos::trace_stats::BufferStats {
+                chunks_overwritten: Some(chunks_overwritten),
+                ..Default::default()
+            };
+            let stats = TraceStats { buffer_stats: vec![buffer], ..Default::default() };
+            let mut written = Written { packets: 6, bytes: 600, packets_dropped, ..Written::default() };
+            told.count_lost(&mut written, &stats).map(|()| (written.packets_dropped, written.bytes_dropped))
+        };
+        assert_eq!(lost(3, 0), Ok((3, 0)));
+        assert_eq!(lost(2, 1), Ok((3, 100)));
+        assert!(lost(2, 0).is_err() && lost(4, 0).is_err());
         assert!(found(&[(1, false), (3, false)]).unwrap().check_gaps_are_told().is_err());
         assert!(found(&[(1, false), (1, false)]).is_err());
     }

@@ -11,8 +11,8 @@ use std::io::IoSlice;
 use std::sync::{Arc, LazyLock};
 
 use watershed_service::{
-    ClockReadings, ConnectError, ConsumerEvent, ConsumerId, EnableError, FileAction, Output, OutputFile,
-    PacketBatch, PeerIdentity, ProducerCommand, ProducerHello, ProducerId, ReadProgress, Service,
+    ClockReadings, ConnectError, ConsumerEvent, ConsumerId, EnableError, FileAction, HugePages, Output,
+    OutputFile, PacketBatch, PeerIdentity, ProducerCommand, ProducerHello, ProducerId, ReadProgress, Service,
     ServiceOptions, SessionId, Shards, SystemInfo, Warning,
 };
 use watershed_smb::SharedMemory;
@@ -68,15 +68,20 @@ impl World {
     }
 
     pub fn with_seed(seed: u64) -> World {
-        World::with(seed, 1)
+        World::with(seed, 1, HugePages::Advise)
     }
 
     /// Buffers of so many shards, where they are large enough.
     pub fn with_shards(num_shards: usize) -> World {
-        World::with(1, num_shards)
+        World::with(1, num_shards, HugePages::Advise)
     }
 
-    fn with(seed: u64, num_shards: usize) -> World {
+    /// Buffers of the system's pool of huge pages, if it has enough.
+    pub fn with_huge_pages() -> World {
+        World::with(1, 1, HugePages::Explicit)
+    }
+
+    fn with(seed: u64, num_shards: usize, huge_pages: HugePages) -> World {
         let memory = |size_bytes: usize| SharedMemory::anonymous(size_bytes).map(Arc::new);
         let system = SystemInfo {
             sysname: "Linux".to_owned(),
@@ -92,6 +97,7 @@ impl World {
             version: "Perfetto v58.0-test".to_owned(),
             system,
             scraping_by_default: false,
+            huge_pages,
             shards: Shards::Wanted(num_shards),
             workers: None,
             memory: Box::new(memory),

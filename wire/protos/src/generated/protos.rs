@@ -2855,6 +2855,292 @@ pub mod priority_boost_config {
         }
     }
 }
+/// Events of one CPU, in order.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FtraceEventBundle {
+    #[prost(uint32, optional, tag = "1")]
+    pub cpu: ::core::option::Option<u32>,
+    #[prost(bool, optional, tag = "3")]
+    pub lost_events: ::core::option::Option<bool>,
+    #[prost(message, optional, tag = "4")]
+    pub compact_sched: ::core::option::Option<ftrace_event_bundle::CompactSched>,
+    #[prost(enumeration = "FtraceClock", optional, tag = "5")]
+    pub ftrace_clock: ::core::option::Option<i32>,
+    #[prost(int64, optional, tag = "6")]
+    pub ftrace_timestamp: ::core::option::Option<i64>,
+    #[prost(int64, optional, tag = "7")]
+    pub boot_timestamp: ::core::option::Option<i64>,
+    #[prost(message, repeated, tag = "8")]
+    pub error: ::prost::alloc::vec::Vec<ftrace_event_bundle::FtraceError>,
+    #[prost(uint64, optional, tag = "9")]
+    pub last_read_event_timestamp: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "10")]
+    pub previous_bundle_end_timestamp: ::core::option::Option<u64>,
+    #[prost(message, repeated, tag = "11")]
+    pub generic_event_descriptors: ::prost::alloc::vec::Vec<ftrace_event_bundle::GenericEventDescriptor>,
+    #[prost(bytes = "vec", optional, tag = "512")]
+    pub broken_abi_trace_page: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
+}
+/// Nested message and enum types in `FtraceEventBundle`.
+pub mod ftrace_event_bundle {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct CompactSched {
+        #[prost(uint64, repeated, tag = "1")]
+        pub switch_timestamp: ::prost::alloc::vec::Vec<u64>,
+        #[prost(int64, repeated, tag = "2")]
+        pub switch_prev_state: ::prost::alloc::vec::Vec<i64>,
+        #[prost(int32, repeated, tag = "3")]
+        pub switch_next_pid: ::prost::alloc::vec::Vec<i32>,
+        #[prost(int32, repeated, tag = "4")]
+        pub switch_next_prio: ::prost::alloc::vec::Vec<i32>,
+        #[prost(string, repeated, tag = "5")]
+        pub intern_table: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+        #[prost(uint32, repeated, tag = "6")]
+        pub switch_next_comm_index: ::prost::alloc::vec::Vec<u32>,
+        #[prost(uint64, repeated, tag = "7")]
+        pub waking_timestamp: ::prost::alloc::vec::Vec<u64>,
+        #[prost(int32, repeated, tag = "8")]
+        pub waking_pid: ::prost::alloc::vec::Vec<i32>,
+        #[prost(int32, repeated, tag = "9")]
+        pub waking_target_cpu: ::prost::alloc::vec::Vec<i32>,
+        #[prost(int32, repeated, tag = "10")]
+        pub waking_prio: ::prost::alloc::vec::Vec<i32>,
+        #[prost(uint32, repeated, tag = "11")]
+        pub waking_comm_index: ::prost::alloc::vec::Vec<u32>,
+        #[prost(uint32, repeated, tag = "12")]
+        pub waking_common_flags: ::prost::alloc::vec::Vec<u32>,
+    }
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct FtraceError {
+        #[prost(uint64, optional, tag = "1")]
+        pub timestamp: ::core::option::Option<u64>,
+        #[prost(enumeration = "super::FtraceParseStatus", optional, tag = "2")]
+        pub status: ::core::option::Option<i32>,
+    }
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct GenericEventDescriptor {
+        #[prost(int32, optional, tag = "1")]
+        pub field_id: ::core::option::Option<i32>,
+        #[prost(bytes = "vec", optional, tag = "2")]
+        pub event_descriptor: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
+        #[prost(string, optional, tag = "3")]
+        pub group_name: ::core::option::Option<::prost::alloc::string::String>,
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FtraceStats {
+    #[prost(enumeration = "ftrace_stats::Phase", optional, tag = "1")]
+    pub phase: ::core::option::Option<i32>,
+    #[prost(message, repeated, tag = "2")]
+    pub cpu_stats: ::prost::alloc::vec::Vec<FtraceCpuStats>,
+    #[prost(uint32, optional, tag = "3")]
+    pub kernel_symbols_parsed: ::core::option::Option<u32>,
+    #[prost(uint32, optional, tag = "4")]
+    pub kernel_symbols_mem_kb: ::core::option::Option<u32>,
+    #[prost(string, optional, tag = "5")]
+    pub atrace_errors: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(string, repeated, tag = "6")]
+    pub unknown_ftrace_events: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(string, repeated, tag = "7")]
+    pub failed_ftrace_events: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(bool, optional, tag = "8")]
+    pub preserve_ftrace_buffer: ::core::option::Option<bool>,
+    #[prost(enumeration = "FtraceParseStatus", repeated, packed = "false", tag = "9")]
+    pub ftrace_parse_errors: ::prost::alloc::vec::Vec<i32>,
+    #[prost(message, optional, tag = "10")]
+    pub kprobe_stats: ::core::option::Option<FtraceKprobeStats>,
+    #[prost(uint32, optional, tag = "11")]
+    pub cpu_buffer_size_pages: ::core::option::Option<u32>,
+    #[prost(uint32, optional, tag = "12")]
+    pub cached_cpu_buffer_size_pages: ::core::option::Option<u32>,
+    #[prost(string, optional, tag = "13")]
+    pub exclusive_feature_error: ::core::option::Option<::prost::alloc::string::String>,
+}
+/// Nested message and enum types in `FtraceStats`.
+pub mod ftrace_stats {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+    #[repr(i32)]
+    pub enum Phase {
+        Unspecified = 0,
+        StartOfTrace = 1,
+        EndOfTrace = 2,
+    }
+    impl Phase {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Unspecified => "UNSPECIFIED",
+                Self::StartOfTrace => "START_OF_TRACE",
+                Self::EndOfTrace => "END_OF_TRACE",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "UNSPECIFIED" => Some(Self::Unspecified),
+                "START_OF_TRACE" => Some(Self::StartOfTrace),
+                "END_OF_TRACE" => Some(Self::EndOfTrace),
+                _ => None,
+            }
+        }
+    }
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct FtraceCpuStats {
+    #[prost(uint64, optional, tag = "1")]
+    pub cpu: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "2")]
+    pub entries: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "3")]
+    pub overrun: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "4")]
+    pub commit_overrun: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "5")]
+    pub bytes_read: ::core::option::Option<u64>,
+    #[prost(double, optional, tag = "6")]
+    pub oldest_event_ts: ::core::option::Option<f64>,
+    #[prost(double, optional, tag = "7")]
+    pub now_ts: ::core::option::Option<f64>,
+    #[prost(uint64, optional, tag = "8")]
+    pub dropped_events: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "9")]
+    pub read_events: ::core::option::Option<u64>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FtraceKprobeStats {
+    #[prost(int64, optional, tag = "1")]
+    pub hits: ::core::option::Option<i64>,
+    #[prost(int64, optional, tag = "2")]
+    pub misses: ::core::option::Option<i64>,
+}
+/// What linux.ftrace can record, besides what configs name.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FtraceDescriptor {
+    #[prost(message, repeated, tag = "1")]
+    pub atrace_categories: ::prost::alloc::vec::Vec<ftrace_descriptor::AtraceCategory>,
+}
+/// Nested message and enum types in `FtraceDescriptor`.
+pub mod ftrace_descriptor {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct AtraceCategory {
+        #[prost(string, optional, tag = "1")]
+        pub name: ::core::option::Option<::prost::alloc::string::String>,
+        #[prost(string, optional, tag = "2")]
+        pub description: ::core::option::Option<::prost::alloc::string::String>,
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum FtraceClock {
+    Unspecified = 0,
+    Unknown = 1,
+    Global = 2,
+    Local = 3,
+    MonoRaw = 4,
+}
+impl FtraceClock {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "FTRACE_CLOCK_UNSPECIFIED",
+            Self::Unknown => "FTRACE_CLOCK_UNKNOWN",
+            Self::Global => "FTRACE_CLOCK_GLOBAL",
+            Self::Local => "FTRACE_CLOCK_LOCAL",
+            Self::MonoRaw => "FTRACE_CLOCK_MONO_RAW",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "FTRACE_CLOCK_UNSPECIFIED" => Some(Self::Unspecified),
+            "FTRACE_CLOCK_UNKNOWN" => Some(Self::Unknown),
+            "FTRACE_CLOCK_GLOBAL" => Some(Self::Global),
+            "FTRACE_CLOCK_LOCAL" => Some(Self::Local),
+            "FTRACE_CLOCK_MONO_RAW" => Some(Self::MonoRaw),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum FtraceParseStatus {
+    FtraceStatusUnspecified = 0,
+    FtraceStatusOk = 1,
+    FtraceStatusUnexpectedReadError = 2,
+    FtraceStatusPartialPageRead = 3,
+    FtraceStatusAbiInvalidPageHeader = 4,
+    FtraceStatusAbiShortEventHeader = 5,
+    FtraceStatusAbiNullPadding = 6,
+    FtraceStatusAbiShortPaddingLength = 7,
+    FtraceStatusAbiInvalidPaddingLength = 8,
+    FtraceStatusAbiShortTimeExtend = 9,
+    FtraceStatusAbiShortTimeStamp = 10,
+    FtraceStatusAbiShortDataLength = 11,
+    FtraceStatusAbiZeroDataLength = 12,
+    FtraceStatusAbiInvalidDataLength = 13,
+    FtraceStatusAbiShortEventId = 14,
+    FtraceStatusAbiEndOverflow = 15,
+    FtraceStatusShortCompactEvent = 16,
+    FtraceStatusInvalidEvent = 17,
+}
+impl FtraceParseStatus {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::FtraceStatusUnspecified => "FTRACE_STATUS_UNSPECIFIED",
+            Self::FtraceStatusOk => "FTRACE_STATUS_OK",
+            Self::FtraceStatusUnexpectedReadError => "FTRACE_STATUS_UNEXPECTED_READ_ERROR",
+            Self::FtraceStatusPartialPageRead => "FTRACE_STATUS_PARTIAL_PAGE_READ",
+            Self::FtraceStatusAbiInvalidPageHeader => "FTRACE_STATUS_ABI_INVALID_PAGE_HEADER",
+            Self::FtraceStatusAbiShortEventHeader => "FTRACE_STATUS_ABI_SHORT_EVENT_HEADER",
+            Self::FtraceStatusAbiNullPadding => "FTRACE_STATUS_ABI_NULL_PADDING",
+            Self::FtraceStatusAbiShortPaddingLength => "FTRACE_STATUS_ABI_SHORT_PADDING_LENGTH",
+            Self::FtraceStatusAbiInvalidPaddingLength => "FTRACE_STATUS_ABI_INVALID_PADDING_LENGTH",
+            Self::FtraceStatusAbiShortTimeExtend => "FTRACE_STATUS_ABI_SHORT_TIME_EXTEND",
+            Self::FtraceStatusAbiShortTimeStamp => "FTRACE_STATUS_ABI_SHORT_TIME_STAMP",
+            Self::FtraceStatusAbiShortDataLength => "FTRACE_STATUS_ABI_SHORT_DATA_LENGTH",
+            Self::FtraceStatusAbiZeroDataLength => "FTRACE_STATUS_ABI_ZERO_DATA_LENGTH",
+            Self::FtraceStatusAbiInvalidDataLength => "FTRACE_STATUS_ABI_INVALID_DATA_LENGTH",
+            Self::FtraceStatusAbiShortEventId => "FTRACE_STATUS_ABI_SHORT_EVENT_ID",
+            Self::FtraceStatusAbiEndOverflow => "FTRACE_STATUS_ABI_END_OVERFLOW",
+            Self::FtraceStatusShortCompactEvent => "FTRACE_STATUS_SHORT_COMPACT_EVENT",
+            Self::FtraceStatusInvalidEvent => "FTRACE_STATUS_INVALID_EVENT",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "FTRACE_STATUS_UNSPECIFIED" => Some(Self::FtraceStatusUnspecified),
+            "FTRACE_STATUS_OK" => Some(Self::FtraceStatusOk),
+            "FTRACE_STATUS_UNEXPECTED_READ_ERROR" => Some(Self::FtraceStatusUnexpectedReadError),
+            "FTRACE_STATUS_PARTIAL_PAGE_READ" => Some(Self::FtraceStatusPartialPageRead),
+            "FTRACE_STATUS_ABI_INVALID_PAGE_HEADER" => Some(Self::FtraceStatusAbiInvalidPageHeader),
+            "FTRACE_STATUS_ABI_SHORT_EVENT_HEADER" => Some(Self::FtraceStatusAbiShortEventHeader),
+            "FTRACE_STATUS_ABI_NULL_PADDING" => Some(Self::FtraceStatusAbiNullPadding),
+            "FTRACE_STATUS_ABI_SHORT_PADDING_LENGTH" => Some(Self::FtraceStatusAbiShortPaddingLength),
+            "FTRACE_STATUS_ABI_INVALID_PADDING_LENGTH" => Some(Self::FtraceStatusAbiInvalidPaddingLength),
+            "FTRACE_STATUS_ABI_SHORT_TIME_EXTEND" => Some(Self::FtraceStatusAbiShortTimeExtend),
+            "FTRACE_STATUS_ABI_SHORT_TIME_STAMP" => Some(Self::FtraceStatusAbiShortTimeStamp),
+            "FTRACE_STATUS_ABI_SHORT_DATA_LENGTH" => Some(Self::FtraceStatusAbiShortDataLength),
+            "FTRACE_STATUS_ABI_ZERO_DATA_LENGTH" => Some(Self::FtraceStatusAbiZeroDataLength),
+            "FTRACE_STATUS_ABI_INVALID_DATA_LENGTH" => Some(Self::FtraceStatusAbiInvalidDataLength),
+            "FTRACE_STATUS_ABI_SHORT_EVENT_ID" => Some(Self::FtraceStatusAbiShortEventId),
+            "FTRACE_STATUS_ABI_END_OVERFLOW" => Some(Self::FtraceStatusAbiEndOverflow),
+            "FTRACE_STATUS_SHORT_COMPACT_EVENT" => Some(Self::FtraceStatusShortCompactEvent),
+            "FTRACE_STATUS_INVALID_EVENT" => Some(Self::FtraceStatusInvalidEvent),
+            _ => None,
+        }
+    }
+}
 /// What a producer can record. A service keeps the bytes that it got, for those who ask for its
 /// state.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -2871,6 +3157,8 @@ pub struct DataSourceDescriptor {
     pub track_event_descriptor: ::core::option::Option<TrackEventDescriptor>,
     #[prost(uint64, optional, tag = "7")]
     pub id: ::core::option::Option<u64>,
+    #[prost(message, optional, tag = "8")]
+    pub ftrace_descriptor: ::core::option::Option<FtraceDescriptor>,
     #[prost(bool, optional, tag = "9")]
     pub no_flush: ::core::option::Option<bool>,
     #[prost(message, optional, tag = "10")]
@@ -4738,7 +5026,7 @@ pub struct TracePacket {
     pub machine_id: ::core::option::Option<u32>,
     #[prost(
         oneof = "trace_packet::Data",
-        tags = "11, 60, 2, 9, 6, 7, 89, 33, 35, 45, 46, 69, 134, 124, 125, 126, 61, 43, 44, 36, 50, 133, 72, 107, 113, 900"
+        tags = "11, 60, 2, 9, 6, 7, 89, 33, 34, 35, 45, 46, 69, 134, 124, 125, 126, 61, 43, 44, 1, 36, 50, 133, 72, 107, 113, 900"
     )]
     pub data: ::core::option::Option<trace_packet::Data>,
     #[prost(oneof = "trace_packet::OptionalTrustedUid", tags = "3")]
@@ -4865,6 +5153,8 @@ pub mod trace_packet {
         TraceUuid(super::TraceUuid),
         #[prost(message, tag = "33")]
         TraceConfig(super::TraceConfig),
+        #[prost(message, tag = "34")]
+        FtraceStats(super::FtraceStats),
         #[prost(message, tag = "35")]
         TraceStats(super::TraceStats),
         #[prost(message, tag = "45")]
@@ -4887,6 +5177,8 @@ pub mod trace_packet {
         ProcessDescriptor(super::ProcessDescriptor),
         #[prost(message, tag = "44")]
         ThreadDescriptor(super::ThreadDescriptor),
+        #[prost(message, tag = "1")]
+        FtraceEvents(super::FtraceEventBundle),
         #[prost(bytes, tag = "36")]
         SynchronizationMarker(::prost::alloc::vec::Vec<u8>),
         #[prost(bytes, tag = "50")]

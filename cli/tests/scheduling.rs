@@ -1,0 +1,411 @@
+//! What the kernel did, against what is known that it did: needs root and a kernel with tracefs.
+
+mod support;
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use prost::Message as _;
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+use watershed_wire::protos::trace_packet::Data;
+use watershed_wire::protos::{FtraceEventBundle, FtraceStats, Trace};
+
+const HANDOVERS: usize = 1_000;
+/// Steps of a workload that are seen to be missing on a machine that compiles on all its CPUs,
+/// although the kernel reports no loss: about one in a thousand. Why is not known.
+const MISSED_MAX: usize = 2;
+const CONFIG: &str = r#"
+buffers { size_kb: 65536 }
+data_sources { config { name: "linux.ftrace" ftrace_config {
+  ftrace_events: "sched/sched_switch"
+  ftrace_events: "sched_waking"
+  ftrace_events: "sched/sched_process_exec"
+  ftrace_events: "task/task_newtask"
+  ftrace_events: "task/task_rename"
+  buffer_size_kb: 4096
+  drain_period_ms: 250
+} } }
+data_sources { config { name: "linux.process_stats" process_stats_config {
+  scan_all_processes_on_start: true record_thread_names: true } } }
+"#;
+
+fn boottime_ns() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Why this machine cannot run the test.
+fn no_tracefs() -> Option<String> {
+    watershed_probes::ftrace_access(&watershed_probes::Roots::default()).err()
+}
+
+/// One of two threads that hand a token back and forth.
+struct Player {
+    tid: i32,
+    cpu: usize,
+    /// Right before and right after each hand-over, by CLOCK_BOOTTIME.
+    handed_over: Vec<(u64, u64)>,
+    cpu_time_ns: u64,
+}
+
+fn cpu_time_ns(tid: i32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).unwrap();
+    text.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// What the kernel counts: how often a thread gave up its CPU or lost it.
+fn switches(tid: i32) -> usize {
+    let status = fs::read_to_string(format!("/proc/self/task/{tid}/status")).unwrap();
+    let counts = status.lines().filter(|line| line.contains("ctxt_switches"));
+    counts.map(|line| line.split_whitespace().next_back().unwrap().parse::<usize>().unwrap()).sum()
+}
+
+/// Until the thread is off its CPU and waits for that socket: a token that is handed to a thread that
+/// has not fallen asleep yet wakes nobody. The state in `stat` says too early that it does.
+fn wait_until_asleep(tid: i32, socket: RawFd) {
+    let path = format!("/proc/self/task/{tid}/syscall");
+    let argument = format!("{socket:#x}");
+    while fs::read_to_string(&path).unwrap().split(' ').nth(1) != Some(&argument) {}
+}
+
+fn play(
+    cpu: usize,
+    begins: bool,
+    mut token: UnixStream,
+    peer_socket: RawFd,
+    tids: &mpsc::Sender<i32>,
+    peer: &mpsc::Receiver<i32>,
+) -> Player {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).unwrap();
+    let tid = gettid().as_raw_nonzero().get();
+    tids.send(tid).unwrap();
+    let peer = peer.recv().unwrap();
+    let mut handed_over = Vec::with_capacity(HANDOVERS);
+    for turn in 0..HANDOVERS {
+        if !(begins && turn == 0) {
+            token.read_exact(&mut [0]).unwrap();
+        }
+        wait_until_asleep(peer, peer_socket);
+        let before = boottime_ns();
+        token.write_all(&[1]).unwrap();
+        handed_over.push((before, boottime_ns()));
+    }
+    if begins {
+        token.read_exact(&mut [0]).unwrap();
+    }
+    Player { tid, cpu, handed_over, cpu_time_ns: cpu_time_ns(tid) }
+}
+
+/// Two players on two CPUs, a thread that sleeps by timer, and a program that is started.
+struct Workload {
+    players: [Player; 2],
+    /// A thread that computes for half a second of its own time: id and time.
+    computes: (i32, u64),
+    /// A thread that sleeps by timer: id, and how often it has been switched away from.
+    sleeper: (i32, usize),
+    child: u32,
+}
+
+fn named<T: Send + 'static>(name: &str, body: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
+    thread::Builder::new().name(name.to_owned()).spawn(body).unwrap()
+}
+
+fn run_workload(cpus: [usize; 2]) -> Workload {
+    let (a, b) = UnixStream::pair().unwrap();
+    let (socket_a, socket_b) = (a.as_raw_fd(), b.as_raw_fd());
+    let (tid_a, of_a) = mpsc::channel();
+    let (tid_b, of_b) = mpsc::channel();
+    let ping = named("ping", move || play(cpus[0], true, a, socket_b, &tid_a, &of_b));
+    let pong = named("pong", move || play(cpus[1], false, b, socket_a, &tid_b, &of_a));
+    let sleeper = named("by-timer", || {
+        (0..100).for_each(|_| thread::sleep(Duration::from_millis(1)));
+        let tid = gettid().as_raw_nonzero().get();
+        (tid, switches(tid))
+    });
+    let mut child = Command::new("true").spawn().unwrap();
+    let pid = child.id();
+    assert!(child.wait().unwrap().success());
+    let players = [ping, pong].map(|t| t.join().unwrap());
+    // By itself: it would be charged less where the players are charged from their waking on.
+    let computes = named("computes", || {
+        let own_ns = || {
+            let time = clock_gettime(ClockId::ThreadCPUTime);
+            time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+        };
+        while own_ns() < 500_000_000 {
+            std::hint::black_box((0..10_000_u64).sum::<u64>());
+        }
+        let tid = gettid().as_raw_nonzero().get();
+        (tid, cpu_time_ns(tid))
+    });
+    Workload { players, computes: computes.join().unwrap(), sleeper: sleeper.join().unwrap(), child: pid }
+}
+
+/// Every CPU is busy with something that gives way to everybody.
+struct Load(Vec<Child>);
+
+impl Load {
+    fn start(cpus: usize) -> Self {
+        let spin =
+            || Command::new("nice").args(["-n", "19", "sh", "-c", "while :; do :; done"]).spawn().unwrap();
+        Load((0..cpus).map(|_| spin()).collect())
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A switch or a waking, as far as the test looks at it.
+#[derive(Clone, Debug)]
+struct Event {
+    at_ns: u64,
+    cpu: u32,
+    tid: i32,
+    name: String,
+}
+
+#[derive(Default)]
+struct Recorded {
+    switches: Vec<Event>,
+    wakings: Vec<Event>,
+    /// Threads by id: process and name.
+    threads: Vec<(i32, i32, String)>,
+    processes: Vec<(i32, Vec<String>)>,
+    stats: Vec<FtraceStats>,
+    bundles: Vec<FtraceEventBundle>,
+    /// Bytes of all bundles, for texts that typed events hold.
+    bytes: Vec<u8>,
+}
+
+fn read(path: &Path) -> Recorded {
+    let bytes = fs::read(path).unwrap();
+    let trace = Trace::decode(&bytes[..]).unwrap();
+    let mut recorded = Recorded { bytes, ..Recorded::default() };
+    for packet in trace.packet {
+        match packet.data {
+            Some(Data::FtraceEvents(bundle)) => recorded.add(bundle),
+            Some(Data::FtraceStats(stats)) => recorded.stats.push(stats),
+            Some(Data::ProcessTree(tree)) => {
+                let threads = tree.threads.iter().map(|t| (t.tid(), t.tgid(), t.name().to_owned()));
+                recorded.threads.extend(threads);
+                recorded.processes.extend(tree.processes.iter().map(|p| (p.pid(), p.cmdline.clone())));
+            }
+            _ => {}
+        }
+    }
+    recorded.switches.sort_by_key(|event| event.at_ns);
+    recorded.wakings.sort_by_key(|event| event.at_ns);
+    recorded
+}
+
+impl Recorded {
+    fn add(&mut self, bundle: FtraceEventBundle) {
+        assert!(!bundle.lost_events() && bundle.error.is_empty(), "{:?}", bundle.error);
+        let compact = bundle.compact_sched.clone().unwrap_or_default();
+        let events = |times: &[u64], tids: &[i32], names: &[u32]| -> Vec<Event> {
+            assert!(times.len() == tids.len() && times.len() == names.len());
+            let mut at_ns = 0_u64;
+            let rows = times.iter().zip(tids).zip(names);
+            rows.map(|((delta, &tid), &name)| {
+                at_ns = at_ns.wrapping_add(*delta);
+                let name = compact.intern_table[name as usize].clone();
+                Event { at_ns, cpu: bundle.cpu(), tid, name }
+            })
+            .collect()
+        };
+        let c = &compact;
+        self.switches.extend(events(&c.switch_timestamp, &c.switch_next_pid, &c.switch_next_comm_index));
+        self.wakings.extend(events(&c.waking_timestamp, &c.waking_pid, &c.waking_comm_index));
+        self.bundles.push(bundle);
+    }
+
+    /// Time on all CPUs together.
+    fn cpu_time_ns(&self, tid: i32) -> u64 {
+        let mut total = 0;
+        let cpus = self.switches.iter().map(|s| s.cpu).max().unwrap_or(0);
+        for cpu in 0..=cpus {
+            let of_cpu: Vec<_> = self.switches.iter().filter(|s| s.cpu == cpu).collect();
+            let slices = of_cpu.windows(2).filter(|pair| pair[0].tid == tid);
+            total += slices.map(|pair| pair[1].at_ns - pair[0].at_ns).sum::<u64>();
+        }
+        total
+    }
+}
+
+impl Recorded {
+    /// Time between each waking of a thread and the moment when it ran.
+    fn waking_time_ns(&self, tid: i32) -> u64 {
+        let wakings = self.wakings.iter().filter(|w| w.tid == tid).map(|w| (w.at_ns, false));
+        let switches = self.switches.iter().filter(|s| s.tid == tid).map(|s| (s.at_ns, true));
+        let mut events: Vec<_> = wakings.chain(switches).collect();
+        events.sort_unstable();
+        let ran = events.windows(2).filter(|pair| !pair[0].1 && pair[1].1);
+        ran.map(|pair| pair[1].0 - pair[0].0).sum()
+    }
+}
+
+/// Time that the hypervisor took from all CPUs so far, or interrupts; the kernel may leave both out
+/// of a thread's time, and scheduling events do not.
+fn taken_ns() -> u64 {
+    let stat = fs::read_to_string("/proc/stat").unwrap();
+    let columns = stat.lines().next().unwrap().split_whitespace();
+    let ticks: u64 = columns.skip(6).take(3).map(|ticks| ticks.parse::<u64>().unwrap()).sum();
+    ticks * tick_ns()
+}
+
+/// What /proc/stat counts in.
+fn tick_ns() -> u64 {
+    1_000_000_000 / rustix::param::clock_ticks_per_second()
+}
+
+fn has_recording_instance() -> bool {
+    let root = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(Path::new);
+    let root = root.iter().find(|root| root.join("instances").exists()).unwrap();
+    fs::read_dir(root.join("instances")).unwrap().flatten().any(|instance| {
+        let name = instance.file_name().into_string().unwrap();
+        let is_on =
+            |file: &str| fs::read_to_string(instance.path().join(file)).is_ok_and(|on| on.trim() == "1");
+        // An instance is on when it is made; when its events are enabled it is off.
+        name.starts_with("watershed-") && is_on("events/sched/sched_switch/enable") && is_on("tracing_on")
+    })
+}
+
+fn record(path: &Path, dir: &Path) -> Child {
+    let config = dir.join("config.txt");
+    fs::write(&config, CONFIG).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_watershed"));
+    child.args(["record", "--no-daemon", "-c"]).arg(config).arg("-o").arg(path).stderr(Stdio::piped());
+    let child = child.spawn().unwrap();
+    let started = Instant::now();
+    while !has_recording_instance() {
+        assert!(started.elapsed() < Duration::from_secs(60), "it did not start");
+        thread::sleep(Duration::from_millis(10));
+    }
+    child
+}
+
+#[test]
+fn every_hand_over_is_in_the_trace() {
+    if let Some(reason) = no_tracefs() {
+        eprintln!("no tracefs here, nothing was tested: {reason}");
+        return;
+    }
+    let allowed = sched_getaffinity(None).unwrap();
+    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).take(2).collect();
+    let &[first, second] = &cpus[..] else {
+        eprintln!("one CPU only, nothing was tested");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.pftrace");
+    let _load = Load::start(2);
+    let mut recording = record(&path, dir.path());
+    let before_ns = taken_ns();
+    let workload = run_workload([first, second]);
+    // Each CPU's figure may be a tick behind.
+    let taken_of_cpus_ns = taken_ns() - before_ns + 2 * tick_ns();
+    kill_process(Pid::from_child(&recording), Signal::INT).unwrap();
+    recording.wait().unwrap();
+    let mut said = String::new();
+    recording.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("no data lost"), "{said}");
+
+    let recorded = read(&path);
+    let [ping, pong] = &workload.players;
+    check_handovers(&recorded, ping, pong, "pong");
+    check_handovers(&recorded, pong, ping, "ping");
+    let computes = &workload.computes;
+    check_time("computes", recorded.cpu_time_ns(computes.0), 0, computes.1, taken_of_cpus_ns);
+    for (player, name) in [(ping, "ping"), (pong, "pong")] {
+        let traced_ns = recorded.cpu_time_ns(player.tid);
+        check_time(
+            name,
+            traced_ns,
+            recorded.waking_time_ns(player.tid),
+            player.cpu_time_ns,
+            taken_of_cpus_ns,
+        );
+    }
+    let naps = recorded.switches.iter().filter(|s| s.tid == workload.sleeper.0).count();
+    let counted = workload.sleeper.1;
+    assert!(counted > 50 && (counted - MISSED_MAX..=counted + 5).contains(&naps), "{naps} of {counted}");
+    check_names(&recorded, &workload);
+    check_stats(&recorded);
+}
+
+/// The kernel's own figure is within 1% of the trace's, plus what was taken from the CPUs. Where a thread
+/// preempts another the kernel may charge it from its waking on (it saves a look at the clock
+/// between the waking and the switch), which is what `waking_ns` is for.
+fn check_time(name: &str, traced_ns: u64, waking_ns: u64, kernel_ns: u64, taken_of_cpus_ns: u64) {
+    eprintln!(
+        "{name}: {traced_ns} ns in the trace, {kernel_ns} in schedstat, {taken_of_cpus_ns} taken, {waking_ns} waking"
+    );
+    // What a thread does after it has read its own time: it ends.
+    let tail_ns = 2_000_000;
+    let slack_ns = kernel_ns / 100 + taken_of_cpus_ns + tail_ns;
+    assert!(traced_ns <= kernel_ns + slack_ns && kernel_ns <= traced_ns + waking_ns + slack_ns, "{name}");
+}
+
+/// Each time `from` handed over, `to` was woken by `from`'s CPU meanwhile, and then ran on its own.
+fn check_handovers(recorded: &Recorded, from: &Player, to: &Player, name: &str) {
+    let of = |events: &[Event]| events.iter().filter(|e| e.tid == to.tid).cloned().collect::<Vec<_>>();
+    let (wakings, switches) = (of(&recorded.wakings), of(&recorded.switches));
+    let mut missed = Vec::new();
+    for &(before, after) in &from.handed_over {
+        let woken = wakings.iter().find(|w| (before..=after).contains(&w.at_ns) && w.cpu == from.cpu as u32);
+        let Some(woken) = woken else {
+            missed.push((before, after));
+            continue;
+        };
+        assert_eq!(woken.name, name);
+        let ran = switches.iter().find(|s| s.at_ns > woken.at_ns).expect("it was woken, so it ran");
+        assert_eq!((ran.cpu, ran.name.as_str()), (to.cpu as u32, name));
+    }
+    eprintln!("{name}: {} of {HANDOVERS} hand-overs are in the trace", HANDOVERS - missed.len());
+    assert!(missed.len() <= MISSED_MAX, "no waking of {name} in {missed:?}");
+}
+
+fn check_names(recorded: &Recorded, workload: &Workload) {
+    let own = std::process::id() as i32;
+    for (tid, name) in [
+        (workload.players[0].tid, "ping"),
+        (workload.players[1].tid, "pong"),
+        (workload.sleeper.0, "by-timer"),
+    ] {
+        assert!(recorded.threads.contains(&(tid, own, name.to_owned())), "{name}");
+    }
+    let nameless: Vec<_> = recorded.switches.iter().filter(|s| s.name.is_empty()).collect();
+    assert!(nameless.is_empty(), "{nameless:?}");
+    // The program that was started ran under its own name.
+    let ran = recorded.switches.iter().chain(&recorded.wakings).any(|s| s.tid == workload.child as i32);
+    assert!(ran, "the child never ran");
+    let text = b"/true";
+    assert!(recorded.bytes.windows(text.len()).any(|window| window == text), "no exec of true");
+}
+
+fn check_stats(recorded: &Recorded) {
+    let [start, end] = &recorded.stats[recorded.stats.len() - 2..] else { panic!("no statistics") };
+    assert!(start.unknown_ftrace_events.is_empty() && start.failed_ftrace_events.is_empty(), "{start:?}");
+    assert!(end.ftrace_parse_errors.is_empty());
+    for (start, end) in start.cpu_stats.iter().zip(&end.cpu_stats) {
+        assert_eq!((start.overrun(), end.overrun()), (0, 0));
+        assert_eq!(end.commit_overrun() + end.dropped_events(), 0);
+    }
+}

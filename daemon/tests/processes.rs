@@ -1,0 +1,179 @@
+//! Peers in processes of their own, which are killed at any point: those that keep the rules, and
+//! one that does not. The daemon lives, another client's trace is whole, and what the dead ones had
+//! is given back. `WATERSHED_KILLS=1000` for more of them.
+
+mod support;
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use support::{Client, Consumer, Producer, TestDaemon, config, numbers_of};
+use watershed_smb::PageLayout;
+use watershed_wire::ipc::ProducerMethod;
+use watershed_wire::protos::{self, CommitDataRequest, commit_data_request::ChunksToMove};
+
+const ROLE: &str = "WATERSHED_TEST_ROLE";
+const FOLDER: &str = "WATERSHED_TEST_FOLDER";
+
+/// Not more than this, however many have come and gone.
+const GROWTH_KB_MAX: u64 = 48 * 1024;
+
+/// This program again, as a peer that goes on until it is killed.
+fn start(role: &str, daemon: &TestDaemon) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "peer"]).env(ROLE, role).env(FOLDER, daemon.folder());
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// What a started process does. As a test of its own it does nothing.
+#[test]
+fn peer() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let folder = PathBuf::from(std::env::var(FOLDER).unwrap());
+    loop {
+        match role.as_str() {
+            "producer" => produce(&folder),
+            "consumer" => consume(&folder),
+            _ => lie(&folder),
+        }
+    }
+}
+
+fn produce(folder: &Path) {
+    let mut producer = Producer::connect(folder);
+    producer.serve_until(|producer| !producer.buffers.is_empty());
+    for number in 0..50 {
+        producer.write(1, 1_000_000 + number);
+        producer.serve_now();
+    }
+}
+
+fn consume(folder: &Path) {
+    let mut consumer = Consumer::connect(folder);
+    let end = consumer.enable(&config());
+    consumer.flush();
+    consumer.read();
+    consumer.disable();
+    consumer.ended(end);
+    consumer.read();
+    consumer.free();
+}
+
+/// Wrong descriptors, and memory whose chunk states flip while it is committed.
+fn lie(folder: &Path) {
+    let hello = protos::InitializeConnectionRequest {
+        producer_name: Some("liar".to_owned()),
+        producer_provided_shmem: Some(true),
+        shared_memory_size_hint_bytes: Some(1 << 20),
+        shared_memory_page_size_hint_bytes: Some(4096),
+        ..Default::default()
+    };
+    let null: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
+    // A file that is not sealed, and could be truncated at any time.
+    let unsealed: OwnedFd = tempfile::tempfile().unwrap().into();
+    let socket: OwnedFd = UnixStream::pair().unwrap().0.into();
+    for fd in [null, unsealed, socket] {
+        let mut client: Client<ProducerMethod> = Client::connect(&folder.join("producer"));
+        client.call_with(ProducerMethod::InitializeConnection, &hello, fd);
+        while let Some(Some(_)) = client.try_next() {}
+    }
+    let mut liar = Producer::connect(folder);
+    liar.serve_until(|liar| !liar.buffers.is_empty());
+    let smb = liar.smb.clone().unwrap();
+    let memory = smb.memory().fd().unwrap().as_fd().try_clone_to_owned().unwrap();
+    let memory = std::fs::File::from(memory);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..20_000_u32 {
+                let word = round.wrapping_mul(0x9e37_79b9);
+                let page = u64::from(word >> 8) % smb.num_pages() as u64 * 4096;
+                let _ = memory.write_all_at(&word.to_le_bytes(), page);
+                let _ = memory.write_all_at(&word.to_be_bytes(), page + u64::from(word % 4000));
+            }
+        });
+        for round in 0..500_u32 {
+            let chunk = smb.try_acquire(round as usize, PageLayout::Div4);
+            let _ = chunk.map(|chunk| smb.complete(chunk));
+            let place = |chunk| ChunksToMove {
+                page: Some(round % 70),
+                chunk: Some(chunk),
+                target_buffer: liar.buffers.last().copied(),
+                ..Default::default()
+            };
+            let chunks_to_move = (0..15).map(place).collect();
+            liar.commit(CommitDataRequest { chunks_to_move, ..Default::default() });
+            liar.serve_now();
+        }
+    });
+}
+
+fn resident_kb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+fn num_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+fn settle(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn processes_that_are_killed_leave_nothing() {
+    let num_kills = std::env::var("WATERSHED_KILLS").map_or(50, |kills| kills.parse().unwrap());
+    let daemon = TestDaemon::start(1);
+    let (mut producer, mut consumer) = (daemon.producer(), daemon.consumer());
+    let end = consumer.enable(&config());
+    producer.serve_until(|producer| !producer.buffers.is_empty());
+    // The first sequence of the session is its one.
+    producer.write(1, 0);
+    producer.sync();
+    let mut watcher = daemon.consumer();
+    let roles = ["producer", "consumer", "producer", "consumer", "liar"];
+    let mut peers: Vec<Child> = roles.iter().map(|role| start(role, &daemon)).collect();
+    settle("peers come", || watcher.state().producers.len() > 1);
+    let before = (resident_kb(), num_descriptors());
+    let mut random = 1_u64;
+    for number in 0..num_kills {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        std::thread::sleep(Duration::from_micros((random >> 33) % 20_000));
+        let index = (random >> 50) as usize % peers.len();
+        peers[index].kill().unwrap();
+        peers[index].wait().unwrap();
+        peers[index] = start(roles[index], &daemon);
+        // Into its own session's buffer, whatever others come and go.
+        producer.serve_now();
+        producer.buffers.truncate(1);
+        producer.write(1, number + 1);
+    }
+    for peer in &mut peers {
+        peer.kill().unwrap();
+        peer.wait().unwrap();
+    }
+    settle("only the good producer and session are left", || {
+        let state = watcher.state();
+        producer.serve_now();
+        (state.producers.len(), state.num_sessions(), state.data_sources.len()) == (1, 1, 1)
+    });
+    settle("descriptors are closed", || num_descriptors() <= before.1 + 4);
+    let grown_kb = resident_kb().saturating_sub(before.0);
+    assert!(grown_kb < GROWTH_KB_MAX, "{grown_kb} KiB more after {num_kills} kills");
+    consumer.disable();
+    assert_eq!(consumer.ended(end), None);
+    let numbers = numbers_of(&consumer.read(), 2);
+    let newest = numbers.last().copied();
+    assert_eq!(newest, Some(num_kills), "the good producer's trace reaches to its end");
+    let first = numbers[0];
+    assert_eq!(numbers, (first..=num_kills).collect::<Vec<_>>(), "and has no hole");
+}

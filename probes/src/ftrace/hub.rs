@@ -1,0 +1,397 @@
+//! What all sessions share: one reader of the kernel's rings, whatever the number of sessions.
+//!
+//! ```text
+//!   session 1 --events--+                  +--> encoder 1 --> writer 1
+//!   session 2 --events--+--> union --> ring --> pages
+//!                                          +--> encoder 2 --> writer 2
+//! ```
+//!
+//! Events and memory of the ring are the union of what the sessions ask for; each encoder takes
+//! what its session asked for. The ring is made for the first session and removed after the last.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use watershed_client::data_source::{PollRequest, Wake};
+
+use super::format::EventFormat;
+use super::ring::{EventName, Ring};
+use super::session::{Request, Session};
+use super::symbols::Symbols;
+use super::tracefs::{self, TraceFs};
+use super::watch::{Target, Watch};
+use crate::clock::boottime_now_ns;
+use crate::on_demand::OnDemand;
+use crate::{Notices, Roots};
+
+/// Pages that are read before they are encoded: few enough to stay in a processor's cache.
+const BATCH_PAGES: usize = 32;
+
+/// Kernel state and sessions.
+#[derive(Debug)]
+pub(super) struct Hub {
+    roots: Roots,
+    pub(super) notices: Notices,
+    pub(super) on_demand: OnDemand,
+    kernel: Option<Kernel>,
+    sessions: Vec<Session>,
+    next_id: u64,
+    pages: Vec<u8>,
+}
+
+/// What there is while there are sessions. Fields are dropped in this order: the ring cannot be
+/// removed while somebody watches its pipes.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    watch: Option<Watch>,
+    target: Target,
+    own: Option<Ring>,
+    top: Option<Ring>,
+    buffer_size_kb: u32,
+    last_pass_ns: u64,
+    pub(super) known: Known,
+}
+
+/// What was learnt from the kernel.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) tracefs: TraceFs,
+    formats: HashMap<EventName, Option<Arc<EventFormat>>>,
+    texts: Option<Arc<HashMap<u64, Vec<u8>>>>,
+    pub(super) symbols: Option<Arc<Symbols>>,
+    generic_numbers: HashMap<EventName, u32>,
+}
+
+/// Which of the kernel's rings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    Own,
+    Top,
+}
+
+impl Hub {
+    pub(super) fn new(roots: Roots, notices: Notices, on_demand: OnDemand) -> Self {
+        Self { roots, notices, on_demand, kernel: None, sessions: Vec::new(), next_id: 1, pages: Vec::new() }
+    }
+
+    /// Makes a session that records nothing yet. Returns its number.
+    pub(super) fn add(&mut self, request: Request<'_>) -> Result<u64, String> {
+        if self.kernel.is_none() {
+            let tracefs = TraceFs::find(&self.roots).map_err(|error| error.to_string())?;
+            self.kernel = Some(Kernel::new(tracefs));
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        let added = self.set_up(id, request);
+        if added.is_err() {
+            self.remove(id);
+        }
+        added.map(|()| id)
+    }
+
+    fn set_up(&mut self, id: u64, request: Request<'_>) -> Result<(), String> {
+        let kernel = self.kernel.as_mut().ok_or("no tracefs")?;
+        let mut session = Session::new(id, request, &mut kernel.known, &self.roots, &self.notices)?;
+        if !session.events(Which::Own).is_empty() {
+            kernel.make_own(&session, &self.roots)?;
+        }
+        if !session.events(Which::Top).is_empty()
+            && let Err(error) = kernel.make_top(&session, &self.roots)
+        {
+            self.notices.add(super::FTRACE_NAME, format!("ftrace/print is not recorded: {error}"));
+            session.refuse_top();
+        }
+        self.sessions.push(session);
+        for event in self.enable_union() {
+            self.sessions.last_mut().expect("it was pushed above").refused(&event);
+        }
+        self.apply_percent();
+        Ok(())
+    }
+
+    /// Enables what the sessions want together. Returns what the kernel refused.
+    fn enable_union(&mut self) -> Vec<EventName> {
+        let Some(own) = self.kernel.as_mut().and_then(|kernel| kernel.own.as_mut()) else {
+            return Vec::new();
+        };
+        let all = self.sessions.iter().flat_map(|session| session.events(Which::Own).iter().cloned());
+        own.set_events(&all.collect::<BTreeSet<_>>())
+    }
+
+    fn apply_percent(&self) {
+        let percent = self.sessions.iter().map(|session| session.settings.drain_percent).min();
+        if let (Some(kernel), Some(percent)) = (&self.kernel, percent)
+            && let Some(own) = &kernel.own
+        {
+            // Kernels before 5.x have no such file; periods have to do there.
+            let _ = own.set_buffer_percent(percent);
+        }
+    }
+
+    /// Begins to record for a session: from now on, not what others have still to read.
+    pub(super) fn start(&mut self, id: u64, poll: PollRequest) -> Wake {
+        if self.sessions.iter().any(|session| session.is_started) {
+            self.pass();
+        }
+        let Some(kernel) = &mut self.kernel else { return Wake::Never };
+        let Some(session) = self.sessions.iter_mut().find(|session| session.id == id) else {
+            return Wake::Never;
+        };
+        session.poll = Some(poll);
+        session.is_started = true;
+        if let Err(error) = kernel.record() {
+            self.notices.add(super::FTRACE_NAME, format!("tracing_on: {error}"));
+        }
+        session.started_with(kernel.ring(Which::Own).or(kernel.ring(Which::Top)));
+        self.choose_target();
+        self.wake()
+    }
+
+    /// A period is over, or a CPU's memory is full enough.
+    pub(super) fn poll(&mut self) -> Wake {
+        let now_ns = boottime_now_ns();
+        let period_ns = u64::from(self.period_ms()) * 1_000_000;
+        let waits_for_others = self.sessions.len() > 1;
+        match &self.kernel {
+            // Another session's poll has just done it.
+            Some(kernel) if waits_for_others && now_ns < kernel.last_pass_ns + period_ns / 8 => self.wake(),
+            Some(_) => match self.pass() {
+                true => Wake::After(Duration::ZERO),
+                false => self.wake(),
+            },
+            None => Wake::Never,
+        }
+    }
+
+    /// Reads what there is, for all, and writes the statistics of one.
+    pub(super) fn flush(&mut self, id: u64) {
+        self.pass();
+        let Some(session) = self.sessions.iter_mut().find(|session| session.id == id) else { return };
+        if let Some(kernel) = &self.kernel {
+            let ring = kernel.ring(Which::Own).or(kernel.ring(Which::Top));
+            session.write_stats(ring, kernel.known.symbols.as_deref());
+        }
+        session.flush();
+    }
+
+    /// Ends a session: what it recorded until now is written.
+    pub(super) fn stop(&mut self, id: u64) {
+        self.pass();
+        if let Some(session) = self.sessions.iter_mut().find(|session| session.id == id) {
+            session.flush();
+        }
+        self.remove(id);
+    }
+
+    /// Drops a session, and the kernel's state with the last.
+    pub(super) fn remove(&mut self, id: u64) {
+        self.sessions.retain(|session| session.id != id);
+        if self.sessions.is_empty() {
+            self.kernel = None;
+            return;
+        }
+        self.enable_union();
+        self.apply_percent();
+        self.choose_target();
+    }
+
+    /// Everything about threads is to be told anew.
+    pub(super) fn forget(&mut self, id: u64) {
+        if let Some(session) = self.sessions.iter_mut().find(|session| session.id == id) {
+            session.forget();
+        }
+    }
+
+    fn choose_target(&self) {
+        if let Some(kernel) = &self.kernel {
+            let target = self.sessions.iter().find_map(|session| session.poll.clone());
+            *kernel.target.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = target;
+        }
+    }
+
+    fn period_ms(&self) -> u32 {
+        let started = self.sessions.iter().filter(|session| session.is_started);
+        started.map(|session| session.settings.drain_period_ms).min().unwrap_or(u32::MAX)
+    }
+
+    fn wake(&self) -> Wake {
+        match self.period_ms() {
+            u32::MAX => Wake::Never,
+            ms => Wake::EveryNext(Duration::from_millis(u64::from(ms))),
+        }
+    }
+
+    /// Reads each CPU until it has no more, but no more than its memory holds: a writer that is
+    /// quicker than we are would keep us for ever. True if some CPU may have more.
+    fn pass(&mut self) -> bool {
+        let Some(kernel) = &mut self.kernel else { return false };
+        let mut has_more = false;
+        for (which, ring) in [(Which::Own, &kernel.own), (Which::Top, &kernel.top)] {
+            let Some(ring) = ring else { continue };
+            let page_size = ring.layout.page_size_bytes();
+            let pages_max = ((kernel.buffer_size_kb as usize) << 10) / page_size;
+            let clock = ring.bundle_clock();
+            for index in 0..ring.pipes.len() {
+                let mut read = 0;
+                loop {
+                    let result = ring.read_pages(index, &mut self.pages, BATCH_PAGES, read == 0);
+                    let cpu = ring.pipes[index].cpu;
+                    let (count, may_have_more) = match result {
+                        Ok(result) => result,
+                        Err(error) => {
+                            self.notices.add(super::FTRACE_NAME, format!("reading CPU {cpu}: {error}"));
+                            self.sessions.iter_mut().for_each(|session| session.read_failed(&error));
+                            break;
+                        }
+                    };
+                    read += count;
+                    let pages = &self.pages[..count * page_size];
+                    for session in self.sessions.iter_mut().filter(|session| session.is_started) {
+                        session.encode(which, cpu, pages.chunks_exact(page_size), ring.layout, clock);
+                    }
+                    if !may_have_more || read > pages_max {
+                        has_more |= may_have_more;
+                        break;
+                    }
+                }
+            }
+        }
+        for session in self.sessions.iter_mut().filter(|session| session.is_started) {
+            session.end_of_pass(&self.on_demand);
+        }
+        kernel.last_pass_ns = boottime_now_ns();
+        if let Some(watch) = kernel.watch.as_ref().filter(|_| !has_more) {
+            watch.drained();
+        }
+        has_more
+    }
+}
+
+impl Kernel {
+    fn new(tracefs: TraceFs) -> Self {
+        Self {
+            watch: None,
+            target: Target::default(),
+            own: None,
+            top: None,
+            buffer_size_kb: 0,
+            last_pass_ns: 0,
+            known: Known {
+                tracefs,
+                formats: HashMap::new(),
+                texts: None,
+                symbols: None,
+                generic_numbers: HashMap::new(),
+            },
+        }
+    }
+
+    fn ring(&self, which: Which) -> Option<&Ring> {
+        match which {
+            Which::Own => self.own.as_ref(),
+            Which::Top => self.top.as_ref(),
+        }
+    }
+
+    /// Makes the ring, or enlarges it: a smaller one of an earlier session would not do.
+    fn make_own(&mut self, session: &Session, roots: &Roots) -> Result<(), String> {
+        let settings = &session.settings;
+        let is_new = self.own.is_none();
+        if is_new {
+            self.own = Some(Ring::create(&self.known.tracefs, roots, settings.mono_raw)?);
+        }
+        let own = self.own.as_ref().expect("it was made above");
+        if settings.buffer_size_kb > self.buffer_size_kb || is_new {
+            own.set_buffer_size_kb(settings.buffer_size_kb).map_err(|error| {
+                format!("buffer_size_kb {}: the kernel refused it ({error})", settings.buffer_size_kb)
+            })?;
+            self.buffer_size_kb = settings.buffer_size_kb;
+        }
+        for (name, on) in &settings.options {
+            own.set_option(name, *on).map_err(|error| format!("tracefs_options: {name}: {error}"))?;
+        }
+        if let Some(mask) = &settings.cpumask {
+            own.set_cpumask(mask).map_err(|error| format!("tracing_cpumask: {error}"))?;
+        }
+        Ok(())
+    }
+
+    fn make_top(&mut self, session: &Session, roots: &Roots) -> Result<(), String> {
+        if self.top.is_none() {
+            self.top = Some(Ring::take_top(&self.known.tracefs, roots, session.settings.mono_raw)?);
+            self.buffer_size_kb = self.buffer_size_kb.max(session.settings.buffer_size_kb);
+        }
+        Ok(())
+    }
+
+    /// Lets the rings record, which a ring that was made for a later session does not yet.
+    fn record(&mut self) -> std::io::Result<()> {
+        if let Some(own) = &self.own {
+            own.set_on(true)?;
+            if self.watch.is_none() {
+                self.watch = Watch::start(own, self.target.clone());
+            }
+        }
+        if let Some(top) = &self.top {
+            top.set_on(true)?;
+        }
+        Ok(())
+    }
+}
+
+impl Known {
+    /// The format of an event, if the kernel has it and it is understood.
+    pub(super) fn format(&mut self, event: &EventName) -> Option<Arc<EventFormat>> {
+        let tracefs = &self.tracefs;
+        let read = || EventFormat::parse(&tracefs.format(&event.0, &event.1).ok()?).map(Arc::new);
+        self.formats.entry(event.clone()).or_insert_with(read).clone()
+    }
+
+    /// The number of an event that the schema does not have, the same for all sessions.
+    pub(super) fn generic_number(&mut self, event: &EventName) -> u32 {
+        let next = super::plan::GENERIC_FIRST + self.generic_numbers.len() as u32;
+        *self.generic_numbers.entry(event.clone()).or_insert(next)
+    }
+
+    /// Constant texts by address.
+    pub(super) fn texts(&mut self) -> Arc<HashMap<u64, Vec<u8>>> {
+        let path = self.tracefs.root().join("printk_formats");
+        let read = || Arc::new(parse_texts(&tracefs::read(&path).unwrap_or_default()));
+        self.texts.get_or_insert_with(read).clone()
+    }
+
+    /// Names of the kernel's functions.
+    pub(super) fn symbols(&mut self, roots: &Roots) -> std::io::Result<Arc<Symbols>> {
+        if let Some(symbols) = &self.symbols {
+            return Ok(symbols.clone());
+        }
+        let text = tracefs::read(&roots.proc.join("kallsyms"))?;
+        let symbols = Arc::new(Symbols::parse(&text)?);
+        self.symbols = Some(symbols.clone());
+        Ok(symbols)
+    }
+}
+
+/// Lines such as `0xffffffff82000000 : "text"`.
+fn parse_texts(text: &str) -> HashMap<u64, Vec<u8>> {
+    let line = |line: &str| {
+        let (address, text) = line.split_once(" : ")?;
+        let address = u64::from_str_radix(address.trim().strip_prefix("0x")?, 16).ok()?;
+        let text = text.trim_end().strip_prefix('"')?.strip_suffix('"')?;
+        Some((address, text.as_bytes().to_vec()))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constant_texts() {
+        let texts = parse_texts("0x10 : \"a \\\"b\\\"\"\n0xzz : \"c\"\n0x20 : \"\"\nnoise\n");
+        assert_eq!(texts.len(), 2);
+        assert_eq!((texts[&0x10].as_slice(), texts[&0x20].as_slice()), (&b"a \\\"b\\\""[..], &b""[..]));
+    }
+}
