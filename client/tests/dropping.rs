@@ -53,6 +53,27 @@ fn a_dropped_packet_costs_the_same_in_any_memory() {
     }
 }
 
+/// A service that counts what it frees: a dropped packet is one load, and the first packet after
+/// many finds whatever came free.
+#[test]
+fn nothing_is_looked_at_until_the_service_has_freed_a_chunk() {
+    for pages in [64, 8192] {
+        let (service, _arbiter, mut writer) = full(pages, ExhaustedPolicy::Drop);
+        service.smb.publish_free_epoch();
+        fill(&mut writer);
+        let looked = writer.full_pages();
+        (0..pages).for_each(|_| fill(&mut writer));
+        assert_eq!((writer.full_pages(), writer.packets_dropped()), (looked, 1 + pages as u64));
+        for page in [pages / 3, 0, pages - 1] {
+            free(&service, page);
+            let dropped = writer.packets_dropped();
+            fill(&mut writer);
+            assert_eq!(writer.packets_dropped(), dropped, "page {page} of {pages}");
+            (0..pages).for_each(|_| fill(&mut writer));
+        }
+    }
+}
+
 /// The service is always behind by all of the memory: what it frees is taken at once, and what does
 /// not fit costs no search of everything each time.
 #[test]

@@ -51,6 +51,7 @@
 
 mod copy;
 mod count;
+mod epoch;
 mod header;
 mod layout;
 mod memory;

@@ -78,6 +78,35 @@ fn a_complete_chunk_is_whole_and_can_be_used_again() {
 }
 
 #[test]
+fn a_chunk_that_was_not_seen_free_changes_the_epoch() {
+    for together in [false, true] {
+        model(3, move || {
+            let smb = Smb::modelled(&[PageLayout::Div1], 4096);
+            let chunk = smb.try_acquire(0, PageLayout::Div1).unwrap();
+            smb.complete(chunk).unwrap();
+            let service = thread::spawn({
+                let smb = smb.clone();
+                move || {
+                    let chunk = smb.try_begin_read(0, 0).unwrap();
+                    if together {
+                        let token = chunk.detach();
+                        let mut reads = Reads::new();
+                        reads.take_up(smb.clone());
+                        drop(reads.attach(&token).unwrap());
+                    } else {
+                        chunk.release().unwrap();
+                    }
+                }
+            });
+            let epoch = smb.free_epoch();
+            let found = smb.try_acquire(0, PageLayout::Div1).is_ok();
+            service.join().unwrap();
+            assert!(found || smb.free_epoch() != epoch);
+        });
+    }
+}
+
+#[test]
 fn two_writers_never_share_a_chunk() {
     model(20, || {
         let smb = Smb::modelled(&[PageLayout::Div2], 4096);

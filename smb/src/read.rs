@@ -111,7 +111,9 @@ impl ReadChunk<'_> {
     /// case; the caller may count a violation or close the connection.
     pub fn release(self) -> Result<(), TransitionError> {
         let smb = self.smb;
-        smb.release_chunk(self.detach().place, ChunkState::BeingRead)
+        let freed = smb.release_chunk(self.detach().place, ChunkState::BeingRead);
+        smb.count_free();
+        freed
     }
 
     /// The chunk without the borrow.
@@ -127,6 +129,7 @@ impl Drop for ReadChunk<'_> {
     fn drop(&mut self) {
         // A refusal means that the producer broke the ABI: it loses its own chunk.
         let _ = self.smb.release_chunk(self.token.place, ChunkState::BeingRead);
+        self.smb.count_free();
     }
 }
 

@@ -152,6 +152,7 @@ impl Freed {
                 let _ = smb.transition(page, index, Some(layout), change, Ordering::Release);
             }
         }
+        smb.count_free();
     }
 }
 

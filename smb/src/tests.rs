@@ -536,3 +536,33 @@ fn no_more_pages_are_tried_than_allowed() {
         }
     }
 }
+
+#[test]
+fn only_the_service_moves_the_epoch() {
+    let smb = smb(2, 4096);
+    let taken = |page| smb.try_acquire_within(page, 1, PageLayout::Div1).unwrap();
+    let complete = |page| {
+        smb.complete(taken(page)).unwrap();
+        smb.try_begin_read(page, 0).unwrap()
+    };
+    let epoch = || smb.free_epoch().map(|epoch| epoch.get());
+    smb.abandon(taken(0)).unwrap();
+    assert_eq!(epoch(), None, "a service that counts nothing");
+    smb.publish_free_epoch();
+    smb.publish_free_epoch();
+    assert_eq!(epoch(), Some(1));
+    smb.abandon(taken(0)).unwrap();
+    complete(0).release().unwrap();
+    assert_eq!(epoch(), Some(2));
+    drop(complete(1));
+    assert_eq!(epoch(), Some(3));
+    let (first, second) = (complete(0).detach(), complete(1).detach());
+    let mut reads = Reads::new();
+    reads.take_up(smb.clone());
+    drop(reads.attach(&first));
+    drop(reads.attach(&second));
+    assert_eq!(epoch(), Some(4), "once a page");
+    drop(reads);
+    assert_eq!(epoch(), Some(5));
+    assert!(smb.snapshot(0).unwrap().is_free());
+}

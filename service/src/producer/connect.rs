@@ -39,7 +39,7 @@ impl Service {
                         || size.page_size_bytes() == hello.page_size_hint_bytes);
                 fits.then(|| Smb::new(memory, size.page_size_bytes()).ok())
                     .flatten()
-                    .map_or(ChunkSource::None, ChunkSource::Shared)
+                    .map_or(ChunkSource::None, taken_up)
             }
         };
         let welcome = ProducerWelcome {
@@ -123,7 +123,7 @@ impl Service {
             });
         match made {
             Ok((memory, smb)) => {
-                producer.chunks = ChunkSource::Shared(smb);
+                producer.chunks = taken_up(smb);
                 let page_size_bytes = size.page_size_bytes();
                 self.command(
                     producer_id,
@@ -199,4 +199,10 @@ impl Service {
 /// As much of a name as is kept: whole characters.
 fn cut_name(name: &str) -> &str {
     &name[..name.floor_char_boundary(PRODUCER_NAME_BYTES_MAX)]
+}
+
+/// Memory whose chunks this service frees, and counts as it does.
+fn taken_up(smb: Smb) -> ChunkSource {
+    smb.publish_free_epoch();
+    ChunkSource::Shared(smb)
 }

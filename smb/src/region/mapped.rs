@@ -61,7 +61,7 @@ impl Region {
         unsafe { self.0.start.as_ptr().add(offset) }
     }
 
-    /// The bitmap word of the page that starts at `offset`.
+    /// The word at `offset`: a page's bitmap, or the epoch behind the first one.
     #[inline]
     pub(crate) fn page_word(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4));

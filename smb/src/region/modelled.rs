@@ -29,6 +29,8 @@ struct Chunk {
 pub(crate) struct Model {
     page_size_bytes: usize,
     words: Vec<AtomicU32>,
+    /// Behind the word of the first page.
+    epoch: AtomicU32,
     /// By offset of the chunk header.
     chunks: BTreeMap<usize, Chunk>,
 }
@@ -51,7 +53,7 @@ impl Region {
             owner: UnsafeCell::new(()),
         };
         let chunks = chunks.map(|offset| (offset, chunk())).collect();
-        Self(Counted::new(Model { page_size_bytes, words, chunks }))
+        Self(Counted::new(Model { page_size_bytes, words, epoch: AtomicU32::new(0), chunks }))
     }
 
     pub(crate) fn page_size_bytes(&self) -> usize {
@@ -63,7 +65,10 @@ impl Region {
     }
 
     pub(crate) fn page_word(&self, offset: usize) -> &AtomicU32 {
-        &self.0.words[offset / self.0.page_size_bytes]
+        match offset {
+            4 => &self.0.epoch,
+            _ => &self.0.words[offset / self.0.page_size_bytes],
+        }
     }
 
     fn chunk(&self, offset: usize) -> &Chunk {
