@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod config;
 mod connect;
 mod daemon;
 mod exit;
@@ -51,7 +52,7 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
         Some(Command::Flightrecorder(args)) => flight::run(args),
         Some(Command::Stop(args)) => detached::stop(args),
         #[cfg(feature = "manuals")]
-        Some(Command::Manuals(args)) => manuals::run(args),
+        Some(Command::Manuals(args)) => manuals::run(args, Cli::command()),
         None => {
             // Asked for nothing: the same answer as to an unknown option, so that scripts notice.
             let help = Cli::command().render_help();

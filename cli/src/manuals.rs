@@ -5,10 +5,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use clap::CommandFactory as _;
 use clap_complete::Shell;
 
-use crate::args::Cli;
 use crate::exit::{Exit, Failure};
 
 /// Arguments of `watershed manuals`.
@@ -21,18 +19,19 @@ pub(crate) struct Args {
     completions_folder: PathBuf,
 }
 
-pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
-    write(&args.man_folder, &args.completions_folder)
+/// `definition` is that of the whole command line.
+pub(crate) fn run(args: &Args, definition: clap::Command) -> Result<Exit, Failure> {
+    write(&args.man_folder, &args.completions_folder, definition)
         .map_err(|error| Failure::failed(format_args!("cannot write manuals: {error}")))?;
     Ok(Exit::Done)
 }
 
-fn write(man_folder: &Path, completions_folder: &Path) -> io::Result<()> {
+fn write(man_folder: &Path, completions_folder: &Path, mut definition: clap::Command) -> io::Result<()> {
     fs::create_dir_all(man_folder)?;
     fs::create_dir_all(completions_folder)?;
-    clap_mangen::generate_to(Cli::command(), man_folder)?;
+    clap_mangen::generate_to(definition.clone(), man_folder)?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        clap_complete::generate_to(shell, &mut Cli::command(), "watershed", completions_folder)?;
+        clap_complete::generate_to(shell, &mut definition, "watershed", completions_folder)?;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -20,9 +21,13 @@ use watershed_wire::protos::trace_packet::Data;
 use watershed_wire::protos::{FtraceEventBundle, FtraceStats, Trace};
 
 const HANDOVERS: usize = 1_000;
-/// Steps of a workload that are seen to be missing on a machine that compiles on all its CPUs,
-/// although the kernel reports no loss: about one in a thousand. Why is not known.
-const MISSED_MAX: usize = 2;
+/// Of a hundred events of a thread, those that the kernel may leave out of its own ring without
+/// counting them as lost. Linux 6.18 in a Firecracker guest does: the text that tracefs itself
+/// shows has switches from a thread that was never switched to, most of them next to idle. What
+/// the kernel hands out is in the trace to the last event, which is compared without tolerance.
+const LEFT_OUT_PERCENT_MAX: usize = 5;
+/// What a thread does after it has read its own time: it waits for the end.
+const TAIL_NS: u64 = 2_000_000;
 const CONFIG: &str = r#"
 buffers { size_kb: 65536 }
 data_sources { config { name: "linux.ftrace" ftrace_config {
@@ -69,8 +74,8 @@ fn switches(tid: i32) -> usize {
     counts.map(|line| line.split_whitespace().next_back().unwrap().parse::<usize>().unwrap()).sum()
 }
 
-/// Until the thread is off its CPU and waits for that socket: a token that is handed to a thread that
-/// has not fallen asleep yet wakes nobody. The state in `stat` says too early that it does.
+/// Until the thread is off its CPU and waits for that socket: a token that is handed to a thread
+/// that has not fallen asleep yet wakes nobody. The state in `stat` says too early that it does.
 fn wait_until_asleep(tid: i32, socket: RawFd) {
     let path = format!("/proc/self/task/{tid}/syscall");
     let argument = format!("{socket:#x}");
@@ -110,25 +115,50 @@ fn play(
 /// Two players on two CPUs, a thread that sleeps by timer, and a program that is started.
 struct Workload {
     players: [Player; 2],
-    /// A thread that computes for half a second of its own time: id and time.
-    computes: (i32, u64),
+    /// Threads that compute for a while: ids and their own times.
+    computing: Vec<(i32, u64)>,
     /// A thread that sleeps by timer: id, and how often it has been switched away from.
     sleeper: (i32, usize),
     child: u32,
+    /// The threads live as long as these: who is gone before its events are read has its name from
+    /// them alone.
+    _alive: Vec<mpsc::Sender<()>>,
 }
 
-fn named<T: Send + 'static>(name: &str, body: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
-    thread::Builder::new().name(name.to_owned()).spawn(body).unwrap()
+/// A thread that lives on when it has done its work.
+struct Named<T>(mpsc::Receiver<T>);
+
+impl<T: Send + 'static> Named<T> {
+    fn start(
+        name: &str,
+        alive: &mut Vec<mpsc::Sender<()>>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Self {
+        let (done, result) = mpsc::channel();
+        let (lives_on, until_dropped) = mpsc::channel::<()>();
+        alive.push(lives_on);
+        let body = move || {
+            done.send(work()).unwrap();
+            let _ = until_dropped.recv();
+        };
+        thread::Builder::new().name(name.to_owned()).spawn(body).unwrap();
+        Named(result)
+    }
+
+    fn result(self) -> T {
+        self.0.recv().unwrap()
+    }
 }
 
 fn run_workload(cpus: [usize; 2]) -> Workload {
+    let mut alive = Vec::new();
     let (a, b) = UnixStream::pair().unwrap();
     let (socket_a, socket_b) = (a.as_raw_fd(), b.as_raw_fd());
     let (tid_a, of_a) = mpsc::channel();
     let (tid_b, of_b) = mpsc::channel();
-    let ping = named("ping", move || play(cpus[0], true, a, socket_b, &tid_a, &of_b));
-    let pong = named("pong", move || play(cpus[1], false, b, socket_a, &tid_b, &of_a));
-    let sleeper = named("by-timer", || {
+    let ping = Named::start("ping", &mut alive, move || play(cpus[0], true, a, socket_b, &tid_a, &of_b));
+    let pong = Named::start("pong", &mut alive, move || play(cpus[1], false, b, socket_a, &tid_b, &of_a));
+    let sleeper = Named::start("by-timer", &mut alive, || {
         (0..100).for_each(|_| thread::sleep(Duration::from_millis(1)));
         let tid = gettid().as_raw_nonzero().get();
         (tid, switches(tid))
@@ -136,20 +166,23 @@ fn run_workload(cpus: [usize; 2]) -> Workload {
     let mut child = Command::new("true").spawn().unwrap();
     let pid = child.id();
     assert!(child.wait().unwrap().success());
-    let players = [ping, pong].map(|t| t.join().unwrap());
-    // By itself: it would be charged less where the players are charged from their waking on.
-    let computes = named("computes", || {
-        let own_ns = || {
-            let time = clock_gettime(ClockId::ThreadCPUTime);
-            time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-        };
-        while own_ns() < 500_000_000 {
-            std::hint::black_box((0..10_000_u64).sum::<u64>());
-        }
-        let tid = gettid().as_raw_nonzero().get();
-        (tid, cpu_time_ns(tid))
-    });
-    Workload { players, computes: computes.join().unwrap(), sleeper: sleeper.join().unwrap(), child: pid }
+    let players = [ping, pong].map(Named::result);
+    // After them: a thread is charged less where others are charged from their waking on.
+    let computing = (0..5).map(|_| Named::start("computes", &mut alive, compute).result()).collect();
+    Workload { players, computing, sleeper: sleeper.result(), child: pid, _alive: alive }
+}
+
+/// For a fifth of a second of the thread's own time. Returns its id and that time.
+fn compute() -> (i32, u64) {
+    let own_ns = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    };
+    while own_ns() < 200_000_000 {
+        std::hint::black_box((0..10_000_u64).sum::<u64>());
+    }
+    let tid = gettid().as_raw_nonzero().get();
+    (tid, cpu_time_ns(tid))
 }
 
 /// Every CPU is busy with something that gives way to everybody.
@@ -189,19 +222,50 @@ struct Recorded {
     threads: Vec<(i32, i32, String)>,
     processes: Vec<(i32, Vec<String>)>,
     stats: Vec<FtraceStats>,
+    /// Events by CPU, and how many those were that came before the last statistics.
+    counts: BTreeMap<u32, u64>,
+    told: BTreeMap<u32, u64>,
     bundles: Vec<FtraceEventBundle>,
     /// Bytes of all bundles, for texts that typed events hold.
     bytes: Vec<u8>,
 }
 
+/// A trace as far as it has events that are not written compactly.
+#[derive(Clone, PartialEq, prost::Message)]
+struct TraceOfEvents {
+    #[prost(message, repeated, tag = "1")]
+    packet: Vec<PacketOfEvents>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct PacketOfEvents {
+    #[prost(message, optional, tag = "1")]
+    bundle: Option<BundleOfEvents>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct BundleOfEvents {
+    #[prost(uint32, tag = "1")]
+    cpu: u32,
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    event: Vec<Vec<u8>>,
+}
+
 fn read(path: &Path) -> Recorded {
     let bytes = fs::read(path).unwrap();
     let trace = Trace::decode(&bytes[..]).unwrap();
+    let events = TraceOfEvents::decode(&bytes[..]).unwrap();
     let mut recorded = Recorded { bytes, ..Recorded::default() };
-    for packet in trace.packet {
+    for (packet, events) in trace.packet.into_iter().zip(events.packet) {
+        if let Some(bundle) = events.bundle {
+            *recorded.counts.entry(bundle.cpu).or_default() += bundle.event.len() as u64;
+        }
         match packet.data {
             Some(Data::FtraceEvents(bundle)) => recorded.add(bundle),
-            Some(Data::FtraceStats(stats)) => recorded.stats.push(stats),
+            Some(Data::FtraceStats(stats)) => {
+                recorded.stats.push(stats);
+                recorded.told = recorded.counts.clone();
+            }
             Some(Data::ProcessTree(tree)) => {
                 let threads = tree.threads.iter().map(|t| (t.tid(), t.tgid(), t.name().to_owned()));
                 recorded.threads.extend(threads);
@@ -233,6 +297,8 @@ impl Recorded {
         let c = &compact;
         self.switches.extend(events(&c.switch_timestamp, &c.switch_next_pid, &c.switch_next_comm_index));
         self.wakings.extend(events(&c.waking_timestamp, &c.waking_pid, &c.waking_comm_index));
+        let count = c.switch_timestamp.len() + c.waking_timestamp.len();
+        *self.counts.entry(bundle.cpu()).or_default() += count as u64;
         self.bundles.push(bundle);
     }
 
@@ -328,38 +394,37 @@ fn every_hand_over_is_in_the_trace() {
     assert!(said.contains("no data lost"), "{said}");
 
     let recorded = read(&path);
+    check_stats(&recorded);
     let [ping, pong] = &workload.players;
     check_handovers(&recorded, ping, pong, "pong");
     check_handovers(&recorded, pong, ping, "ping");
-    let computes = &workload.computes;
-    check_time("computes", recorded.cpu_time_ns(computes.0), 0, computes.1, taken_of_cpus_ns);
+    // A switch that the kernel leaves out takes a slice, of up to the whole time, from a thread and
+    // gives it to nobody that is looked at here: no thread has more than its own time, and the one
+    // that lost least has all of it.
+    let traced = |tid| recorded.cpu_time_ns(tid);
+    let slack_ns = |kernel_ns: u64| kernel_ns / 100 + taken_of_cpus_ns + TAIL_NS;
+    let computing = &workload.computing;
+    assert!(computing.iter().all(|&(tid, kernel_ns)| traced(tid) <= kernel_ns + slack_ns(kernel_ns)));
+    let whole = computing.iter().max_by_key(|&&(tid, kernel_ns)| traced(tid) as i64 - kernel_ns as i64);
+    let &(tid, kernel_ns) = whole.expect("there are five");
+    check_time("computes", traced(tid), 0, kernel_ns, slack_ns(kernel_ns));
     for (player, name) in [(ping, "ping"), (pong, "pong")] {
         let traced_ns = recorded.cpu_time_ns(player.tid);
-        check_time(
-            name,
-            traced_ns,
-            recorded.waking_time_ns(player.tid),
-            player.cpu_time_ns,
-            taken_of_cpus_ns,
-        );
+        let waking_ns = recorded.waking_time_ns(player.tid);
+        check_time(name, traced_ns, waking_ns, player.cpu_time_ns, slack_ns(player.cpu_time_ns));
     }
     let naps = recorded.switches.iter().filter(|s| s.tid == workload.sleeper.0).count();
     let counted = workload.sleeper.1;
-    assert!(counted > 50 && (counted - MISSED_MAX..=counted + 5).contains(&naps), "{naps} of {counted}");
+    let least = counted - counted * LEFT_OUT_PERCENT_MAX / 100;
+    assert!(counted > 50 && (least..=counted + 5).contains(&naps), "{naps} of {counted}");
     check_names(&recorded, &workload);
-    check_stats(&recorded);
 }
 
-/// The kernel's own figure is within 1% of the trace's, plus what was taken from the CPUs. Where a thread
-/// preempts another the kernel may charge it from its waking on (it saves a look at the clock
-/// between the waking and the switch), which is what `waking_ns` is for.
-fn check_time(name: &str, traced_ns: u64, waking_ns: u64, kernel_ns: u64, taken_of_cpus_ns: u64) {
-    eprintln!(
-        "{name}: {traced_ns} ns in the trace, {kernel_ns} in schedstat, {taken_of_cpus_ns} taken, {waking_ns} waking"
-    );
-    // What a thread does after it has read its own time: it ends.
-    let tail_ns = 2_000_000;
-    let slack_ns = kernel_ns / 100 + taken_of_cpus_ns + tail_ns;
+/// The kernel's own figure is within 1% of the trace's, plus what was taken from the CPUs. Where a
+/// thread preempts another the kernel may charge it from its waking on (it saves a look at the
+/// clock between the waking and the switch), which is what `waking_ns` is for.
+fn check_time(name: &str, traced_ns: u64, waking_ns: u64, kernel_ns: u64, slack_ns: u64) {
+    eprintln!("{name}: {traced_ns} ns in the trace, {kernel_ns} in schedstat, within {slack_ns}");
     assert!(traced_ns <= kernel_ns + slack_ns && kernel_ns <= traced_ns + waking_ns + slack_ns, "{name}");
 }
 
@@ -379,7 +444,7 @@ fn check_handovers(recorded: &Recorded, from: &Player, to: &Player, name: &str) 
         assert_eq!((ran.cpu, ran.name.as_str()), (to.cpu as u32, name));
     }
     eprintln!("{name}: {} of {HANDOVERS} hand-overs are in the trace", HANDOVERS - missed.len());
-    assert!(missed.len() <= MISSED_MAX, "no waking of {name} in {missed:?}");
+    assert!(missed.len() <= HANDOVERS * LEFT_OUT_PERCENT_MAX / 100, "no waking of {name} in {missed:?}");
 }
 
 fn check_names(recorded: &Recorded, workload: &Workload) {
@@ -404,6 +469,9 @@ fn check_stats(recorded: &Recorded) {
     let [start, end] = &recorded.stats[recorded.stats.len() - 2..] else { panic!("no statistics") };
     assert!(start.unknown_ftrace_events.is_empty() && start.failed_ftrace_events.is_empty(), "{start:?}");
     assert!(end.ftrace_parse_errors.is_empty());
+    let handed_out = end.cpu_stats.iter().map(|cpu| (cpu.cpu() as u32, cpu.read_events()));
+    let handed_out: BTreeMap<_, _> = handed_out.filter(|&(_, count)| count > 0).collect();
+    assert_eq!(recorded.told, handed_out, "what the kernel handed out, by CPU, is in the trace");
     for (start, end) in start.cpu_stats.iter().zip(&end.cpu_stats) {
         assert_eq!((start.overrun(), end.overrun()), (0, 0));
         assert_eq!(end.commit_overrun() + end.dropped_events(), 0);

@@ -1,11 +1,8 @@
-//! What to record: the config of the user, or ours.
+//! What to record, as the arguments say: the config of the user, or ours.
 
-use std::io::Read as _;
-use std::path::Path;
 use std::time::Duration;
-use std::{fs, io};
 
-use watershed_probes::{FTRACE_NAME, PROCESS_STATS_NAME, Roots, SYS_STATS_NAME, ftrace_access};
+use watershed_probes::{Roots, ftrace_access};
 use watershed_wire::config::TraceConfig;
 use watershed_wire::protos;
 use watershed_wire::protos::trace_config::trigger_config::TriggerMode;
@@ -13,23 +10,15 @@ use watershed_wire::protos::trace_config::{BufferConfig, DataSource, TriggerConf
 use watershed_wire::raw::Rewrite;
 
 use super::{Args, events};
+use crate::config::{default_data_sources, ftrace, process_stats, read};
 use crate::exit::Failure;
 
 /// Buffer without `-b` and without a config.
 const BUFFER_KB: u32 = 64 << 10;
 /// Time without `-t`, without a config and without a command.
 const TIME: Duration = Duration::from_secs(10);
-const SYS_STATS_MS: u32 = 250;
-const FTRACE_DRAIN_MS: u32 = 250;
-const PROCESS_STATS_MS: u32 = 1_000;
-/// Every so often all counters of a process are told and not only those that changed, so that a
-/// ring that has lost its beginning still has them.
-const PROCESS_STATS_FULL_MS: u32 = 10_000;
 /// Field `TraceConfig.duration_ms`.
 const DURATION_MS: u32 = 3;
-/// Where a config is read from standard input.
-const STDIN: &str = "-";
-
 /// The config as the arguments say.
 pub(super) fn load(args: &Args) -> Result<TraceConfig, Failure> {
     match &args.config {
@@ -44,20 +33,6 @@ pub(super) fn load(args: &Args) -> Result<TraceConfig, Failure> {
             }
         }
     }
-}
-
-/// Reads a config file, in text or binary form.
-pub(crate) fn read(path: &Path) -> Result<TraceConfig, Failure> {
-    let content = if path == Path::new(STDIN) {
-        let mut content = Vec::new();
-        io::stdin().lock().read_to_end(&mut content).map(|_| content)
-    } else {
-        fs::read(path)
-    };
-    let name = if path == Path::new(STDIN) { "standard input".into() } else { path.to_string_lossy() };
-    let content = content
-        .map_err(|error| Failure::usage(format_args!("cannot read the config from {name}: {error}")))?;
-    TraceConfig::parse(&content).map_err(|error| Failure::usage(format_args!("config {name}: {error}")))
 }
 
 fn default_config(args: &Args) -> Result<TraceConfig, Failure> {
@@ -83,64 +58,6 @@ fn default_sources(args: &Args) -> Result<Vec<DataSource>, Failure> {
     let roots = Roots::default();
     let names = events::resolve(&args.events, &args.command, &roots, ftrace_access(&roots))?;
     Ok(vec![ftrace(names), process_stats()])
-}
-
-fn ftrace(names: Vec<String>) -> DataSource {
-    data_source(protos::DataSourceConfig {
-        name: Some(FTRACE_NAME.to_owned()),
-        ftrace_config: Some(protos::FtraceConfig {
-            ftrace_events: names,
-            drain_period_ms: Some(FTRACE_DRAIN_MS),
-            ..Default::default()
-        }),
-        ..Default::default()
-    })
-}
-
-/// What is recorded of a machine if nobody says what.
-pub(crate) fn default_data_sources() -> Vec<DataSource> {
-    let mut sources = vec![sys_stats(), process_stats()];
-    match ftrace_access(&Roots::default()) {
-        Ok(()) => sources.insert(0, ftrace(events::DEFAULT.map(str::to_owned).to_vec())),
-        Err(reason) => eprintln!("watershed: scheduling is not recorded: {reason}"),
-    }
-    sources
-}
-
-fn sys_stats() -> DataSource {
-    let ms = Some(SYS_STATS_MS);
-    data_source(protos::DataSourceConfig {
-        name: Some(SYS_STATS_NAME.to_owned()),
-        sys_stats_config: Some(protos::SysStatsConfig {
-            meminfo_period_ms: ms,
-            vmstat_period_ms: ms,
-            stat_period_ms: ms,
-            cpufreq_period_ms: ms,
-            diskstat_period_ms: ms,
-            psi_period_ms: ms,
-            ..Default::default()
-        }),
-        ..Default::default()
-    })
-}
-
-fn process_stats() -> DataSource {
-    data_source(protos::DataSourceConfig {
-        name: Some(PROCESS_STATS_NAME.to_owned()),
-        process_stats_config: Some(protos::ProcessStatsConfig {
-            scan_all_processes_on_start: Some(true),
-            record_thread_names: Some(true),
-            record_process_age: Some(true),
-            proc_stats_poll_ms: Some(PROCESS_STATS_MS),
-            proc_stats_cache_ttl_ms: Some(PROCESS_STATS_FULL_MS),
-            ..Default::default()
-        }),
-        ..Default::default()
-    })
-}
-
-fn data_source(config: protos::DataSourceConfig) -> DataSource {
-    DataSource { config: Some(config), ..Default::default() }
 }
 
 /// A name with its nearest relative among those that are known, if it has one.
@@ -232,10 +149,8 @@ mod tests {
     fn asking_for(names: &[&str]) -> TraceConfig {
         let mut config = protos::TraceConfig::default();
         for name in names {
-            config.data_sources.push(data_source(protos::DataSourceConfig {
-                name: Some((*name).to_owned()),
-                ..Default::default()
-            }));
+            let source = protos::DataSourceConfig { name: Some((*name).to_owned()), ..Default::default() };
+            config.data_sources.push(DataSource { config: Some(source), ..Default::default() });
         }
         TraceConfig::from(config)
     }

@@ -6,21 +6,6 @@ use watershed_probes::{Roots, ftrace_unknown_events};
 
 use crate::exit::Failure;
 
-/// What is recorded of the kernel when nobody says what: who ran where and why not, and how fast
-/// the CPUs were.
-pub(super) const DEFAULT: [&str; 10] = [
-    "sched/sched_switch",
-    "sched/sched_waking",
-    "sched/sched_wakeup_new",
-    "sched/sched_process_exec",
-    "sched/sched_process_exit",
-    "sched/sched_process_free",
-    "task/task_newtask",
-    "task/task_rename",
-    "power/cpu_frequency",
-    "power/suspend_resume",
-];
-
 /// Names for groups of events, with those names that Perfetto's users know. Events that a kernel
 /// does not have are left out.
 const CATEGORIES: [(&str, &[&str]); 9] = [

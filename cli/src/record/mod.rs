@@ -30,7 +30,6 @@ use watershed_shell::address::Address;
 
 use crate::exit::{Exit, Failure};
 use crate::units;
-pub(crate) use config::{default_data_sources, read as read_config};
 
 /// Arguments of `watershed record`.
 #[derive(Debug, clap::Args)]

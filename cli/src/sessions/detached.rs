@@ -14,8 +14,8 @@ use watershed_wire::raw::Rewrite;
 
 use super::file::NewFile;
 use super::{REFUSAL_TIMEOUT, Service, read_into, say};
+use crate::config;
 use crate::exit::{Exit, Failure};
-use crate::record;
 use crate::signals;
 
 /// Data sources have so long to hand over what they have.
@@ -71,7 +71,7 @@ pub(crate) struct StopArgs {
 
 /// Starts a session and leaves it behind.
 pub(crate) fn detach(args: &DetachArgs) -> Result<Exit, Failure> {
-    let config = record::read_config(&args.config)?;
+    let config = config::read(&args.config)?;
     let mut consumer = args.service.connect()?;
     detach_session(&mut consumer, &args.key, config, args.out.as_deref())
 }

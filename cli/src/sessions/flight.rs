@@ -26,8 +26,8 @@ use watershed_wire::raw::Rewrite;
 
 use super::clone::clone_into;
 use super::{REFUSAL_TIMEOUT, Service, say};
+use crate::config;
 use crate::exit::{Exit, Failure};
-use crate::record;
 use crate::units;
 
 /// Buffer without `-b` and without a config.
@@ -222,14 +222,14 @@ fn file_name(why: &str) -> String {
 /// The config of the arguments, with name and triggers.
 fn config(args: &Args) -> Result<TraceConfig, Failure> {
     let config = match &args.config {
-        Some(path) => checked(record::read_config(path)?, path)?,
+        Some(path) => checked(config::read(path)?, path)?,
         None => TraceConfig::from(protos::TraceConfig {
             buffers: vec![BufferConfig {
                 size_kb: Some(args.buffer_kb.unwrap_or(BUFFER_KB)),
                 fill_policy: Some(buffer_config::FillPolicy::RingBuffer.into()),
                 ..Default::default()
             }],
-            data_sources: record::default_data_sources(),
+            data_sources: config::default_data_sources(),
             ..Default::default()
         }),
     };

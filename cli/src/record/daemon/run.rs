@@ -147,13 +147,11 @@ fn unread(consumer: &mut Consumer) -> Result<LeftOut, ConsumerError> {
     Ok(if unread.packets > 0 { LeftOut::Packets(unread) } else { LeftOut::Unknown })
 }
 
-/// The service counts some things over all sessions, from its own beginning on.
+/// The service counts some things over all sessions, from its own beginning on. Chunks and patches
+/// for a buffer that there is not are late ones of a session that has ended: not of this trace.
 fn since(before: &TraceStats, mut stats: TraceStats) -> TraceStats {
-    let less = |now: &mut Option<u64>, before: Option<u64>| {
-        *now = now.map(|now| now.saturating_sub(before.unwrap_or(0)));
-    };
-    less(&mut stats.invalid_packets, before.invalid_packets);
-    less(&mut stats.chunks_discarded, before.chunks_discarded);
-    less(&mut stats.patches_discarded, before.patches_discarded);
+    let before = before.invalid_packets.unwrap_or(0);
+    stats.invalid_packets = stats.invalid_packets.map(|now| now.saturating_sub(before));
+    (stats.chunks_discarded, stats.patches_discarded) = (None, None);
     stats
 }
