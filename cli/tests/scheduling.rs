@@ -341,7 +341,7 @@ fn tick_ns() -> u64 {
     1_000_000_000 / rustix::param::clock_ticks_per_second()
 }
 
-fn has_recording_instance() -> bool {
+fn has_recording_instance(pid: u32) -> bool {
     let root = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(Path::new);
     let root = root.iter().find(|root| root.join("instances").exists()).unwrap();
     fs::read_dir(root.join("instances")).unwrap().flatten().any(|instance| {
@@ -349,7 +349,9 @@ fn has_recording_instance() -> bool {
         let is_on =
             |file: &str| fs::read_to_string(instance.path().join(file)).is_ok_and(|on| on.trim() == "1");
         // An instance is on when it is made; when its events are enabled it is off.
-        name.starts_with("watershed-") && is_on("events/sched/sched_switch/enable") && is_on("tracing_on")
+        name.starts_with(&format!("watershed-{pid}-"))
+            && is_on("events/sched/sched_switch/enable")
+            && is_on("tracing_on")
     })
 }
 
@@ -360,7 +362,7 @@ fn record(path: &Path, dir: &Path) -> Child {
     child.args(["record", "--no-daemon", "-c"]).arg(config).arg("-o").arg(path).stderr(Stdio::piped());
     let child = child.spawn().unwrap();
     let started = Instant::now();
-    while !has_recording_instance() {
+    while !has_recording_instance(child.id()) {
         assert!(started.elapsed() < Duration::from_secs(60), "it did not start");
         thread::sleep(Duration::from_millis(10));
     }

@@ -1,0 +1,152 @@
+//! The kernel's tracing instances as `watershed record` uses them: needs root and tracefs.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use prost::Message as _;
+use rustix::process::Signal;
+use support::{Dir, Running, wait_until};
+use watershed_wire::protos::Trace;
+use watershed_wire::protos::trace_packet::Data;
+
+/// Where instances are, unless this machine cannot run the tests.
+fn instances() -> Option<PathBuf> {
+    if let Err(reason) = watershed_probes::ftrace_access(&watershed_probes::Roots::default()) {
+        eprintln!("no tracefs here, nothing was tested: {reason}");
+        return None;
+    }
+    let roots = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(Path::new);
+    roots.iter().map(|root| root.join("instances")).find(|instances| instances.exists())
+}
+
+/// Instances of that process.
+fn made_by(pid: u32, instances: &Path) -> Vec<PathBuf> {
+    let prefix = format!("watershed-{pid}-");
+    let entries = fs::read_dir(instances).unwrap().flatten();
+    let is_ours = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with(&prefix);
+    entries.map(|entry| entry.path()).filter(is_ours).collect()
+}
+
+fn is_on(instance: &Path) -> bool {
+    fs::read_to_string(instance.join("tracing_on")).is_ok_and(|on| on.trim() == "1")
+}
+
+fn config(events: &[&str]) -> String {
+    let events: String = events.iter().map(|event| format!("ftrace_events: \"{event}\" ")).collect();
+    format!(
+        "buffers {{ size_kb: 4096 }} data_sources {{ config {{ name: \"linux.ftrace\"
+        ftrace_config {{ {events} drain_period_ms: 50 }} }} }}"
+    )
+}
+
+fn start(dir: &Dir, place: &str, events: &[&str]) -> Running {
+    dir.write(&format!("{place}.txt"), config(events));
+    let how = if dir.socket("consumer").exists() { "--daemon" } else { "--no-daemon" };
+    dir.spawn(&[how, "-c", &format!("{place}.txt"), "-o", place])
+}
+
+#[test]
+fn nothing_is_left_of_a_killed_recorder() {
+    let Some(instances) = instances() else { return };
+    let dir = Dir::new();
+    let mut killed = start(&dir, "killed", &["sched/sched_switch"]);
+    let pid = killed.child().id();
+    wait_until("it records", || made_by(pid, &instances).iter().any(|instance| is_on(instance)));
+    killed.signal(Signal::KILL);
+    killed.wait();
+    // The kernel stops what nobody holds any more, where it has the option for an instance.
+    wait_until("its instance stops", || {
+        made_by(pid, &instances)
+            .iter()
+            .all(|instance| !is_on(instance) || !instance.join("options/disable_on_free").exists())
+    });
+    let mut next = start(&dir, "next", &["sched/sched_switch"]);
+    let next_pid = next.child().id();
+    wait_until("it records", || made_by(next_pid, &instances).iter().any(|instance| is_on(instance)));
+    assert_eq!(made_by(pid, &instances), [] as [&Path; 0], "the next one removes it");
+    next.signal(Signal::INT);
+    let next = next.wait();
+    assert!(next.stderr.contains("no data lost"), "{}", next.stderr);
+    assert_eq!(made_by(next_pid, &instances), [] as [&Path; 0]);
+}
+
+/// What a trace has of the kernel's events.
+#[derive(Debug, Default, PartialEq)]
+struct Found {
+    switches: bool,
+    wakings: bool,
+    /// Events that are not written compactly.
+    others: bool,
+}
+
+/// A trace as far as it has events that are not written compactly.
+#[derive(Clone, PartialEq, prost::Message)]
+struct TraceOfEvents {
+    #[prost(message, repeated, tag = "1")]
+    packet: Vec<PacketOfEvents>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct PacketOfEvents {
+    #[prost(message, optional, tag = "1")]
+    bundle: Option<BundleOfEvents>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct BundleOfEvents {
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    event: Vec<Vec<u8>>,
+}
+
+fn found(bytes: &[u8]) -> Found {
+    let mut found = Found::default();
+    for packet in Trace::decode(bytes).unwrap().packet {
+        if let Some(Data::FtraceEvents(bundle)) = packet.data {
+            let compact = bundle.compact_sched.unwrap_or_default();
+            found.switches |= !compact.switch_timestamp.is_empty();
+            found.wakings |= !compact.waking_timestamp.is_empty();
+        }
+    }
+    let bundles = TraceOfEvents::decode(bytes).unwrap().packet.into_iter().filter_map(|p| p.bundle);
+    found.others = bundles.flat_map(|bundle| bundle.event).next().is_some();
+    found
+}
+
+#[test]
+fn sessions_share_an_instance_and_get_what_each_asked_for() {
+    let Some(instances) = instances() else { return };
+    let dir = Dir::new();
+    let _daemon = dir.daemon();
+    let probes = dir.probes();
+    let pid = probes.child().id();
+    let asks = |instance: &Path, event: &str| {
+        fs::read_to_string(instance.join("events").join(event).join("enable"))
+            .is_ok_and(|on| on.trim() == "1")
+    };
+    let mut first = start(&dir, "first", &["sched/sched_switch"]);
+    wait_until("the first records", || made_by(pid, &instances).iter().any(|instance| is_on(instance)));
+    // Alone it is not written compactly: that needs the switches.
+    let mut second = start(&dir, "second", &["sched/sched_waking"]);
+    wait_until("the second records too", || {
+        made_by(pid, &instances).iter().any(|instance| asks(instance, "sched/sched_waking"))
+    });
+    assert_eq!(made_by(pid, &instances).len(), 1, "they share one");
+    second.signal(Signal::INT);
+    let ended = second.wait();
+    assert!(ended.stderr.contains("no data lost"), "{}", ended.stderr);
+    wait_until("only the first's events are left", || {
+        made_by(pid, &instances)
+            .iter()
+            .any(|instance| !asks(instance, "sched/sched_waking") && asks(instance, "sched/sched_switch"))
+    });
+    first.signal(Signal::INT);
+    let ended = first.wait();
+    assert!(ended.stderr.contains("no data lost"), "{}", ended.stderr);
+    wait_until("the instance is removed", || made_by(pid, &instances).is_empty());
+    let switches = Found { switches: true, ..Found::default() };
+    assert_eq!(found(&dir.read("first")), switches);
+    let wakings = Found { others: true, ..Found::default() };
+    assert_eq!(found(&dir.read("second")), wakings);
+}
