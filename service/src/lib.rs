@@ -37,7 +37,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use watershed_wire::{Decode as _, Encode as _};
+//! use prost::Message as _;
 //! use watershed_service::*;
 //! use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
 //! use watershed_wire::protos::{self, commit_data_request::ChunksToMove};
