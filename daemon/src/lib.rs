@@ -34,3 +34,4 @@ mod wake;
 pub use event_loop::Daemon;
 pub use options::{DaemonError, DaemonOptions, FilePermissions, SocketPermissions};
 pub use wake::Stopper;
+pub use watershed_service::HugePages;

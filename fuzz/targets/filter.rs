@@ -7,8 +7,8 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use prost::Message as _;
 use watershed_service::{
-    ClockReadings, Output, OutputFile, PeerIdentity, ProducerCommand, ProducerHello, ProducerMemory,
-    ReadProgress, Service, ServiceOptions, Shards, SystemInfo,
+    ClockReadings, HugePages, Output, OutputFile, PeerIdentity, ProducerCommand, ProducerHello,
+    ProducerMemory, ReadProgress, Service, ServiceOptions, Shards, SystemInfo,
 };
 use watershed_smb::SharedMemory;
 use watershed_wire::protos::commit_data_request::ChunksToMove;
@@ -24,6 +24,7 @@ fn service() -> Service {
         system: SystemInfo::default(),
         scraping_by_default: false,
         shards: Shards::Wanted(1),
+        huge_pages: HugePages::Advise,
         workers: None,
         memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
         read_pool: Box::new(|| None),

@@ -27,7 +27,7 @@ impl Service {
             shards: machine::default_shards(),
             num_workers: 1,
             pin_workers: false,
-            huge_pages: watershed_service::HugePages::Advise,
+            huge_pages: watershed_daemon::HugePages::Advise,
             output_folder,
         };
         let daemon = Daemon::new(options, |line| eprintln!("daemon: {line}")).expect("it starts");
