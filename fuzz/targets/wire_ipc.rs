@@ -10,11 +10,11 @@ use watershed_wire::framing::encode_frame;
 use watershed_wire::ipc::{
     ClientConnection, ConsumerMethod, Event, HostConnection, Method, OutFrames, ProducerMethod,
 };
-use watershed_wire::protos::IpcFrame;
 use watershed_wire::protos::ipc_frame::bind_service_reply::MethodInfo;
 use watershed_wire::protos::ipc_frame::{
     BindService, BindServiceReply, InvokeMethod, InvokeMethodReply, Msg, RequestError,
 };
+use watershed_wire::protos::{ActivateTriggersRequest, IpcFrame};
 
 #[derive(Debug, Arbitrary)]
 enum Piece {
@@ -125,8 +125,9 @@ fn host<M: Method>(mut bytes: &[u8], size_bytes: usize) -> impl PartialEq + Debu
 /// The events, and what the client sent.
 fn client<M: Method>(mut bytes: &[u8], size_bytes: usize) -> impl PartialEq + Debug + use<M> {
     let mut client = ClientConnection::<M, ()>::bind();
+    let no_arguments = ActivateTriggersRequest::default();
     for method in M::ALL {
-        client.invoke(*method, &(), method.id() % 3 != 0).expect("few calls wait");
+        client.invoke(*method, &no_arguments, method.id() % 3 != 0).expect("few calls wait");
     }
     let mut events = Vec::new();
     while !bytes.is_empty() {
@@ -137,7 +138,7 @@ fn client<M: Method>(mut bytes: &[u8], size_bytes: usize) -> impl PartialEq + De
                 Ok(Some(event)) => {
                     // Not for ever: what is missing fails at once, which is an event too.
                     if matches!(event, Event::Failed { .. }) && events.len() < 100 {
-                        let _ = client.invoke(M::ALL[0], &(), true);
+                        let _ = client.invoke(M::ALL[0], &no_arguments, true);
                     }
                     events.push(event);
                 }
