@@ -33,6 +33,18 @@ fn is_on(instance: &Path) -> bool {
     fs::read_to_string(instance.join("tracing_on")).is_ok_and(|on| on.trim() == "1")
 }
 
+fn asks(instance: &Path, event: &str) -> bool {
+    let enable = instance.join("events").join(event).join("enable");
+    fs::read_to_string(enable).is_ok_and(|on| on.trim() == "1")
+}
+
+/// Whether that process records switches. An instance is on when it is made, without events; it is
+/// off while its events are enabled.
+fn records(pid: u32, instances: &Path) -> bool {
+    let records = |instance: &PathBuf| asks(instance, "sched/sched_switch") && is_on(instance);
+    made_by(pid, instances).iter().any(records)
+}
+
 fn config(events: &[&str]) -> String {
     let events: String = events.iter().map(|event| format!("ftrace_events: \"{event}\" ")).collect();
     format!(
@@ -53,7 +65,7 @@ fn nothing_is_left_of_a_killed_recorder() {
     let dir = Dir::new();
     let mut killed = start(&dir, "killed", &["sched/sched_switch"]);
     let pid = killed.child().id();
-    wait_until("it records", || made_by(pid, &instances).iter().any(|instance| is_on(instance)));
+    wait_until("it records", || records(pid, &instances));
     killed.signal(Signal::KILL);
     killed.wait();
     // The kernel stops what nobody holds any more, where it has the option for an instance.
@@ -64,7 +76,7 @@ fn nothing_is_left_of_a_killed_recorder() {
     });
     let mut next = start(&dir, "next", &["sched/sched_switch"]);
     let next_pid = next.child().id();
-    wait_until("it records", || made_by(next_pid, &instances).iter().any(|instance| is_on(instance)));
+    wait_until("it records", || records(next_pid, &instances));
     assert_eq!(made_by(pid, &instances), [] as [&Path; 0], "the next one removes it");
     next.signal(Signal::INT);
     let next = next.wait();
@@ -121,12 +133,8 @@ fn sessions_share_an_instance_and_get_what_each_asked_for() {
     let _daemon = dir.daemon();
     let probes = dir.probes();
     let pid = probes.child().id();
-    let asks = |instance: &Path, event: &str| {
-        fs::read_to_string(instance.join("events").join(event).join("enable"))
-            .is_ok_and(|on| on.trim() == "1")
-    };
     let mut first = start(&dir, "first", &["sched/sched_switch"]);
-    wait_until("the first records", || made_by(pid, &instances).iter().any(|instance| is_on(instance)));
+    wait_until("the first records", || records(pid, &instances));
     // Alone it is not written compactly: that needs the switches.
     let mut second = start(&dir, "second", &["sched/sched_waking"]);
     wait_until("the second records too", || {
