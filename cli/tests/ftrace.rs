@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use prost::Message as _;
 use rustix::process::Signal;
-use support::{Dir, Running, wait_until};
+use support::{Dir, Running, TraceOfEvents, wait_until};
 use watershed_wire::protos::Trace;
 use watershed_wire::protos::trace_packet::Data;
 
@@ -91,25 +91,6 @@ struct Found {
     wakings: bool,
     /// Events that are not written compactly.
     others: bool,
-}
-
-/// A trace as far as it has events that are not written compactly.
-#[derive(Clone, PartialEq, prost::Message)]
-struct TraceOfEvents {
-    #[prost(message, repeated, tag = "1")]
-    packet: Vec<PacketOfEvents>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct PacketOfEvents {
-    #[prost(message, optional, tag = "1")]
-    bundle: Option<BundleOfEvents>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct BundleOfEvents {
-    #[prost(bytes = "vec", repeated, tag = "2")]
-    event: Vec<Vec<u8>>,
 }
 
 fn found(bytes: &[u8]) -> Found {

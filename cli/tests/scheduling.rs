@@ -17,6 +17,7 @@ use prost::Message as _;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
+use support::TraceOfEvents;
 use watershed_wire::protos::trace_packet::Data;
 use watershed_wire::protos::{FtraceEventBundle, FtraceStats, Trace};
 
@@ -228,27 +229,6 @@ struct Recorded {
     bundles: Vec<FtraceEventBundle>,
     /// Bytes of all bundles, for texts that typed events hold.
     bytes: Vec<u8>,
-}
-
-/// A trace as far as it has events that are not written compactly.
-#[derive(Clone, PartialEq, prost::Message)]
-struct TraceOfEvents {
-    #[prost(message, repeated, tag = "1")]
-    packet: Vec<PacketOfEvents>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct PacketOfEvents {
-    #[prost(message, optional, tag = "1")]
-    bundle: Option<BundleOfEvents>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct BundleOfEvents {
-    #[prost(uint32, tag = "1")]
-    cpu: u32,
-    #[prost(bytes = "vec", repeated, tag = "2")]
-    event: Vec<Vec<u8>>,
 }
 
 fn read(path: &Path) -> Recorded {

@@ -132,7 +132,7 @@ fn service_losses(stats: &TraceStats, losses: &mut Vec<String>) {
         }
     };
     add(stats.invalid_packets(), "packet", "invalid");
-    // Since this recording began.
+    // Of this recording alone; in a service that others use too they are left out (`daemon/run`).
     add(stats.chunks_discarded(), "chunk", "for a buffer that there is not");
     add(stats.patches_discarded(), "late patch", "for a chunk that there is not");
 }

@@ -195,3 +195,26 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 pub(crate) fn packets(file: &[u8]) -> Vec<TracePacket> {
     Trace::decode(file).expect("a valid trace").packet
 }
+
+/// A trace as far as it has events of the kernel that are not written compactly.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct TraceOfEvents {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) packet: Vec<PacketOfEvents>,
+}
+
+/// A packet of it.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct PacketOfEvents {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) bundle: Option<BundleOfEvents>,
+}
+
+/// Events of one CPU.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct BundleOfEvents {
+    #[prost(uint32, tag = "1")]
+    pub(crate) cpu: u32,
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub(crate) event: Vec<Vec<u8>>,
+}
