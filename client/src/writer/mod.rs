@@ -28,7 +28,7 @@ mod message;
 mod patches;
 mod varint;
 
-use crate::arbiter::{ExhaustedPolicy, Shared};
+use crate::arbiter::{ExhaustedPolicy, Shared, Target};
 use crate::endpoint::Done;
 use crate::sync::Arc;
 pub use message::MessageWriter;
@@ -54,16 +54,8 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    pub(crate) fn new(
-        arbiter: Arc<Shared>,
-        writer_id: u16,
-        target_buffer: u16,
-        policy: ExhaustedPolicy,
-    ) -> Self {
-        Self {
-            core: Some(Box::new(Core::new(arbiter, writer_id, target_buffer, policy))),
-            scratch: Vec::new(),
-        }
+    pub(crate) fn new(arbiter: Arc<Shared>, writer_id: u16, target: Target, policy: ExhaustedPolicy) -> Self {
+        Self { core: Some(Box::new(Core::new(arbiter, writer_id, target, policy))), scratch: Vec::new() }
     }
 
     /// A writer that discards what it is given.
