@@ -9,9 +9,9 @@
 //! With the first one a dropped packet is to cost less than a written one, in any memory.
 //!
 //! `cargo bench -p watershed-client --bench dropping` prints nanoseconds of CPU time for one packet
-//! of 24 bytes, and behind each dropped one the ratio to a written one, for memories from 256 KiB to
-//! 32 MiB, one thread and two. On a busy machine only the ratios mean something. As a test it drops
-//! a few packets and checks that they are counted.
+//! of 24 bytes, and behind each dropped one the ratio to a written one, for memories from 256 KiB
+//! to 32 MiB, one thread and two. On a busy machine only the ratios mean something. As a test it
+//! drops a few packets and checks that they are counted.
 
 use std::sync::{Arc, Barrier};
 use std::time::Duration;

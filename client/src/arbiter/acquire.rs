@@ -125,7 +125,9 @@ impl Shared {
             if on_producer_thread && stall % 2 == 0 {
                 // Nobody else will send what fills the memory.
                 self.send_batch();
-                self.endpoint.send_waiting();
+                if let Some(service) = self.service.get() {
+                    service.endpoint.send_waiting();
+                }
             } else {
                 std::thread::sleep(pause);
                 pause = next_pause(pause);

@@ -28,7 +28,7 @@ mod message;
 mod patches;
 mod varint;
 
-use crate::arbiter::{ExhaustedPolicy, Shared, WriterCounts};
+use crate::arbiter::{ExhaustedPolicy, Shared, Target, WriterCounts};
 use crate::endpoint::Done;
 use crate::sync::Arc;
 pub use message::MessageWriter;
@@ -58,13 +58,11 @@ impl TraceWriter {
         arbiter: Arc<Shared>,
         counts: Arc<WriterCounts>,
         writer_id: u16,
-        target_buffer: u16,
+        target: Target,
         policy: ExhaustedPolicy,
     ) -> Self {
-        Self {
-            core: Some(Box::new(Core::new(arbiter, counts, writer_id, target_buffer, policy))),
-            scratch: Vec::new(),
-        }
+        let core = Core::new(arbiter, counts, writer_id, target, policy);
+        Self { core: Some(Box::new(core)), scratch: Vec::new() }
     }
 
     /// A writer that discards what it is given.

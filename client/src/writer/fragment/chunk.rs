@@ -90,7 +90,7 @@ impl Core {
         let returned = Returned {
             chunk: current.chunk,
             writer_id: self.writer_id,
-            target_buffer: self.target_buffer,
+            target: self.target,
             chunk_id: current.chunk_id,
             needs_patching: last.contains(ChunkFlags::NEEDS_PATCHING),
         };

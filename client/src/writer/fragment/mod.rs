@@ -10,7 +10,7 @@ mod message;
 
 use watershed_smb::{ChunkFlags, WriteChunk};
 
-use crate::arbiter::{ExhaustedPolicy, Search, Shared, WriterCounts};
+use crate::arbiter::{ExhaustedPolicy, Search, Shared, Target, WriterCounts};
 use crate::endpoint::Done;
 use crate::sync::Arc;
 use crate::writer::patches::PatchList;
@@ -73,7 +73,7 @@ pub(in crate::writer) struct Core {
     arbiter: Arc<Shared>,
     counts: Arc<WriterCounts>,
     writer_id: u16,
-    target_buffer: u16,
+    target: Target,
     policy: ExhaustedPolicy,
 
     search: Search,
@@ -108,14 +108,14 @@ impl Core {
         arbiter: Arc<Shared>,
         counts: Arc<WriterCounts>,
         writer_id: u16,
-        target_buffer: u16,
+        target: Target,
         policy: ExhaustedPolicy,
     ) -> Self {
         Self {
             arbiter,
             counts,
             writer_id,
-            target_buffer,
+            target,
             policy,
             search: Search::new(),
             current: None,
@@ -215,7 +215,7 @@ impl Core {
             (self.begun, self.loss_to_report) = (true, false);
         }
         if self.patches.has_group() {
-            self.arbiter.return_patches(self.writer_id, self.target_buffer, &mut self.patches);
+            self.arbiter.return_patches(self.writer_id, self.target, &mut self.patches);
         }
     }
 
@@ -270,6 +270,6 @@ impl Drop for Core {
             self.policy = ExhaustedPolicy::Drop;
             self.pay_continuation();
         }
-        self.arbiter.end_writer(self.writer_id);
+        self.arbiter.end_writer(self.writer_id, self.target);
     }
 }
