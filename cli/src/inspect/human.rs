@@ -7,6 +7,7 @@ use indicatif::{HumanBytes, HumanCount};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+use super::commands::Command;
 use super::part::Part;
 use super::report::Report;
 use super::rows::{Buffer, Sequence};
@@ -110,6 +111,7 @@ fn write_facts(out: &mut impl Write, part: &Part, size_bytes: u64) -> io::Result
     if !session.data_sources.is_empty() {
         facts.push(("sources", session.data_sources.join(", ")));
     }
+    facts.extend(session.commands.iter().map(|command| ("command", said(command))));
     if part.completeness.verdict != Verdict::Unknown {
         facts.push(("service", service(part)));
     }
@@ -117,6 +119,26 @@ fn write_facts(out: &mut impl Write, part: &Part, size_bytes: u64) -> io::Result
         writeln!(out, "  {name:<9} {}", printable(&fact))?;
     }
     Ok(())
+}
+
+/// What was run, how long, and how it ended.
+fn said(command: &Command) -> String {
+    const WIDTH_MAX: usize = 80;
+    let mut line: String = command.command_line.chars().take(WIDTH_MAX).collect();
+    if line.len() < command.command_line.len() {
+        line.push_str("...");
+    }
+    let pid = command.pid.map_or_else(String::new, |pid| format!(", pid {pid}"));
+    let end = match (command.end_ns, command.exit_code, command.signal) {
+        (None, ..) => ", goes on after the end of the trace".to_owned(),
+        (Some(end_ns), code, signal) => {
+            let time = seconds(end_ns.saturating_sub(command.begin_ns));
+            let code = code.map_or_else(String::new, |code| format!(", exit code {code}"));
+            let signal = signal.map_or_else(String::new, |number| format!(", killed by signal {number}"));
+            format!(", {time}{code}{signal}")
+        }
+    };
+    format!("{line}{pid}{end}")
 }
 
 fn time(part: &Part) -> String {

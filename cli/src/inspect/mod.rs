@@ -9,6 +9,7 @@
 //! sequences, processes, sessions).
 
 mod clocks;
+mod commands;
 mod human;
 mod part;
 mod processes;

@@ -5,6 +5,7 @@ use watershed_wire::protos::trace_stats::FinalFlushOutcome;
 use watershed_wire::reader::Damage;
 
 use super::clocks;
+use super::commands::Command;
 use super::rows::{self, Buffer, Sequence};
 use super::survey::Survey;
 use super::verdict::{self, Loss, Verdict};
@@ -82,6 +83,7 @@ pub(super) struct Session {
     pub(super) cpus: Option<u32>,
     pub(super) data_sources: Vec<String>,
     pub(super) duration_ms: Option<u32>,
+    pub(super) commands: Vec<Command>,
     pub(super) config: Option<String>,
 }
 
@@ -191,6 +193,7 @@ impl Session {
                 configs.map(|config| config.name().to_owned()).collect()
             }),
             duration_ms: view.and_then(|view| view.duration_ms),
+            commands: survey.commands.list().to_vec(),
             config: config.map(|config| config.to_text()),
         }
     }

@@ -12,6 +12,7 @@ use watershed_wire::reader::RawPacket;
 use watershed_wire::{Decode as _, Encode as _};
 
 use super::clocks::Clocks;
+use super::commands::Commands;
 use super::processes::Processes;
 use super::sequences::Sequences;
 use super::session::Session;
@@ -21,6 +22,7 @@ use super::tally::{Kind, Kinds, Span, Tally};
 pub(super) mod number {
     pub(in crate::inspect) const PROCESS_TREE: u32 = 2;
     pub(in crate::inspect) const CLOCK_SNAPSHOT: u32 = 6;
+    pub(in crate::inspect) const TRACK_EVENT: u32 = 11;
     pub(in crate::inspect) const TRACE_CONFIG: u32 = 33;
     pub(in crate::inspect) const TRIGGER: u32 = 46;
     pub(in crate::inspect) const CLONE_SNAPSHOT_TRIGGER: u32 = 113;
@@ -41,6 +43,7 @@ pub(crate) struct Survey {
     pub(super) kinds: Kinds,
     pub(super) sequences: Sequences,
     pub(super) processes: Processes,
+    pub(super) commands: Commands,
     pub(super) session: Session,
     pub(super) clocks: Clocks,
     pub(super) span: Span,
@@ -79,7 +82,8 @@ impl Survey {
         let config = session.config.as_ref().map_or(0, |config| 4 * config.bytes().len());
         let info = session.system_info.as_ref().map_or(0, SystemInfo::encoded_len);
         let buffers = session.stats.as_ref().map_or(0, |stats| stats.buffer_stats.len());
-        config + info + 512 * (self.sequences.len() + buffers + self.kinds.len() + 16)
+        let commands = self.commands.list().iter().map(|command| command.command_line.len()).sum::<usize>();
+        config + info + commands + 512 * (self.sequences.len() + buffers + self.kinds.len() + 16)
     }
 
     /// Places the packet in time; a snapshot or default in the packet itself counts for it already.
@@ -142,6 +146,9 @@ impl Survey {
             number::TRACK_DESCRIPTOR => {
                 let track = TrackDescriptor::decode(bytes)?;
                 self.processes.take_track(envelope.machine_id, &track);
+            }
+            number::TRACK_EVENT if Fields::new(bytes).all(|field| field.is_ok()) => {
+                self.commands.take(bytes, envelope.timestamp.unwrap_or_default());
             }
             // Taken with the time; here only to be counted if it cannot be decoded.
             number::CLOCK_SNAPSHOT => drop(ClockSnapshot::decode(bytes)?),

@@ -169,6 +169,7 @@ impl_decode! {
     protos::TraceUuid,
     protos::TracingServiceEvent,
     protos::TrackDescriptor,
+    protos::TrackEvent,
     protos::UnregisterDataSourceRequest,
     protos::UnregisterTraceWriterRequest,
 }
