@@ -11,13 +11,24 @@ use super::commands::Command;
 use super::part::Part;
 use super::report::Report;
 use super::rows::{Buffer, Sequence};
+use super::top;
 use super::verdict::Verdict;
 use crate::text::{printable, table};
 
 /// Rows of the tables; JSON has them all, and so has `--verbose`.
 const ROWS_MAX: usize = 40;
 
-pub(super) fn write(out: &mut impl Write, report: &Report, verbose: bool) -> io::Result<()> {
+/// `top_rows` are wanted of scheduling, instead of what else there is in the trace.
+pub(super) fn write(
+    out: &mut impl Write,
+    report: &Report,
+    verbose: bool,
+    top_rows: Option<usize>,
+) -> io::Result<()> {
+    let write_part = |out: &mut _, part: &Part, size_bytes| match (&part.scheduling, top_rows) {
+        (Some(scheduling), Some(rows_max)) => top::write(out, scheduling, rows_max),
+        _ => write_part(out, part, size_bytes, verbose),
+    };
     let several = match report.sessions.len() {
         0 => String::new(),
         number => format!("{number} sessions, "),
@@ -25,13 +36,13 @@ pub(super) fn write(out: &mut impl Write, report: &Report, verbose: bool) -> io:
     writeln!(out, "{}: {several}{}", printable(&report.file.name), headline(&report.whole))?;
     write_reasons(out, &report.whole)?;
     if report.sessions.is_empty() {
-        return write_part(out, &report.whole, report.file.read_bytes, verbose);
+        return write_part(out, &report.whole, report.file.read_bytes);
     }
     for (index, session) in report.sessions.iter().enumerate() {
         let (number, of) = (index + 1, report.sessions.len());
         let headline = headline(&session.part);
         writeln!(out, "\nsession {number} of {of}, from byte {}: {headline}", session.offset_bytes)?;
-        write_part(out, &session.part, session.size_bytes, verbose)?;
+        write_part(out, &session.part, session.size_bytes)?;
     }
     Ok(())
 }
@@ -279,7 +290,7 @@ fn write_buffers(out: &mut impl Write, buffers: &[Buffer]) -> io::Result<()> {
     write_table(out, &table, 0)
 }
 
-fn write_table(out: &mut impl Write, table: &Table, rows_left_out: usize) -> io::Result<()> {
+pub(super) fn write_table(out: &mut impl Write, table: &Table, rows_left_out: usize) -> io::Result<()> {
     if table.row_count() == 0 {
         return Ok(());
     }
@@ -294,7 +305,7 @@ fn write_table(out: &mut impl Write, table: &Table, rows_left_out: usize) -> io:
 }
 
 /// `1 read`, `2 reads`, `2 flushes`.
-fn counted(count: u64, what: &str) -> String {
+pub(super) fn counted(count: u64, what: &str) -> String {
     let ending = match (count, what.ends_with('h')) {
         (1, _) => "",
         (_, true) => "es",
@@ -307,6 +318,6 @@ fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
-fn seconds(ns: u64) -> String {
+pub(super) fn seconds(ns: u64) -> String {
     format!("{}.{:03} s", HumanCount(ns / 1_000_000_000), ns / 1_000_000 % 1000)
 }

@@ -141,6 +141,7 @@ impl_decode! {
     protos::FlushResponse,
     protos::FreeBuffersRequest,
     protos::FreeBuffersResponse,
+    protos::FtraceEventBundle,
     protos::GetAsyncCommandRequest,
     protos::GetTraceStatsRequest,
     protos::GetTraceStatsResponse,
