@@ -451,8 +451,12 @@ fn check_top(path: &Path, recorded: &Recorded, workload: &Workload, slack_ns: im
         rows.filter(is_it).map(|row| row["wakings"].as_u64().unwrap()).sum::<u64>() as usize
     };
     let least = HANDOVERS - HANDOVERS * LEFT_OUT_PERCENT_MAX / 100;
-    let handed_over = [(ping, pong), (pong, ping)].map(|(a, b)| wakings("thread", Some(a.tid), b.tid));
-    assert!(handed_over.iter().all(|count| (least..=HANDOVERS + 10).contains(count)), "{handed_over:?}");
+    for (from, to) in [(ping, pong), (pong, ping)] {
+        // Threads that look into /proc at once wake each other for that too.
+        let all = recorded.wakings.iter().filter(|waking| waking.tid == to.tid).count();
+        let handed_over = wakings("thread", Some(from.tid), to.tid);
+        assert!((least..=all).contains(&handed_over), "{handed_over} of {all}");
+    }
     let by_timer = wakings("interrupt", None, workload.sleeper.0);
     assert!(by_timer >= 80, "{by_timer}");
 }
