@@ -1,9 +1,9 @@
 //! Data sources of a Linux machine: `linux.ftrace`, `linux.sys_stats`, `linux.process_stats` and
 //! `linux.system_info`.
 //!
-//! The latter three are [`Probe`]s: they are told the time, read /proc and /sys below their [`Roots`]
-//! and hand out finished packets. They have no thread, no clock and no buffer of their own, so
-//! tests drive them over a made-up /proc.
+//! The latter three are [`Probe`]s: they are told the time, read /proc and /sys below their
+//! [`Roots`] and hand out finished packets. They have no thread, no clock and no buffer of their
+//! own, so tests drive them over a made-up /proc.
 //!
 //! Files are parsed by the `procfs-core` crate where it keeps every fact that the trace format has
 //! a field for. Where it does not, the module that reads the file says what is missing.
