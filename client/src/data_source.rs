@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use watershed_wire::protos::{DataSourceConfig, DataSourceDescriptor};
 
-use crate::arbiter::{Arbiter, ExhaustedPolicy};
+use crate::arbiter::{Arbiter, ExhaustedPolicy, Reservation, Target};
 use crate::clock;
 use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::writer::TraceWriter;
@@ -137,6 +137,8 @@ pub(crate) struct InstanceInfo {
     pub(crate) config: DataSourceConfig,
     pub(crate) config_bytes: Arc<[u8]>,
     pub(crate) policy: ExhaustedPolicy,
+    /// Where it writes until a session has named a buffer.
+    pub(crate) reservation: Option<Reservation>,
     /// Somebody asked for a poll, see [`PollRequest`].
     pub(crate) poll_wanted: Arc<AtomicBool>,
 }
@@ -174,7 +176,8 @@ impl<'a> Context<'a> {
         Self { info, arbiter, now_ns, stopped: false }
     }
 
-    /// The instance's id, unique in the life of the service.
+    /// The instance's id, unique in the life of the service; 0 while it traces at startup and no
+    /// session has taken it over.
     #[must_use]
     pub fn instance_id(&self) -> u64 {
         self.info.instance_id
@@ -196,8 +199,15 @@ impl<'a> Context<'a> {
     /// factory's. It may be moved to another thread.
     #[must_use]
     pub fn create_writer(&self) -> TraceWriter {
-        // Buffer ids have 16 bits; the service cuts larger ones in the same way.
-        self.arbiter.create_writer(self.info.config.target_buffer() as u16, self.info.policy)
+        let InstanceInfo { config, policy, reservation, .. } = self.info;
+        match reservation {
+            // Nobody frees memory before there is a service.
+            Some(reservation) => {
+                self.arbiter.create_writer_for(Target::reserved(*reservation), ExhaustedPolicy::Drop)
+            }
+            // Buffer ids have 16 bits; the service cuts larger ones in the same way.
+            None => self.arbiter.create_writer(config.target_buffer() as u16, *policy),
+        }
     }
 
     /// Lets another thread ask for a poll of this instance.

@@ -17,7 +17,9 @@
 
 mod acquire;
 mod batch;
+mod counts;
 mod search;
+mod target;
 mod writer_ids;
 
 use std::thread::ThreadId;
@@ -25,7 +27,11 @@ use std::time::Duration;
 
 pub use acquire::ExhaustedPolicy;
 use batch::Batch;
+pub(crate) use counts::WriterCounts;
+use counts::{AllWriters, Counters, Refused, count};
 pub(crate) use search::Search;
+use target::Reservations;
+pub(crate) use target::{Reservation, Target};
 use watershed_smb::{PageLayout, Smb, WriteChunk};
 use writer_ids::WriterIds;
 
@@ -87,28 +93,12 @@ pub struct ArbiterStats {
     pub violations: u64,
 }
 
-/// What is counted, by threads that share nothing else. All relaxed: nothing else is published by
-/// them.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    chunks_acquired: AtomicU64,
-    chunks_refused: AtomicU64,
-    stalls: AtomicU64,
-    packets_dropped: AtomicU64,
-    commits: AtomicU64,
-    violations: AtomicU64,
-}
-
-pub(crate) fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
-}
-
 /// A chunk that a writer returns.
 #[derive(Debug)]
 pub(crate) struct Returned {
     pub(crate) chunk: WriteChunk,
     pub(crate) writer_id: u16,
-    pub(crate) target_buffer: u16,
+    pub(crate) target: Target,
     pub(crate) chunk_id: u32,
     /// The chunk has sizes that are still in the writer's patch list.
     pub(crate) needs_patching: bool,
@@ -117,11 +107,21 @@ pub(crate) struct Returned {
 struct State {
     batch: Batch,
     writer_ids: WriterIds,
+    counts: AllWriters,
+    reservations: Reservations,
+}
+
+/// The service, once there is one.
+struct Service {
+    endpoint: Arc<dyn Endpoint>,
+    /// As [`ArbiterOptions::direct_patching`].
+    direct_patching: bool,
 }
 
 pub(crate) struct Shared {
     smb: Smb,
-    endpoint: Arc<dyn Endpoint>,
+    /// Set once. Until then nothing is sent.
+    service: OnceLock<Service>,
     waker: Box<dyn Waker>,
     options: ArbiterOptions,
     state: Mutex<State>,
@@ -133,7 +133,7 @@ pub(crate) struct Shared {
     /// The thread that sends commits and on which nobody may wait for them.
     producer_thread: OnceLock<ThreadId>,
     shut_down: AtomicBool,
-    pub(crate) counters: Counters,
+    counters: Counters,
 }
 
 impl std::fmt::Debug for Shared {
@@ -160,11 +160,24 @@ impl Arbiter {
         waker: Box<dyn Waker>,
         options: ArbiterOptions,
     ) -> Self {
-        let state = State { batch: Batch::new(smb.size_bytes()), writer_ids: WriterIds::new() };
+        let arbiter = Self::unbound(smb, waker, options);
+        arbiter.bind(endpoint, options.direct_patching);
+        arbiter
+    }
+
+    /// An arbiter over memory of the producer's own, for which there is no service yet: what
+    /// writers return waits.
+    pub(crate) fn unbound(smb: Smb, waker: Box<dyn Waker>, options: ArbiterOptions) -> Self {
+        let state = State {
+            batch: Batch::new(smb.size_bytes()),
+            writer_ids: WriterIds::new(),
+            counts: AllWriters::default(),
+            reservations: Reservations::default(),
+        };
         Self {
             shared: Arc::new(Shared {
                 smb,
-                endpoint,
+                service: OnceLock::new(),
                 waker,
                 options,
                 state: Mutex::new(state),
@@ -175,6 +188,24 @@ impl Arbiter {
                 counters: Counters::default(),
             }),
         }
+    }
+
+    /// There is a service, which has the memory too. Only the first call has an effect.
+    pub(crate) fn bind(&self, endpoint: Arc<dyn Endpoint>, direct_patching: bool) {
+        let _ = self.shared.service.set(Service { endpoint, direct_patching });
+        self.shared.send_batch();
+    }
+
+    /// A place for what is written before its buffer is known; `None` after 65,535 of them.
+    pub(crate) fn reserve(&self) -> Option<Reservation> {
+        lock(&self.shared.state).reservations.reserve()
+    }
+
+    /// What was and will be written for a reservation goes into a buffer, or into none: then the
+    /// service discards it and frees its chunks.
+    pub(crate) fn bind_reservation(&self, reservation: Reservation, buffer: Option<u16>) {
+        lock(&self.shared.state).reservations.bind(reservation, buffer);
+        self.shared.send_batch();
     }
 
     /// Declares the calling thread to be the producer's: a writer that must wait for memory there
@@ -188,24 +219,21 @@ impl Arbiter {
     /// [`Arbiter::shut_down`], the writer discards what it is given.
     #[must_use]
     pub fn create_writer(&self, target_buffer: u16, policy: ExhaustedPolicy) -> TraceWriter {
+        self.create_writer_for(Target::buffer(target_buffer), policy)
+    }
+
+    pub(crate) fn create_writer_for(&self, target: Target, policy: ExhaustedPolicy) -> TraceWriter {
         let shared = &self.shared;
         let policy = policy.allowed(shared.options.allow_abort);
         if shared.is_shut_down() || shared.is_forked() {
             return TraceWriter::discarding();
         }
-        let writer_id = {
-            let mut state = lock(&shared.state);
-            let writer_id = state.writer_ids.allocate();
-            if let Some(writer_id) = writer_id {
-                state.batch.register(writer_id, target_buffer);
-                shared.schedule(&mut state.batch, false);
-            }
-            writer_id
-        };
-        match writer_id {
-            Some(writer_id) => TraceWriter::new(shared.clone(), writer_id, target_buffer, policy),
-            None => TraceWriter::discarding(),
-        }
+        let mut state = lock(&shared.state);
+        let Some(writer_id) = state.writer_ids.allocate() else { return TraceWriter::discarding() };
+        let counts = state.counts.begin(writer_id);
+        state.batch.register(writer_id, target);
+        shared.schedule(&mut state.batch, false);
+        TraceWriter::new(shared.clone(), counts, writer_id, target, policy)
     }
 
     /// Sends what has been returned so far. The producer's thread calls it when the [`Waker`] asked
@@ -244,14 +272,18 @@ impl Arbiter {
     /// What was done so far.
     #[must_use]
     pub fn stats(&self) -> ArbiterStats {
-        let Counters { chunks_acquired, chunks_refused, stalls, packets_dropped, commits, violations } =
-            &self.shared.counters;
+        let Counters { chunks_acquired, stalls, commits, violations } = &self.shared.counters;
+        // In a forked child another thread may hold the lock for ever, and there are no writers.
+        let refused = match self.shared.is_forked() {
+            true => Refused::default(),
+            false => lock(&self.shared.state).counts.sum(),
+        };
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ArbiterStats {
             chunks_acquired: get(chunks_acquired),
-            chunks_refused: get(chunks_refused),
+            chunks_refused: refused.chunks,
             stalls: get(stalls),
-            packets_dropped: get(packets_dropped),
+            packets_dropped: refused.packets,
             commits: get(commits),
             violations: get(violations),
         }
@@ -275,36 +307,33 @@ impl Shared {
         self.smb.is_forked()
     }
 
-    pub(crate) fn count_dropped_packet(&self) {
-        count(&self.counters.packets_dropped);
-    }
-
     /// Takes a chunk back, with the patches of its writer that can be sent.
     pub(crate) fn return_chunk(&self, returned: Returned, patches: &mut PatchList) {
         let mut state = lock(&self.state);
-        let (writer_id, target_buffer) = (returned.writer_id, returned.target_buffer);
+        let (writer_id, target) = (returned.writer_id, returned.target);
         let batch = &mut state.batch;
-        let hold = returned.needs_patching && self.options.direct_patching;
+        let direct_patching = self.service.get().is_some_and(|service| service.direct_patching);
+        let hold = returned.needs_patching && direct_patching;
         if batch.add_chunk(&self.smb, returned, hold).is_err() {
             count(&self.counters.violations);
         }
-        self.add_patches(batch, writer_id, target_buffer, patches);
+        self.add_patches(batch, writer_id, target, patches);
         let urgent = batch.has_patches() || batch.is_half_of_memory();
         self.schedule(batch, urgent);
     }
 
     /// Takes the patches of a writer that can be sent.
-    pub(crate) fn return_patches(&self, writer_id: u16, target_buffer: u16, patches: &mut PatchList) {
+    pub(crate) fn return_patches(&self, writer_id: u16, target: Target, patches: &mut PatchList) {
         let mut state = lock(&self.state);
         let batch = &mut state.batch;
-        self.add_patches(batch, writer_id, target_buffer, patches);
+        self.add_patches(batch, writer_id, target, patches);
         let urgent = batch.has_patches();
         self.schedule(batch, urgent);
     }
 
-    fn add_patches(&self, batch: &mut Batch, writer_id: u16, target_buffer: u16, patches: &mut PatchList) {
+    fn add_patches(&self, batch: &mut Batch, writer_id: u16, target: Target, patches: &mut PatchList) {
         while let Some(group) = patches.take_group() {
-            if batch.add_patches(&self.smb, writer_id, target_buffer, group).is_err() {
+            if batch.add_patches(&self.smb, writer_id, target, group).is_err() {
                 count(&self.counters.violations);
             }
         }
@@ -325,9 +354,10 @@ impl Shared {
     }
 
     /// The writer has ended and has returned its last chunk.
-    pub(crate) fn end_writer(&self, writer_id: u16) {
+    pub(crate) fn end_writer(&self, writer_id: u16, target: Target) {
         let mut state = lock(&self.state);
-        state.batch.unregister(writer_id);
+        state.counts.end(writer_id);
+        state.batch.unregister(writer_id, target);
         self.schedule(&mut state.batch, false);
     }
 
@@ -338,15 +368,19 @@ impl Shared {
         }
     }
 
-    /// Sends the batch, if there is anything in it.
+    /// Sends the batch, if there is anything in it and somebody to send it to.
     fn send_batch(&self) {
         if self.is_forked() {
             return;
         }
+        let Some(Service { endpoint, .. }) = self.service.get() else { return };
         let _sending = lock(&self.sending);
-        let outgoing = lock(&self.state).batch.take();
+        let outgoing = {
+            let State { batch, reservations, .. } = &mut *lock(&self.state);
+            batch.take(reservations)
+        };
         for (writer_id, target_buffer) in outgoing.registered {
-            self.endpoint.register_trace_writer(writer_id, target_buffer);
+            endpoint.register_trace_writer(writer_id, target_buffer);
         }
         for chunk in outgoing.held {
             if self.smb.complete(chunk).is_err() {
@@ -358,10 +392,10 @@ impl Shared {
         while let Some(request) = requests.next() {
             count(&self.counters.commits);
             let done = if requests.peek().is_none() { done.take() } else { None };
-            self.endpoint.commit_data(request, done);
+            endpoint.commit_data(request, done);
         }
         for writer_id in outgoing.unregistered {
-            self.endpoint.unregister_trace_writer(writer_id);
+            endpoint.unregister_trace_writer(writer_id);
             // Only now: a new owner of the id must be registered after the old one has left.
             lock(&self.state).writer_ids.free(writer_id);
         }

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use watershed_smb::Smb;
-use watershed_wire::protos::{DataSourceConfig, DataSourceDescriptor};
+use watershed_wire::protos::DataSourceConfig;
 use watershed_wire::{Decode as _, Encode as _};
 
 use super::Command;
+use super::instance::{Answers, Instance, Offered};
+use super::startup::{StartupError, Startups};
 use crate::arbiter::{Arbiter, ArbiterOptions, ExhaustedPolicy, Waker};
-use crate::data_source::{Context, DataSource, DataSourceFactory, InstanceInfo, Stop, Wake};
+use crate::data_source::{Context, DataSource, DataSourceFactory, InstanceInfo, Wake};
 use crate::endpoint::Endpoint;
-use crate::sync::{Arc, Ordering};
+use crate::sync::Arc;
 
 /// What a producer has to tell its program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,48 +26,14 @@ pub enum ProducerEvent {
         /// Why.
         reason: String,
     },
-}
-
-/// A data source as it was offered.
-struct Offered {
-    name: String,
-    answers: Answers,
-    factory: Box<dyn DataSourceFactory>,
-}
-
-/// What the service waits for, by the descriptor that it has. Perfetto's complains about answers
-/// that it does not wait for.
-#[derive(Clone, Copy)]
-struct Answers {
-    start: bool,
-    stop: bool,
-}
-
-impl Answers {
-    fn new(descriptor: &DataSourceDescriptor) -> Self {
-        Answers { start: descriptor.will_notify_on_start(), stop: descriptor.will_notify_on_stop() }
-    }
-}
-
-/// One instance. Commands that do not fit its state are ignored: the service is trusted but may be
-/// late.
-struct Instance {
-    info: InstanceInfo,
-    /// `None`: it could not be made. The service still gets an answer, or it would wait.
-    source: Option<Box<dyn DataSource>>,
-    answers: Answers,
-    started: bool,
-    stopping: bool,
-    poll_at_ns: Option<u64>,
-}
-
-impl Instance {
-    /// Its time has come, or somebody asked for a poll since the last look.
-    fn is_due(&self, now_ns: u64) -> bool {
-        // Acquire: see `PollRequest::raise`.
-        let is_wanted = self.info.poll_wanted.swap(false, Ordering::Acquire) && self.started;
-        is_wanted || self.poll_at_ns.is_some_and(|at| at <= now_ns)
-    }
+    /// An instance that traced at startup has ended before a session came for it. What it wrote is
+    /// in no trace.
+    StartupLost {
+        /// Name of the data source.
+        name: String,
+        /// Why.
+        reason: String,
+    },
 }
 
 /// The data sources of one connection: takes commands, calls sources, answers.
@@ -76,8 +44,10 @@ pub struct ProducerCore {
     waker: Option<Box<dyn Waker>>,
     options: ArbiterOptions,
     arbiter: Option<Arbiter>,
+    has_own_memory: bool,
     offered: Vec<Offered>,
     instances: BTreeMap<u64, Instance>,
+    startups: Startups,
     commit_at_ns: Option<u64>,
     on_event: Box<dyn FnMut(ProducerEvent) + Send>,
 }
@@ -107,8 +77,10 @@ impl ProducerCore {
             waker: Some(waker),
             options,
             arbiter: None,
+            has_own_memory: false,
             offered: Vec::new(),
             instances: BTreeMap::new(),
+            startups: Startups::default(),
             commit_at_ns: None,
             on_event,
         }
@@ -118,7 +90,29 @@ impl ProducerCore {
     /// [`ProducerCore::shut_down`], and all its data sources are offered to the new `endpoint`.
     pub fn reconnect(&mut self, endpoint: Arc<dyn Endpoint>, waker: Box<dyn Waker>, options: ArbiterOptions) {
         self.shut_down();
-        (self.endpoint, self.waker, self.options) = (endpoint, Some(waker), options);
+        (self.waker, self.options) = (Some(waker), options);
+        self.offer_to(endpoint);
+    }
+
+    /// The producer makes memory itself, before there is a service.
+    pub(crate) fn own_memory(&mut self, smb: Smb, waker: Box<dyn Waker>, options: ArbiterOptions) {
+        self.waker = None;
+        let arbiter = Arbiter::unbound(smb, waker, options);
+        arbiter.set_producer_thread();
+        self.arbiter = Some(arbiter);
+        self.has_own_memory = true;
+    }
+
+    /// The service has taken the memory that the producer made.
+    pub(crate) fn connect_own(&mut self, endpoint: Arc<dyn Endpoint>, direct_patching: bool) {
+        if let Some(arbiter) = &self.arbiter {
+            arbiter.bind(endpoint.clone(), direct_patching);
+        }
+        self.offer_to(endpoint);
+    }
+
+    fn offer_to(&mut self, endpoint: Arc<dyn Endpoint>) {
+        self.endpoint = endpoint;
         for offered in &mut self.offered {
             let descriptor = offered.factory.descriptor();
             offered.answers = Answers::new(&descriptor);
@@ -150,6 +144,41 @@ impl ProducerCore {
         self.arbiter.as_ref()
     }
 
+    /// Starts an instance before any session asks for it. The first session that sets up the same
+    /// data source with the same config takes it over; without one within `adopt_within` it ends,
+    /// and what it wrote is lost.
+    pub(crate) fn trace_startup(
+        &mut self,
+        config: DataSourceConfig,
+        adopt_within: Duration,
+        now_ns: u64,
+    ) -> Result<(), StartupError> {
+        let arbiter = self.arbiter.as_ref().filter(|_| self.has_own_memory).ok_or(StartupError::NoMemory)?;
+        let name = config.name().to_owned();
+        let offered = self.offered.iter_mut().find(|offered| offered.name == name);
+        let offered = offered.ok_or_else(|| StartupError::NoSuchDataSource(name.clone()))?;
+        let reservation = arbiter.reserve().ok_or(StartupError::TooMany)?;
+        let info = InstanceInfo {
+            instance_id: 0,
+            config_bytes: config.encode_to_vec().into(),
+            config,
+            policy: ExhaustedPolicy::Drop,
+            reservation: Some(reservation),
+            poll_wanted: Arc::default(),
+        };
+        match offered.factory.setup(&mut Context::new(&info, arbiter, now_ns)) {
+            Ok(source) => {
+                let instance = Instance::new(info, Some(source), offered.answers);
+                self.startups.start(instance, reservation, adopt_within, arbiter, now_ns);
+                Ok(())
+            }
+            Err(reason) => {
+                arbiter.bind_reservation(reservation, None);
+                Err(StartupError::SetupFailed { name, reason })
+            }
+        }
+    }
+
     /// Does what the service asks.
     pub fn handle_command(&mut self, command: Command, now_ns: u64) {
         match command {
@@ -173,7 +202,8 @@ impl ProducerCore {
     /// When [`ProducerCore::handle_timeout`] is wanted; `None` while nothing is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
-        self.instances.values().filter_map(|instance| instance.poll_at_ns).chain(self.commit_at_ns).min()
+        let polls = self.instances.values().filter_map(|instance| instance.poll_at_ns);
+        polls.chain(self.startups.poll_timeout()).chain(self.commit_at_ns).min()
     }
 
     /// Does what is due.
@@ -187,6 +217,10 @@ impl ProducerCore {
         for instance_id in due {
             self.poll(instance_id, now_ns);
         }
+        if let Some(arbiter) = &self.arbiter {
+            let over = self.startups.handle_timeout(arbiter, now_ns);
+            self.tell_lost(over, "no session came for it in time");
+        }
         if self.commit_at_ns.is_some_and(|at| at <= now_ns) {
             self.commit_at_ns = None;
             self.commit();
@@ -196,9 +230,18 @@ impl ProducerCore {
     /// The connection ends: instances are dropped without being asked, memory is given up.
     pub fn shut_down(&mut self) {
         self.instances.clear();
+        let lost = self.startups.clear();
+        self.tell_lost(lost, "the memory that it wrote to was given up");
+        self.has_own_memory = false;
         self.commit_at_ns = None;
         if let Some(arbiter) = self.arbiter.take() {
             arbiter.shut_down();
+        }
+    }
+
+    fn tell_lost(&mut self, names: Vec<String>, reason: &str) {
+        for name in names {
+            (self.on_event)(ProducerEvent::StartupLost { name, reason: reason.to_owned() });
         }
     }
 
@@ -239,8 +282,18 @@ impl ProducerCore {
             config,
             config_bytes,
             policy: policy.unwrap_or(default),
+            reservation: None,
             poll_wanted: Arc::default(),
         };
+        if damaged.is_none()
+            && let Some(mut startup) = self.startups.adopt(&info.config_bytes)
+        {
+            let startup_info = std::mem::replace(&mut startup.info, info);
+            (startup.info.reservation, startup.info.poll_wanted) =
+                (startup_info.reservation, startup_info.poll_wanted);
+            self.instances.insert(instance_id, startup);
+            return;
+        }
         let source = match (damaged, offered) {
             (Some(damaged), _) => Err(damaged),
             (None, None) => Err("this producer has no such data source".to_owned()),
@@ -248,20 +301,19 @@ impl ProducerCore {
         };
         let source =
             source.map_err(|reason| (self.on_event)(ProducerEvent::SetupFailed { name, reason })).ok();
-        let instance = Instance { info, source, answers, started: false, stopping: false, poll_at_ns: None };
-        self.instances.insert(instance_id, instance);
+        self.instances.insert(instance_id, Instance::new(info, source, answers));
     }
 
     fn start(&mut self, instance_id: u64, now_ns: u64) {
         let Some(arbiter) = &self.arbiter else { return };
-        let Some(instance) = self.instances.get_mut(&instance_id).filter(|i| !i.started && !i.stopping)
-        else {
-            return;
-        };
-        instance.started = true;
-        if let Some(source) = &mut instance.source {
-            let wake = source.start(&mut Context::new(&instance.info, arbiter, now_ns));
-            instance.poll_at_ns = wake.due_ns(None, now_ns);
+        let Some(instance) = self.instances.get_mut(&instance_id).filter(|i| !i.stopping) else { return };
+        match instance.info.reservation.take() {
+            // It has run since startup.
+            Some(reservation) => {
+                arbiter.bind_reservation(reservation, Some(instance.info.config.target_buffer() as u16));
+            }
+            None if instance.started => return,
+            None => instance.start(arbiter, now_ns),
         }
         if instance.answers.start {
             self.endpoint.data_source_started(instance_id);
@@ -271,38 +323,25 @@ impl ProducerCore {
     fn poll(&mut self, instance_id: u64, now_ns: u64) {
         let Some(arbiter) = &self.arbiter else { return };
         let Some(instance) = self.instances.get_mut(&instance_id) else { return };
-        let before = instance.poll_at_ns.take();
-        let Some(source) = &mut instance.source else { return };
-        let mut cx = Context::new(&instance.info, arbiter, now_ns);
-        let wake = source.poll(&mut cx);
-        if cx.stopped && instance.stopping {
+        if instance.poll(arbiter, now_ns) {
             self.end(instance_id);
-            return;
         }
-        // `Keep` of a moment that has passed would poll without end.
-        instance.poll_at_ns = wake.due_ns(before.filter(|&at| at > now_ns), now_ns);
     }
 
     fn stop(&mut self, instance_id: u64, now_ns: u64) {
         let Some(arbiter) = &self.arbiter else { return };
         let Some(instance) = self.instances.get_mut(&instance_id).filter(|i| !i.stopping) else { return };
-        instance.stopping = true;
-        let mut cx = Context::new(&instance.info, arbiter, now_ns);
-        let stop = match &mut instance.source {
-            Some(source) if instance.started => source.stop(&mut cx),
-            _ => Stop::Done,
-        };
-        match stop {
-            Stop::Later(wake) if !cx.stopped => {
-                instance.poll_at_ns = wake.due_ns(instance.poll_at_ns, now_ns)
-            }
-            _ => self.end(instance_id),
+        if instance.stop(arbiter, now_ns) {
+            self.end(instance_id);
         }
     }
 
     /// Drops an instance, hands over what its writers had, and answers the stop behind it.
     fn end(&mut self, instance_id: u64) {
-        let Some(Instance { answers, .. }) = self.instances.remove(&instance_id) else { return };
+        let Some(Instance { answers, info, .. }) = self.instances.remove(&instance_id) else { return };
+        if let (Some(reservation), Some(arbiter)) = (info.reservation, &self.arbiter) {
+            arbiter.bind_reservation(reservation, Some(info.config.target_buffer() as u16));
+        }
         self.commit();
         if answers.stop {
             self.endpoint.data_source_stopped(instance_id);

@@ -4,6 +4,8 @@
 //! the [`Endpoint`] come out. [`Producer`] is the thread around it.
 
 mod core;
+mod instance;
+mod startup;
 mod thread;
 
 use std::time::Duration;
@@ -11,6 +13,7 @@ use std::time::Duration;
 use watershed_smb::Smb;
 
 pub use self::core::{ProducerCore, ProducerEvent};
+pub use self::startup::StartupError;
 pub use self::thread::{CommandSender, Producer, ProducerOptions};
 use crate::sync::Arc;
 

@@ -23,6 +23,8 @@ pub(super) enum Step {
     /// The service has accepted the producer.
     Accepted {
         direct_patching: bool,
+        /// It has the memory that was offered.
+        takes_memory: bool,
     },
     Command(Command),
     /// Makes no sense.
@@ -38,13 +40,20 @@ pub(super) struct Connection {
     pub(super) socket: Arc<UnixStream>,
     pub(super) link: Arc<Link>,
     pub(super) accepted: bool,
+    /// Offered to the service, then used with it.
+    own_memory: Option<Smb>,
     has_memory: bool,
 }
 
 impl Connection {
     /// Begins to talk: the first calls leave as soon as the service has bound the port, and are
     /// not answered before.
-    pub(super) fn new(socket: UnixStream, options: &RemoteOptions, wakeup: Arc<Wakeup>) -> Self {
+    pub(super) fn new(
+        socket: UnixStream,
+        options: &RemoteOptions,
+        own_memory: Option<Smb>,
+        wakeup: Arc<Wakeup>,
+    ) -> Self {
         let socket = Arc::new(socket);
         let link = Arc::new(Link::new(socket.clone(), wakeup));
         let size = options.smb_size;
@@ -54,11 +63,17 @@ impl Connection {
             producer_name: Some(options.producer_name.clone()),
             smb_scraping_mode: Some(ProducerSmbScrapingMode::SmbScrapingEnabled.into()),
             sdk_version: Some(format!("watershed-{}", env!("CARGO_PKG_VERSION"))),
+            producer_provided_shmem: own_memory.as_ref().map(|_| true),
             ..InitializeConnectionRequest::default()
         };
-        link.ask(ProducerMethod::InitializeConnection, &hello);
+        let fd = own_memory.as_ref().and_then(|smb| smb.memory().fd()?.try_clone_to_owned().ok());
+        match fd {
+            Some(fd) => link.ask_with(ProducerMethod::InitializeConnection, &hello, fd),
+            // Without a descriptor the service sees that there is nothing to take.
+            None => link.ask(ProducerMethod::InitializeConnection, &hello),
+        }
         link.ask(ProducerMethod::GetAsyncCommand, &GetAsyncCommandRequest {});
-        Self { socket, link, accepted: false, has_memory: false }
+        Self { socket, link, accepted: false, own_memory, has_memory: false }
     }
 
     pub(super) fn step(&mut self, event: Event<ProducerMethod>, options: &RemoteOptions) -> Step {
@@ -67,7 +82,9 @@ impl Connection {
             Event::BindFailed => {
                 Step::Failed("no port for producers there: is it the socket of the consumers?".to_owned())
             }
-            Event::Reply { method: ProducerMethod::InitializeConnection, reply, .. } => self.accept(&reply),
+            Event::Reply { method: ProducerMethod::InitializeConnection, reply, .. } => {
+                self.accept(&reply, options)
+            }
             Event::Reply { method: ProducerMethod::GetAsyncCommand, reply, has_more, .. } => {
                 if !has_more {
                     return Step::Failed("the service ended the stream of commands".to_owned());
@@ -92,7 +109,7 @@ impl Connection {
         }
     }
 
-    fn accept(&mut self, reply: &[u8]) -> Step {
+    fn accept(&mut self, reply: &[u8], options: &RemoteOptions) -> Step {
         match InitializeConnectionResponse::decode(reply) {
             // Every message on a Unix socket can bring the memory; a service that does not send it
             // could take the data only in other messages.
@@ -101,7 +118,15 @@ impl Connection {
             }
             Ok(reply) => {
                 self.accepted = true;
-                Step::Accepted { direct_patching: reply.direct_smb_patching_supported() }
+                let own_memory = self.own_memory.take_if(|_| reply.using_shmem_provided_by_producer());
+                if let Some(smb) = &own_memory {
+                    self.has_memory = true;
+                    self.allow_chunks(smb, options);
+                }
+                Step::Accepted {
+                    direct_patching: reply.direct_smb_patching_supported(),
+                    takes_memory: own_memory.is_some(),
+                }
             }
             Err(error) => Step::Failed(format!("InitializeConnection: {error}")),
         }
@@ -116,10 +141,10 @@ impl Connection {
         Step::Command(match command {
             WireCommand::SetupTracing(setup) => {
                 let descriptor = self.link.take_descriptor();
-                if self.has_memory {
-                    return Step::Ignored;
+                if std::mem::replace(&mut self.has_memory, true) {
+                    // For memory of the producer's own the service says this without a descriptor.
+                    return if descriptor.is_none() { Step::Nothing } else { Step::Ignored };
                 }
-                self.has_memory = true;
                 let Some(descriptor) = descriptor else {
                     return Step::Failed("the service sent no shared memory".to_owned());
                 };
@@ -146,11 +171,15 @@ impl Connection {
         })
     }
 
+    fn allow_chunks(&self, smb: &Smb, options: &RemoteOptions) {
+        self.link.allow_chunks(smb.num_pages() * options.arbiter.layout.num_chunks());
+    }
+
     fn set_up(&self, memory: SharedMemory, setup: SetupTracing, options: &RemoteOptions) -> Step {
         let page_size_bytes = setup.shared_buffer_page_size_kb() as usize * 1024;
         match Smb::new(Arc::new(memory), page_size_bytes) {
             Ok(smb) => {
-                self.link.allow_chunks(smb.num_pages() * options.arbiter.layout.num_chunks());
+                self.allow_chunks(&smb, options);
                 Step::Command(Command::SetupTracing { smb })
             }
             Err(error) => Step::Failed(error.to_string()),

@@ -1,9 +1,8 @@
 //! The sending side of one connection, and the replies that are awaited on it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::convert::Infallible;
 use std::fmt::Display;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use watershed_shell::socket::{self, Moved};
@@ -35,7 +34,7 @@ const DESCRIPTORS_WAITING_MAX: usize = 4;
 
 struct State {
     socket: Arc<UnixStream>,
-    connection: ClientConnection<ProducerMethod, Infallible>,
+    connection: ClientConnection<ProducerMethod, OwnedFd>,
     /// What to call at the reply to a request. Not more than requests may be pending.
     awaited: BTreeMap<u64, Done>,
     descriptors: VecDeque<OwnedFd>,
@@ -58,8 +57,8 @@ pub(super) struct Link {
 
 impl State {
     fn send(&mut self) {
-        while let Some((bytes, _)) = self.connection.out().front() {
-            match socket::send(&*self.socket, bytes, None) {
+        while let Some((bytes, fd)) = self.connection.out().front() {
+            match socket::send(&*self.socket, bytes, fd.map(|fd| fd.as_fd())) {
                 Ok(Moved::Bytes(count)) => self.connection.out_mut().consume(count),
                 Ok(Moved::NotReady | Moved::Closed) => break,
                 Err(error) => return self.fail(format_args!("sending failed: {error}")),
@@ -105,19 +104,30 @@ impl Link {
 
     /// Calls a method. With `done` a reply is asked for, which calls it.
     fn call(&self, method: ProducerMethod, args: &impl Encode, done: Option<Done>) {
-        self.invoke(method, args, done.is_some(), done);
+        let wants_reply = done.is_some();
+        self.invoke(method, done, |connection| connection.invoke(method, args, wants_reply));
     }
 
     /// Calls a method and asks for a reply, or for the stream of replies.
     pub(super) fn ask(&self, method: ProducerMethod, args: &impl Encode) {
-        self.invoke(method, args, true, None);
+        self.invoke(method, None, |connection| connection.invoke(method, args, true));
     }
 
-    fn invoke(&self, method: ProducerMethod, args: &impl Encode, wants_reply: bool, done: Option<Done>) {
+    /// As [`Link::ask`], with a descriptor.
+    pub(super) fn ask_with(&self, method: ProducerMethod, args: &impl Encode, fd: OwnedFd) {
+        self.invoke(method, None, |connection| connection.invoke_with(method, args, true, fd));
+    }
+
+    fn invoke(
+        &self,
+        method: ProducerMethod,
+        done: Option<Done>,
+        call: impl FnOnce(&mut ClientConnection<ProducerMethod, OwnedFd>) -> Result<u64, InvokeError>,
+    ) {
         let mut state = lock(&self.state);
         let Some(state) = state.as_mut().filter(|state| state.failure.is_none()) else { return };
         let was_empty = state.connection.out().is_empty();
-        match state.connection.invoke(method, args, wants_reply) {
+        match call(&mut state.connection) {
             Ok(request_id) => {
                 state.awaited.extend(done.map(|done| (request_id, done)));
                 state.send();

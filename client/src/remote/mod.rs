@@ -22,6 +22,12 @@
 //! A child of the program that is forked without `exec` does not trace: its writers discard, and a
 //! `RemoteProducer` that it has inherited does nothing. It may make one of its own.
 //!
+//! # Tracing at startup
+//!
+//! With [`RemoteOptions::own_memory`] the producer makes the shared memory itself, before there is
+//! a service, and [`RemoteProducer::trace_startup`] starts a data source at once. What it writes
+//! waits in that memory for the first session with the same config.
+//!
 //! The service is trusted as far as the shared memory goes: it made it, and could truncate it.
 //! What it sends never causes a panic.
 //!
@@ -47,15 +53,18 @@ use std::time::Duration;
 
 pub use options::{Reconnect, RemoteEvent, RemoteOptions, RemoteStats};
 use wakeup::Wakeup;
+use watershed_wire::protos::DataSourceConfig;
 
 use crate::arbiter::Waker;
 use crate::data_source::DataSourceFactory;
 use crate::endpoint::Done;
+use crate::producer::StartupError;
 use crate::sync::{Arc, Mutex};
 
 /// What the program and the writers want of the thread.
 enum Message {
     Register(Box<dyn DataSourceFactory>),
+    Startup { config: Box<DataSourceConfig>, adopt_within: Duration, reply: Sender<Result<(), StartupError>> },
     Triggers(Vec<String>),
     Sync(Done),
     Commit(Duration),
@@ -137,6 +146,28 @@ impl RemoteProducer {
     /// Offers a data source to the service, to every later one too.
     pub fn register(&self, factory: Box<dyn DataSourceFactory>) {
         self.send(Message::Register(factory));
+    }
+
+    /// Starts a registered data source before any session asks for it, also before there is a
+    /// service. The first session that sets the data source up with the same config takes the
+    /// running instance over, with all that it has written; what the service writes into configs
+    /// does not count. If none has come `adopt_within` this time, the instance ends, what it wrote
+    /// is lost, and the program is told ([`crate::producer::ProducerEvent::StartupLost`]).
+    ///
+    /// Returns when the instance has started. It writes as much as the memory holds and drops the
+    /// rest, which the trace says. Needs [`RemoteOptions::own_memory`].
+    ///
+    /// # Errors
+    ///
+    /// [`StartupError`].
+    pub fn trace_startup(
+        &self,
+        config: DataSourceConfig,
+        adopt_within: Duration,
+    ) -> Result<(), StartupError> {
+        let (reply, started) = mpsc::channel();
+        self.send(Message::Startup { config: Box::new(config), adopt_within, reply });
+        started.recv().unwrap_or(Err(StartupError::Ended))
     }
 
     /// Fires triggers, if there is a service.

@@ -7,6 +7,8 @@ use watershed_smb::SmbSize;
 
 use crate::arbiter::{ArbiterOptions, ArbiterStats};
 use crate::producer::{ProducerEvent, program_name};
+#[cfg(doc)]
+use crate::remote::RemoteProducer;
 
 /// When to try again after a connection ended or could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +53,11 @@ pub struct RemoteOptions {
     /// config asks for others before the first instance is made: 1 MiB in pages of 4 KiB by
     /// default.
     pub smb_size: SmbSize,
+    /// The producer makes that memory itself, as a sealed memory file, and offers it: then it can
+    /// trace before there is a service ([`RemoteProducer::trace_startup`]). Off by default. Of the
+    /// sizes only these count, not a session's. A service that does not take the memory makes its
+    /// own, and what was traced by then is lost.
+    pub own_memory: bool,
     /// The arbiter's options. Full chunks wait 5 ms for others by default. Whether chunks are
     /// patched in place is not taken from here: the service says whether it supports that.
     pub arbiter: ArbiterOptions,
@@ -80,6 +87,7 @@ impl RemoteOptions {
             sockets,
             producer_name: program_name(),
             smb_size: SmbSize::negotiate(4096, 1 << 20),
+            own_memory: false,
             arbiter: ArbiterOptions { batch_commits_duration, ..ArbiterOptions::default() },
             reconnect: Reconnect::default(),
             accept_timeout: Duration::from_secs(10),
@@ -110,6 +118,11 @@ pub enum RemoteEvent {
         reason: String,
         /// When the next attempt is made; `None`: never.
         retry_after: Option<Duration>,
+    },
+    /// There is no memory for tracing at startup. The producer goes on with the service's.
+    NoOwnMemory {
+        /// What the system or the service said.
+        reason: String,
     },
     /// A data source's.
     Producer(ProducerEvent),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use watershed_shell::address::Address;
+use watershed_smb::{SharedMemory, Smb};
 
 use super::connection::{Connection, Step};
 use super::link::Link;
@@ -37,6 +38,8 @@ pub(super) struct Thread {
     core: ProducerCore,
     /// The current connection's, or a closed one.
     link: Arc<Link>,
+    /// Made by the producer, and not given up yet.
+    own_memory: Option<Smb>,
     /// Of the connections that are over, but for the arbiter's.
     stats: RemoteStats,
 }
@@ -56,7 +59,16 @@ impl Thread {
             options.arbiter,
             Box::new(move |event| lock(&tell)(RemoteEvent::Producer(event))),
         );
-        Self { options, inbox, messages, on_event, core, link, stats: RemoteStats::default() }
+        Self {
+            options,
+            inbox,
+            messages,
+            on_event,
+            core,
+            link,
+            own_memory: None,
+            stats: RemoteStats::default(),
+        }
     }
 
     /// Runs until the program has enough of it.
@@ -64,6 +76,7 @@ impl Thread {
         let mut attempt = 0;
         loop {
             attempt += 1;
+            self.make_own_memory();
             let (accepted, over) = match self.connect() {
                 Ok((address, socket)) => self.serve(&address, socket),
                 Err(reason) => (false, Over::Failed(reason)),
@@ -80,6 +93,27 @@ impl Thread {
             if matches!(self.wait(retry_after), Over::ShutDown) {
                 return;
             }
+        }
+    }
+
+    /// For each connection that a service accepts there is new memory: the last service may still
+    /// have the old one.
+    fn make_own_memory(&mut self) {
+        if !self.options.own_memory || self.core.arbiter().is_some() {
+            return;
+        }
+        let size = self.options.smb_size;
+        let made = SharedMemory::create(size.size_bytes()).map_err(|error| error.to_string());
+        let made = made.and_then(|memory| {
+            let smb = Smb::new(Arc::new(memory.without_children()), size.page_size_bytes());
+            smb.map_err(|error| error.to_string())
+        });
+        match made {
+            Ok(smb) => {
+                self.core.own_memory(smb.clone(), Box::new(self.inbox.clone()), self.options.arbiter);
+                self.own_memory = Some(smb);
+            }
+            Err(reason) => self.tell(RemoteEvent::NoOwnMemory { reason }),
         }
     }
 
@@ -104,10 +138,15 @@ impl Thread {
 
     /// Serves one connection to its end. Says whether the service accepted the producer.
     fn serve(&mut self, address: &Address, socket: UnixStream) -> (bool, Over) {
-        let mut connection = Connection::new(socket, &self.options, self.inbox.wakeup.clone());
+        let own_memory = self.own_memory.clone();
+        let mut connection = Connection::new(socket, &self.options, own_memory, self.inbox.wakeup.clone());
         self.link = connection.link.clone();
         let over = self.serve_until_over(&mut connection, address);
-        self.core.shut_down();
+        // What was traced before a service waits for one that accepts the producer.
+        if connection.accepted || matches!(over, Over::ShutDown) {
+            self.core.shut_down();
+            self.own_memory = None;
+        }
         if matches!(over, Over::ShutDown) {
             send_rest(&connection);
         }
@@ -159,14 +198,26 @@ impl Thread {
             Step::Ignored => self.stats.commands_ignored += 1,
             Step::Failed(reason) => return Some(reason),
             Step::Command(command) => self.core.handle_command(command, clock::monotonic_ns()),
-            Step::Accepted { direct_patching } => {
+            Step::Accepted { direct_patching, takes_memory: true } => {
+                self.core.connect_own(connection.link.clone(), direct_patching);
+                self.connected(address);
+            }
+            Step::Accepted { direct_patching, takes_memory: false } => {
+                if self.own_memory.take().is_some() {
+                    let reason = "the service does not take it".to_owned();
+                    self.tell(RemoteEvent::NoOwnMemory { reason });
+                }
                 let options = ArbiterOptions { direct_patching, ..self.options.arbiter };
                 self.core.reconnect(connection.link.clone(), Box::new(self.inbox.clone()), options);
-                self.stats.connections += 1;
-                self.tell(RemoteEvent::Connected { address: address.clone() });
+                self.connected(address);
             }
         }
         None
+    }
+
+    fn connected(&mut self, address: &Address) {
+        self.stats.connections += 1;
+        self.tell(RemoteEvent::Connected { address: address.clone() });
     }
 
     /// Waits without a connection.
@@ -176,9 +227,11 @@ impl Thread {
             if self.handle_messages() {
                 return Over::ShutDown;
             }
+            self.core.handle_timeout(clock::monotonic_ns());
             if due_ns.is_some_and(|due_ns| due_ns <= clock::monotonic_ns()) {
                 return Over::Retry;
             }
+            let due_ns = [due_ns, self.core.poll_timeout()].into_iter().flatten().min();
             self.wait_for(None, due_ns);
         }
     }
@@ -205,6 +258,10 @@ impl Thread {
         while let Ok(message) = self.messages.try_recv() {
             match message {
                 Message::Register(factory) => self.core.register(factory),
+                Message::Startup { config, adopt_within, reply } => {
+                    let now_ns = clock::monotonic_ns();
+                    let _ = reply.send(self.core.trace_startup(*config, adopt_within, now_ns));
+                }
                 Message::Triggers(names) => self.link.activate_triggers(&names),
                 Message::Sync(done) => self.link.sync(done),
                 Message::Commit(delay) => self.core.handle_wake(delay, clock::monotonic_ns()),

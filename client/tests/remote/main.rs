@@ -1,6 +1,7 @@
 //! A producer behind a socket, against a service that does what the test says.
 
 mod server;
+mod startup;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use watershed_perf::machine::Machine;
 use watershed_perf::measure::Options;
 use watershed_perf::report::Report;
+use watershed_perf::suites::Suite;
 use watershed_perf::{compare, record, spread, suites};
 
 /// Measures Watershed, and compares what was measured.
@@ -76,7 +77,7 @@ enum Command {
     Scaling(scaling::Arguments),
     /// Print the suites and the names of their results.
     List,
-    /// Play a part in a measurement of the suite `service`, which starts this.
+    /// Play a part in a measurement whose suite starts this.
     #[cfg(feature = "session")]
     #[command(hide = true)]
     Peer {
@@ -111,7 +112,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         #[cfg(feature = "session")]
-        Command::Peer { role } => suites::service::Role::play(&role).map_err(|error| Failure(1, error)),
+        Command::Peer { role } => suites::processes::Role::play(&role).map_err(|error| Failure(1, error)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -148,6 +149,15 @@ fn run(name: Option<&str>, filter: &str, keep: &Keep, options: &Options) -> Resu
     }
     let mut reports = Vec::new();
     for suite in &chosen {
+        match (suite.unavailable)() {
+            None => {}
+            // It was asked for by name.
+            Some(reason) if name.is_some() => return Err(Failure(4, not_measured(suite, &reason))),
+            Some(reason) => {
+                eprintln!("watershed-perf: {}", not_measured(suite, &reason));
+                continue;
+            }
+        }
         let mut report =
             suites::run(suite, filter, options, |workload| eprintln!("{} {workload} ...", suite.name))
                 .map_err(|answer| Failure(1, format!("wrong answer: {}: {answer}", suite.name)))?;
@@ -167,6 +177,10 @@ fn run(name: Option<&str>, filter: &str, keep: &Keep, options: &Options) -> Resu
         reports.iter().try_for_each(write_record)?;
     }
     Ok(())
+}
+
+fn not_measured(suite: &Suite, reason: &str) -> String {
+    format!("suite {} is not measured here: {reason}", suite.name)
 }
 
 fn to_json_array(reports: &[Report]) -> String {

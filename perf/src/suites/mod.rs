@@ -4,6 +4,10 @@
 
 pub mod engine;
 #[cfg(feature = "session")]
+pub mod probes;
+#[cfg(feature = "session")]
+pub mod processes;
+#[cfg(feature = "session")]
 pub mod service;
 #[cfg(feature = "session")]
 pub mod session;
@@ -22,6 +26,8 @@ pub struct Suite {
     pub about: &'static str,
     /// Whether the whole suite stays on one processor. Suites that measure threads pin their own.
     pub pinned: bool,
+    /// Why this machine cannot run it, if so.
+    pub unavailable: fn() -> Option<String>,
     /// In the order in which they are run and printed; names are unique in the suite.
     pub workloads: fn() -> Vec<Workload>,
 }
@@ -57,6 +63,8 @@ pub fn all() -> Vec<Suite> {
         session::suite(),
         #[cfg(feature = "session")]
         service::suite(),
+        #[cfg(feature = "session")]
+        probes::suite(),
     ]
 }
 
@@ -121,7 +129,8 @@ mod tests {
 
     #[test]
     fn a_wrong_answer_is_an_error_with_the_workloads_name() {
-        let suite = Suite { name: "two", about: "", pinned: false, workloads: two };
+        let unavailable = || None;
+        let suite = Suite { name: "two", about: "", pinned: false, unavailable, workloads: two };
         assert_eq!(run(&suite, "", &Options::check(), |_| ()).unwrap_err(), "bad: 2 packets for 3");
         assert_eq!(run(&suite, "good", &Options::check(), |_| ()).unwrap().results.len(), 1);
     }

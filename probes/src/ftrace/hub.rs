@@ -16,6 +16,7 @@ use std::time::Duration;
 use watershed_client::data_source::{PollRequest, Wake};
 
 use super::format::EventFormat;
+use super::pass::Pass;
 use super::ring::{EventName, Ring};
 use super::session::{Request, Session};
 use super::symbols::Symbols;
@@ -24,9 +25,6 @@ use super::watch::{Target, Watch};
 use crate::clock::boottime_now_ns;
 use crate::on_demand::OnDemand;
 use crate::{Notices, Roots};
-
-/// Pages that are read before they are encoded: few enough to stay in a processor's cache.
-const BATCH_PAGES: usize = 32;
 
 /// Kernel state and sessions.
 #[derive(Debug)]
@@ -222,40 +220,14 @@ impl Hub {
         }
     }
 
-    /// Reads each CPU until it has no more, but no more than its memory holds: a writer that is
-    /// quicker than we are would keep us for ever. True if some CPU may have more.
+    /// Reads what there is, for all sessions. True if some CPU may have more.
     fn pass(&mut self) -> bool {
         let Some(kernel) = &mut self.kernel else { return false };
         let mut has_more = false;
         for (which, ring) in [(Which::Own, &kernel.own), (Which::Top, &kernel.top)] {
             let Some(ring) = ring else { continue };
-            let page_size = ring.layout.page_size_bytes();
-            let pages_max = ((kernel.buffer_size_kb as usize) << 10) / page_size;
-            let clock = ring.bundle_clock();
-            for index in 0..ring.pipes.len() {
-                let mut read = 0;
-                loop {
-                    let result = ring.read_pages(index, &mut self.pages, BATCH_PAGES, read == 0);
-                    let cpu = ring.pipes[index].cpu;
-                    let (count, may_have_more) = match result {
-                        Ok(result) => result,
-                        Err(error) => {
-                            self.notices.add(super::FTRACE_NAME, format!("reading CPU {cpu}: {error}"));
-                            self.sessions.iter_mut().for_each(|session| session.read_failed(&error));
-                            break;
-                        }
-                    };
-                    read += count;
-                    let pages = &self.pages[..count * page_size];
-                    for session in self.sessions.iter_mut().filter(|session| session.is_started) {
-                        session.encode(which, cpu, pages.chunks_exact(page_size), ring.layout, clock);
-                    }
-                    if !may_have_more || read > pages_max {
-                        has_more |= may_have_more;
-                        break;
-                    }
-                }
-            }
+            let Self { pages, sessions, notices, .. } = self;
+            has_more |= Pass::new((which, ring), kernel.buffer_size_kb, pages, sessions, notices).run();
         }
         for session in self.sessions.iter_mut().filter(|session| session.is_started) {
             session.end_of_pass(&self.on_demand);

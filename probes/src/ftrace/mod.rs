@@ -21,6 +21,7 @@ mod events;
 mod format;
 mod hub;
 mod page;
+mod pass;
 mod pids;
 mod plan;
 mod print_filter;

@@ -18,6 +18,7 @@ pub fn suite() -> Suite {
         name: "engine",
         about: "one shard: commit, overwrite, read back, patch, create, clone",
         pinned: true,
+        unavailable: || None,
         workloads,
     }
 }

@@ -1,12 +1,13 @@
 //! What the daemon costs: the time of a commit, its wake-ups, its memory, the start of a session.
 
 use super::by_hand::ByHand;
-use super::daemon::{RunningDaemon, Workers};
 use super::load::{Load, LoadRole};
-use super::process::{cpu_ns, private_bytes, wakeups};
-use super::trace::{config, disable, enable};
+use super::trace::config;
 use crate::measure::{Options, Series, WrongAnswer};
 use crate::report::Measurement;
+use crate::suites::processes::daemon::{RunningDaemon, Workers};
+use crate::suites::processes::session::{disable, enable};
+use crate::suites::processes::{cpu_ns, private_bytes, wakeups};
 use std::time::Duration;
 
 const ONE: &str = "perf.one";

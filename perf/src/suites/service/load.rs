@@ -3,8 +3,8 @@
 //! A packet holds its place in its sequence as timestamp, so that whoever reads the trace finds
 //! what is missing.
 
-use super::process::{Process, Role, say};
 use crate::measure::WrongAnswer;
+use crate::suites::processes::{Process, Role, say};
 use crate::workload::minstd::Minstd;
 use crate::workload::protobuf;
 use serde::{Deserialize, Serialize};
@@ -232,7 +232,7 @@ struct Line {
 }
 
 impl LoadRole {
-    pub(super) fn play(self) -> Result<(), String> {
+    pub(in crate::suites) fn play(self) -> Result<(), String> {
         let producers =
             (0..self.num_producers).map(|_| Producer::connect(&self)).collect::<Result<Vec<_>, _>>()?;
         for producer in &producers {

@@ -5,17 +5,15 @@
 
 mod by_hand;
 mod cost;
-mod daemon;
 mod load;
-mod process;
 mod starved;
 mod throughput;
 mod trace;
 
-pub use process::Role;
+pub use load::LoadRole;
 
+use super::processes::daemon::Workers;
 use super::{Suite, Workload};
-use daemon::Workers;
 
 /// The suite.
 pub fn suite() -> Suite {
@@ -23,6 +21,7 @@ pub fn suite() -> Suite {
         name: "service",
         about: "the daemon, and producers in processes of their own",
         pinned: false,
+        unavailable: || None,
         workloads,
     }
 }

@@ -5,11 +5,12 @@
 //!   writers:  fill the shared memory, then drop: what exceeds it is lost and no more
 //! ```
 
-use super::daemon::{RunningDaemon, Workers};
 use super::load::{Load, LoadRole, Written, memory_bytes_per_byte};
-use super::trace::{Found, check_nothing_refused, config, disable, enable, flushed_stats};
+use super::trace::{Found, config};
 use crate::measure::{Options, Series, WrongAnswer};
 use crate::report::Measurement;
+use crate::suites::processes::daemon::{RunningDaemon, Workers};
+use crate::suites::processes::session::{check_nothing_refused, disable, enable, flushed_stats};
 use rustix::process::{Pid, Signal, kill_process};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -1,11 +1,12 @@
 //! How much goes through: into a ring, into a file, beside a file that is stuck.
 
-use super::daemon::{RunningDaemon, Workers};
 use super::load::{Load, LoadRole, Written};
-use super::process::{MachineTicks, cpu_ns};
-use super::trace::{Found, check_nothing_refused, config, config_into_file, disable, enable, flushed_stats};
+use super::trace::{Found, config, config_into_file};
 use crate::measure::{Options, Series, WrongAnswer};
 use crate::report::Measurement;
+use crate::suites::processes::daemon::{RunningDaemon, Workers};
+use crate::suites::processes::session::{check_nothing_refused, disable, enable, flushed_stats};
+use crate::suites::processes::{MachineTicks, cpu_ns};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{PipeReader, Read as _};

@@ -2,12 +2,10 @@
 
 use super::load::{FIRST_TIMESTAMP, Written};
 use crate::measure::WrongAnswer;
-use prost::Message as _;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
-use std::time::Duration;
-use watershed_client::consumer::{Consumer, FLUSH_AT_STOP, Wait};
+use watershed_client::consumer::Consumer;
 use watershed_wire::protos::trace_config::{BufferConfig, BuiltinDataSource, DataSource};
 use watershed_wire::protos::{DataSourceConfig, TraceConfig, TraceStats};
 use watershed_wire::raw::{Fields, Value};
@@ -19,7 +17,6 @@ const SEQUENCE_ID: u32 = 10;
 const PREVIOUS_PACKET_DROPPED: u32 = 42;
 /// The policy `drop`: writers never wait.
 const DROP: i32 = 1;
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A session of one data source and one ring. It has no timers.
 pub(super) fn config(source: &str, buffer_kb: u32) -> TraceConfig {
@@ -42,43 +39,6 @@ pub(super) fn config(source: &str, buffer_kb: u32) -> TraceConfig {
 /// As `config`, written into a file ten times a second.
 pub(super) fn config_into_file(source: &str, buffer_kb: u32) -> TraceConfig {
     TraceConfig { write_into_file: Some(true), file_write_period_ms: Some(100), ..config(source, buffer_kb) }
-}
-
-/// Starts a session. Its data sources start on their own.
-pub(super) fn enable(
-    consumer: &mut Consumer,
-    config: &TraceConfig,
-    file: Option<File>,
-) -> Result<(), WrongAnswer> {
-    consumer.enable_tracing(&config.encode_to_vec(), file).map_err(|error| error.to_string())
-}
-
-/// Ends a session, and waits for that.
-pub(super) fn disable(consumer: &mut Consumer) -> Result<(), WrongAnswer> {
-    consumer.disable().map_err(|error| error.to_string())?;
-    match consumer.wait_end(Some(PATIENCE)) {
-        Ok(Wait::Ended { error: None }) => Ok(()),
-        Ok(Wait::Ended { error: Some(error) }) => Err(format!("the session failed: {error}")),
-        Ok(_) => Err("the session does not end".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-/// Waits until all that was written is in the buffers; then the statistics say what came in.
-pub(super) fn flushed_stats(consumer: &mut Consumer) -> Result<TraceStats, WrongAnswer> {
-    match consumer.flush(PATIENCE, FLUSH_AT_STOP) {
-        Ok(true) => consumer.stats().map_err(|error| error.to_string()),
-        Ok(false) => Err("a flush does not end".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-/// Checks that the service refused nothing of what the client library sent.
-pub(super) fn check_nothing_refused(stats: &TraceStats) -> Result<(), WrongAnswer> {
-    let of_buffers =
-        stats.buffer_stats.iter().map(|buffer| buffer.abi_violations() + buffer.chunks_discarded());
-    let refused = stats.chunks_discarded() + stats.patches_discarded() + of_buffers.sum::<u64>();
-    if refused == 0 { Ok(()) } else { Err(format!("the service refused {refused} chunks or patches")) }
 }
 
 /// Which packets of the suite's producers a trace has.
@@ -169,6 +129,7 @@ impl Found {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use prost::Message as _;
 
     fn packet(place: u64, says_loss: bool) -> Vec<u8> {
         let mut packet = watershed_wire::protos::TracePacket {

@@ -26,6 +26,7 @@ pub fn suite() -> Suite {
         about: "the whole path of `record`: writers, shared memory, service, ring, and the trace out of it",
         // The service has threads of its own.
         pinned: false,
+        unavailable: || None,
         workloads,
     }
 }

@@ -23,6 +23,7 @@ pub fn suite() -> Suite {
         name: "shards",
         about: "many shards as one buffer: scaling, hand-off, merged reads, what is kept, what it costs to have",
         pinned: false,
+        unavailable: || None,
         workloads,
     }
 }

@@ -24,6 +24,7 @@ pub fn suite() -> Suite {
         name: "simd",
         about: "fragment walk, field scan, copy: each level against the plain loop",
         pinned: true,
+        unavailable: || None,
         workloads: || {
             let kernels = [walk::workloads(), fields::workloads(), copy::workloads()];
             kernels.into_iter().flatten().collect()

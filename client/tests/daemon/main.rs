@@ -1,6 +1,8 @@
 //! A producer and a consumer of this library with the real daemon, which runs in a thread.
 #![cfg(target_os = "linux")]
 
+mod startup;
+
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -56,10 +58,14 @@ impl Running {
 
     /// A consumer with a session that records the data source.
     fn session(&self) -> Consumer {
+        self.session_of(NAME)
+    }
+
+    fn session_of(&self, source: &str) -> Consumer {
         let config = TraceConfig {
             buffers: vec![BufferConfig { size_kb: Some(4096), ..Default::default() }],
             data_sources: vec![SourceConfig {
-                config: Some(DataSourceConfig { name: Some(NAME.to_owned()), ..Default::default() }),
+                config: Some(DataSourceConfig { name: Some(source.to_owned()), ..Default::default() }),
                 ..Default::default()
             }],
             ..Default::default()
@@ -90,17 +96,18 @@ fn finish(mut consumer: Consumer) -> Vec<u64> {
 }
 
 /// Gives the test a writer for each instance.
-struct Factory(Sender<TraceWriter>);
+struct Factory(&'static str, Sender<TraceWriter>);
 
 struct Source;
 
 impl DataSourceFactory for Factory {
     fn descriptor(&self) -> DataSourceDescriptor {
-        DataSourceDescriptor { name: Some(NAME.to_owned()), ..Default::default() }
+        DataSourceDescriptor { name: Some(self.0.to_owned()), ..Default::default() }
     }
 
     fn setup(&mut self, cx: &mut Context<'_>) -> Result<Box<dyn DataSource>, String> {
-        let _ = self.0.send(cx.create_writer());
+        let given = self.1.send(cx.create_writer());
+        given.map_err(|_| "nobody wants it".to_owned())?;
         Ok(Box::new(Source))
     }
 }
@@ -123,13 +130,18 @@ struct Program {
 
 impl Program {
     fn start(daemon: &Running) -> Self {
-        let mut options = RemoteOptions::for_sockets(vec![socket(&daemon.folder, "producer")]);
+        Self::start_with(&daemon.folder, false)
+    }
+
+    fn start_with(folder: &tempfile::TempDir, own_memory: bool) -> Self {
+        let mut options = RemoteOptions::for_sockets(vec![socket(folder, "producer")]);
+        options.own_memory = own_memory;
         let step = Duration::from_millis(1);
         options.reconnect = Reconnect::Growing { step, longest: step };
         let (tell, events) = mpsc::channel();
         let producer = RemoteProducer::connect(options, move |event| drop(tell.send(event))).unwrap();
         let (to_test, writers) = mpsc::channel();
-        producer.register(Box::new(Factory(to_test)));
+        producer.register(Box::new(Factory(NAME, to_test)));
         Program { producer, events, writers }
     }
 

@@ -1,6 +1,6 @@
 //! The daemon, in a process of its own.
 
-use super::process::{Process, Role, say};
+use super::{Process, Role, say};
 use crate::measure::WrongAnswer;
 use serde::{Deserialize, Serialize};
 use std::io::Read as _;
@@ -22,9 +22,9 @@ pub struct DaemonRole {
 
 /// How many workers there are, and whether each stays on one CPU.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Workers {
-    pub(super) number: usize,
-    pub(super) pinned: bool,
+pub(in crate::suites) struct Workers {
+    pub(in crate::suites) number: usize,
+    pub(in crate::suites) pinned: bool,
 }
 
 impl Default for Workers {
@@ -39,7 +39,7 @@ impl Default for Workers {
 }
 
 impl DaemonRole {
-    pub(super) fn play(self) -> Result<(), String> {
+    pub(in crate::suites) fn play(self) -> Result<(), String> {
         let text = |error: &dyn std::error::Error| error.to_string();
         let options = DaemonOptions {
             producer_sockets: vec![Address::Path(producer_socket(&self.folder))],
@@ -75,13 +75,13 @@ fn consumer_socket(folder: &Path) -> PathBuf {
 }
 
 /// A running daemon with sockets in a folder of its own.
-pub(super) struct RunningDaemon {
+pub(in crate::suites) struct RunningDaemon {
     process: Process,
     folder: tempfile::TempDir,
 }
 
 impl RunningDaemon {
-    pub(super) fn start(workers: Workers) -> Result<RunningDaemon, WrongAnswer> {
+    pub(in crate::suites) fn start(workers: Workers) -> Result<RunningDaemon, WrongAnswer> {
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
         let role = DaemonRole {
             folder: folder.path().to_owned(),
@@ -91,15 +91,15 @@ impl RunningDaemon {
         Ok(RunningDaemon { process: Process::start_ready(&Role::Daemon(role))?, folder })
     }
 
-    pub(super) fn pid(&self) -> i32 {
+    pub(in crate::suites) fn pid(&self) -> i32 {
         self.process.pid()
     }
 
-    pub(super) fn producer_socket(&self) -> PathBuf {
+    pub(in crate::suites) fn producer_socket(&self) -> PathBuf {
         producer_socket(self.folder.path())
     }
 
-    pub(super) fn consumer(&self) -> Result<Consumer, WrongAnswer> {
+    pub(in crate::suites) fn consumer(&self) -> Result<Consumer, WrongAnswer> {
         let address = Address::Path(consumer_socket(self.folder.path()));
         let options = ConsumerOptions { trust: Trust::Anybody, ..ConsumerOptions::default() };
         Consumer::connect(&address, &options).map_err(|error| error.to_string())

@@ -1,4 +1,4 @@
-//! Processes of the suite: this program again, as daemon or as producers.
+//! Processes of a suite: this program again, as daemon or as a peer of it.
 //!
 //! ```text
 //!   suite ── start(role) ──> watershed-perf peer ROLE        (JSON, as are all lines below)
@@ -8,8 +8,12 @@
 //!     ─── end of the input ───>   ends
 //! ```
 
-use super::daemon::DaemonRole;
-use super::load::LoadRole;
+pub(in crate::suites) mod daemon;
+pub(in crate::suites) mod session;
+
+use self::daemon::DaemonRole;
+use super::probes::{PingPongRole, ProbesRole};
+use super::service::LoadRole;
 use crate::measure::WrongAnswer;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -25,6 +29,10 @@ pub enum Role {
     Daemon(DaemonRole),
     /// Writes.
     Load(LoadRole),
+    /// Reads what this machine does.
+    Probes(ProbesRole),
+    /// Has two threads that wake each other.
+    PingPong(PingPongRole),
 }
 
 impl Role {
@@ -36,19 +44,21 @@ impl Role {
         match serde_json::from_str(json).map_err(|error| format!("no role: {error}"))? {
             Role::Daemon(role) => role.play(),
             Role::Load(role) => role.play(),
+            Role::Probes(role) => role.play(),
+            Role::PingPong(role) => role.play(),
         }
     }
 }
 
 /// Says something to the suite.
-pub(super) fn say(what: &impl Serialize) -> Result<(), String> {
+pub(in crate::suites) fn say(what: &impl Serialize) -> Result<(), String> {
     let line = serde_json::to_string(what).map_err(|error| error.to_string())?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|error| error.to_string())
 }
 
 /// A process that plays a role. It ends with this value, if need be by a signal.
-pub(super) struct Process {
+pub(in crate::suites) struct Process {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
@@ -56,7 +66,7 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts it; it is not ready yet.
-    pub(super) fn start(role: &Role) -> Result<Process, WrongAnswer> {
+    pub(in crate::suites) fn start(role: &Role) -> Result<Process, WrongAnswer> {
         let program = program()?;
         let json = serde_json::to_string(role).map_err(|error| error.to_string())?;
         let mut command = Command::new(&program);
@@ -67,18 +77,18 @@ impl Process {
     }
 
     /// Starts it, and waits until it is ready.
-    pub(super) fn start_ready(role: &Role) -> Result<Process, WrongAnswer> {
+    pub(in crate::suites) fn start_ready(role: &Role) -> Result<Process, WrongAnswer> {
         let mut process = Process::start(role)?;
         process.answer::<String>()?;
         Ok(process)
     }
 
-    pub(super) fn pid(&self) -> i32 {
+    pub(in crate::suites) fn pid(&self) -> i32 {
         self.child.id().cast_signed()
     }
 
     /// Gives an order.
-    pub(super) fn tell(&mut self, order: &impl Serialize) -> Result<(), WrongAnswer> {
+    pub(in crate::suites) fn tell(&mut self, order: &impl Serialize) -> Result<(), WrongAnswer> {
         let mut line = serde_json::to_string(order).map_err(|error| error.to_string())?;
         line.push('\n');
         let input = self.input.as_mut().expect("open until the drop");
@@ -86,7 +96,7 @@ impl Process {
     }
 
     /// Waits for what it says next.
-    pub(super) fn answer<T: DeserializeOwned>(&mut self) -> Result<T, WrongAnswer> {
+    pub(in crate::suites) fn answer<T: DeserializeOwned>(&mut self) -> Result<T, WrongAnswer> {
         let mut line = String::new();
         self.output.read_line(&mut line).map_err(|error| format!("a process of the suite: {error}"))?;
         serde_json::from_str(&line).map_err(|error| format!("a process of the suite: {error}: {line:?}"))
@@ -118,7 +128,7 @@ fn program() -> Result<PathBuf, WrongAnswer> {
 }
 
 /// CPU time of a process by the names of its threads, in nanoseconds.
-pub(super) fn cpu_ns(pid: i32) -> Result<BTreeMap<String, u64>, WrongAnswer> {
+pub(in crate::suites) fn cpu_ns(pid: i32) -> Result<BTreeMap<String, u64>, WrongAnswer> {
     let mut sum = BTreeMap::new();
     for_each_thread(pid, |read| {
         // A thread may end in between.
@@ -130,7 +140,7 @@ pub(super) fn cpu_ns(pid: i32) -> Result<BTreeMap<String, u64>, WrongAnswer> {
 }
 
 /// How often the threads of a process have woken up.
-pub(super) fn wakeups(pid: i32) -> Result<u64, WrongAnswer> {
+pub(in crate::suites) fn wakeups(pid: i32) -> Result<u64, WrongAnswer> {
     let mut sum = 0;
     for_each_thread(pid, |read| {
         let status = read("status").unwrap_or_default();
@@ -140,7 +150,7 @@ pub(super) fn wakeups(pid: i32) -> Result<u64, WrongAnswer> {
 }
 
 /// Resident memory that is not shared with others, in bytes.
-pub(super) fn private_bytes(pid: i32) -> Result<u64, WrongAnswer> {
+pub(in crate::suites) fn private_bytes(pid: i32) -> Result<u64, WrongAnswer> {
     let path = format!("/proc/{pid}/status");
     let status = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
     status_value(&status, "RssAnon:").map(|kib| kib * 1024).ok_or_else(|| format!("{path}: no RssAnon"))
@@ -165,13 +175,13 @@ fn status_value(status: &str, key: &str) -> Option<u64> {
 
 /// What the machine's CPUs have done so far, in ticks.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct MachineTicks {
+pub(in crate::suites) struct MachineTicks {
     all: u64,
     stolen: u64,
 }
 
 impl MachineTicks {
-    pub(super) fn now() -> MachineTicks {
+    pub(in crate::suites) fn now() -> MachineTicks {
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         let line = stat.lines().next().unwrap_or_default();
         let ticks: Vec<u64> = line.split_whitespace().skip(1).filter_map(|n| n.parse().ok()).collect();
@@ -180,7 +190,7 @@ impl MachineTicks {
     }
 
     /// What part of the time since `before` the host gave to others.
-    pub(super) fn steal_percent_since(self, before: MachineTicks) -> f64 {
+    pub(in crate::suites) fn steal_percent_since(self, before: MachineTicks) -> f64 {
         let all = (self.all - before.all).max(1);
         (self.stolen - before.stolen) as f64 / all as f64 * 100.0
     }

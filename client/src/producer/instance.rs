@@ -1,0 +1,97 @@
+//! One instance of a data source, as the producer keeps it.
+
+use watershed_wire::protos::{DataSourceConfig, DataSourceDescriptor};
+
+use crate::arbiter::Arbiter;
+use crate::data_source::{Context, DataSource, DataSourceFactory, InstanceInfo, Stop};
+use crate::sync::Ordering;
+
+/// A data source as it was offered.
+pub(super) struct Offered {
+    pub(super) name: String,
+    pub(super) answers: Answers,
+    pub(super) factory: Box<dyn DataSourceFactory>,
+}
+
+/// What the service waits for, by the descriptor that it has. Perfetto's complains about answers
+/// that it does not wait for.
+#[derive(Clone, Copy)]
+pub(super) struct Answers {
+    pub(super) start: bool,
+    pub(super) stop: bool,
+}
+
+impl Answers {
+    pub(super) fn new(descriptor: &DataSourceDescriptor) -> Self {
+        Answers { start: descriptor.will_notify_on_start(), stop: descriptor.will_notify_on_stop() }
+    }
+}
+
+/// Commands that do not fit the state of an instance are ignored: the service is trusted but may be
+/// late.
+pub(super) struct Instance {
+    pub(super) info: InstanceInfo,
+    /// `None`: it could not be made. The service still gets an answer, or it would wait.
+    pub(super) source: Option<Box<dyn DataSource>>,
+    pub(super) answers: Answers,
+    pub(super) started: bool,
+    pub(super) stopping: bool,
+    pub(super) poll_at_ns: Option<u64>,
+}
+
+impl Instance {
+    pub(super) fn new(info: InstanceInfo, source: Option<Box<dyn DataSource>>, answers: Answers) -> Self {
+        Self { info, source, answers, started: false, stopping: false, poll_at_ns: None }
+    }
+
+    /// Its time has come, or somebody asked for a poll since the last look.
+    pub(super) fn is_due(&self, now_ns: u64) -> bool {
+        // Acquire: see `PollRequest::raise`.
+        let is_wanted = self.info.poll_wanted.swap(false, Ordering::Acquire) && self.started;
+        is_wanted || self.poll_at_ns.is_some_and(|at| at <= now_ns)
+    }
+
+    pub(super) fn start(&mut self, arbiter: &Arbiter, now_ns: u64) {
+        self.started = true;
+        if let Some(source) = &mut self.source {
+            let wake = source.start(&mut Context::new(&self.info, arbiter, now_ns));
+            self.poll_at_ns = wake.due_ns(None, now_ns);
+        }
+    }
+
+    /// Polls it. True: it has stopped.
+    pub(super) fn poll(&mut self, arbiter: &Arbiter, now_ns: u64) -> bool {
+        let before = self.poll_at_ns.take();
+        let Some(source) = &mut self.source else { return false };
+        let mut cx = Context::new(&self.info, arbiter, now_ns);
+        let wake = source.poll(&mut cx);
+        if cx.stopped && self.stopping {
+            return true;
+        }
+        // `Keep` of a moment that has passed would poll without end.
+        self.poll_at_ns = wake.due_ns(before.filter(|&at| at > now_ns), now_ns);
+        false
+    }
+
+    /// Begins to stop it. True: it has stopped.
+    pub(super) fn stop(&mut self, arbiter: &Arbiter, now_ns: u64) -> bool {
+        self.stopping = true;
+        let mut cx = Context::new(&self.info, arbiter, now_ns);
+        let stop = match &mut self.source {
+            Some(source) if self.started => source.stop(&mut cx),
+            _ => Stop::Done,
+        };
+        match stop {
+            Stop::Later(wake) if !cx.stopped => {
+                self.poll_at_ns = wake.due_ns(self.poll_at_ns, now_ns);
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// The name of its data source.
+    pub(super) fn name(&self) -> &str {
+        DataSourceConfig::name(&self.info.config)
+    }
+}

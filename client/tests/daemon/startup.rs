@@ -1,0 +1,121 @@
+//! What is traced before there is a daemon.
+
+use watershed_client::producer::{ProducerEvent, StartupError};
+
+use super::*;
+
+fn config(source: &str) -> DataSourceConfig {
+    DataSourceConfig { name: Some(source.to_owned()), ..Default::default() }
+}
+
+fn write(writer: &mut TraceWriter, numbers: std::ops::Range<u64>) {
+    numbers.for_each(|number| writer.write_packet(&packet(number, number % 10 == 0)));
+    writer.flush();
+}
+
+#[test]
+fn what_was_written_before_the_daemon_is_in_the_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = Program::start_with(&folder, true);
+    program.producer.trace_startup(config(NAME), WATCHDOG).unwrap();
+    let mut early = program.writer();
+    write(&mut early, 0..50);
+    let other = program.producer.trace_startup(config("test.other"), WATCHDOG);
+    assert_eq!(other, Err(StartupError::NoSuchDataSource("test.other".to_owned())));
+
+    let daemon = Running::start(folder);
+    program.wait_connected();
+    write(&mut early, 50..70);
+    let session = daemon.session();
+    write(&mut early, 70..100);
+    assert_eq!(finish(session), (0..100).collect::<Vec<_>>());
+    assert!(program.writers.try_recv().is_err(), "the session had no instance of its own");
+    // It was taken over once.
+    let session = daemon.session();
+    let mut writer = program.writer();
+    write(&mut writer, 0..10);
+    assert_eq!(finish(session), (0..10).collect::<Vec<_>>());
+    drop(program);
+    daemon.stop();
+}
+
+/// What waits for its session keeps nobody else waiting.
+#[test]
+fn other_sessions_go_on_beside_what_waits() {
+    const OTHER: &str = "test.other";
+    let folder = tempfile::tempdir().unwrap();
+    let program = Program::start_with(&folder, true);
+    program.producer.trace_startup(config(NAME), WATCHDOG).unwrap();
+    let (to_test, writers) = mpsc::channel();
+    program.producer.register(Box::new(Factory(OTHER, to_test)));
+    let mut early = program.writer();
+    write(&mut early, 0..20);
+    let daemon = Running::start(folder);
+    program.wait_connected();
+    for _ in 0..2 {
+        let session = daemon.session_of(OTHER);
+        let mut writer = writers.recv_timeout(WATCHDOG).expect("an instance");
+        write(&mut writer, 100..150);
+        drop(writer);
+        assert_eq!(finish(session), (100..150).collect::<Vec<_>>());
+    }
+    assert_eq!(finish(daemon.session()), (0..20).collect::<Vec<_>>());
+    drop(program);
+    daemon.stop();
+}
+
+#[test]
+fn nobody_comes_and_the_memory_is_free_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = Program::start_with(&folder, true);
+    program.producer.trace_startup(config(NAME), Duration::ZERO).unwrap();
+    // Three times what there is room for: 1 MiB.
+    let mut early = program.writer();
+    (0..300).for_each(|number| early.write_packet(&packet(number, true)));
+    assert!(early.packets_dropped() >= 150, "{}", early.packets_dropped());
+    let is_lost = |event: &RemoteEvent| matches!(event, RemoteEvent::Producer(ProducerEvent::StartupLost { name, .. }) if name == NAME);
+    while !is_lost(&program.events.recv_timeout(WATCHDOG).expect("it is told")) {}
+    let daemon = Running::start(folder);
+    program.wait_connected();
+    let session = daemon.session();
+    let mut writer = program.writer();
+    // As much as fits into the memory, if it is all there again but for a chunk of the old writer.
+    (0..80).for_each(|number| writer.write_packet(&packet(number, true)));
+    writer.flush();
+    assert_eq!(writer.packets_dropped(), 0);
+    assert_eq!(finish(session), (0..80).collect::<Vec<_>>());
+    drop((program, early));
+    daemon.stop();
+}
+
+#[test]
+fn each_connection_has_memory_of_its_own() {
+    let mut folder = tempfile::tempdir().unwrap();
+    let program = Program::start_with(&folder, true);
+    for _ in 0..3 {
+        let daemon = Running::start(folder);
+        program.wait_connected();
+        program.producer.trace_startup(config(NAME), WATCHDOG).unwrap();
+        let mut early = program.writer();
+        write(&mut early, 0..30);
+        assert_eq!(finish(daemon.session()), (0..30).collect::<Vec<_>>());
+        folder = daemon.stop();
+        let is_over = |event: &RemoteEvent| matches!(event, RemoteEvent::Disconnected { .. });
+        while !is_over(&program.events.recv_timeout(WATCHDOG).expect("it is told")) {}
+    }
+}
+
+#[test]
+fn who_cannot_is_told_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = Program::start_with(&folder, false);
+    let start = |program: &Program, source: &str| program.producer.trace_startup(config(source), WATCHDOG);
+    assert_eq!(start(&program, NAME), Err(StartupError::NoMemory));
+    let program = Program::start_with(&folder, true);
+    assert_eq!(start(&program, "x"), Err(StartupError::NoSuchDataSource("x".to_owned())));
+    // Nobody takes its writers any more.
+    drop(program.writers);
+    let reason = "nobody wants it".to_owned();
+    let failed = program.producer.trace_startup(config(NAME), WATCHDOG);
+    assert_eq!(failed, Err(StartupError::SetupFailed { name: NAME.to_owned(), reason }));
+}
