@@ -36,6 +36,7 @@ pub use batch::{Batch, OwnedBytes, PatchSet, Source};
 pub use buffer::ShardedBuffer;
 #[cfg(not(loom))]
 pub use buffer::config::{Reduced, Report, ShardedConfig};
+pub use buffer::stats::Poisoned;
 #[cfg(all(not(loom), any(test, feature = "testing")))]
 pub use buffer::testing::{STOPPED_OWNER, Stopped, StoppedWorker};
 #[cfg(not(loom))]
