@@ -99,7 +99,7 @@ impl Daemon {
     pub fn with_sockets(
         options: DaemonOptions,
         mut passed: Vec<UnixListener>,
-        log: impl FnMut(&str) + Send + 'static,
+        mut log: impl FnMut(&str) + Send + 'static,
     ) -> Result<Daemon, DaemonError> {
         if options.producer_sockets.is_empty() {
             return Err(DaemonError::NoProducerSocket);
@@ -129,6 +129,10 @@ impl Daemon {
         if let Some(workers) = &workers {
             let wake = Arc::clone(&wake);
             workers.on_room(move || wake.tell_room());
+            let (num_pinned, num_workers) = (workers.num_pinned(), workers.num_workers());
+            if options.pin_workers && num_pinned < num_workers {
+                log(&format!("the system lets {num_pinned} of {num_workers} workers be pinned to a CPU"));
+            }
         }
         let last_token = FIRST_LISTENER + listeners.len();
         let service = Service::new(ServiceOptions {

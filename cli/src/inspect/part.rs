@@ -5,8 +5,10 @@ use watershed_wire::protos::trace_stats::{CommitStats, FinalFlushOutcome};
 use watershed_wire::reader::Damage;
 
 use super::clocks;
+use super::commands::Command;
 use super::rows::{self, Buffer, Sequence};
 use super::survey::Survey;
+use super::top::Scheduling;
 use super::verdict::{self, Loss, Verdict};
 
 /// A session that is told apart from others in its file.
@@ -30,6 +32,9 @@ pub(super) struct Part {
     pub(super) packets: Packets,
     pub(super) sequences: Vec<Sequence>,
     pub(super) buffers: Vec<Buffer>,
+    /// With `--top`; of several sessions each has its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) scheduling: Option<Scheduling>,
 }
 
 /// Counters of the statistics that also speak of other sessions of the same service.
@@ -111,6 +116,7 @@ pub(super) struct Session {
     pub(super) cpus: Option<u32>,
     pub(super) data_sources: Vec<String>,
     pub(super) duration_ms: Option<u32>,
+    pub(super) commands: Vec<Command>,
     pub(super) config: Option<String>,
 }
 
@@ -132,15 +138,18 @@ pub(super) struct Kind {
 
 impl OneSession {
     /// `damage` is what ends it, if anything does.
-    pub(super) fn new(offset_bytes: u64, size_bytes: u64, survey: &Survey, damage: Option<&Damage>) -> Self {
+    pub(super) fn new(offset_bytes: u64, size_bytes: u64, survey: Survey, damage: Option<&Damage>) -> Self {
         OneSession { offset_bytes, size_bytes, part: Part::new(survey, size_bytes, damage) }
     }
 }
 
 impl Part {
-    fn new(survey: &Survey, size_bytes: u64, damage: Option<&Damage>) -> Self {
+    fn new(mut survey: Survey, size_bytes: u64, damage: Option<&Damage>) -> Self {
+        let scheduling = survey.top.take().map(|top| top.finish());
+        let survey = &survey;
         let stats = survey.session.stats.as_ref();
         Part {
+            scheduling,
             completeness: Completeness::new(survey, size_bytes, damage),
             losses: verdict::losses(survey),
             since_service_began: stats.map(|stats| ServiceCounts {
@@ -221,6 +230,7 @@ impl Session {
                 configs.map(|config| config.name().to_owned()).collect()
             }),
             duration_ms: view.and_then(|view| view.duration_ms),
+            commands: survey.commands.list().to_vec(),
             config: config.map(|config| config.to_text()),
         }
     }

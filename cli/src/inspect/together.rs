@@ -9,6 +9,7 @@ use super::verdict::Verdict;
 pub(super) fn of(sessions: &[OneSession]) -> Part {
     let parts: Vec<&Part> = sessions.iter().map(|session| &session.part).collect();
     Part {
+        scheduling: None,
         completeness: completeness(&parts),
         losses: numbered(&parts, |part| part.losses.clone(), |loss, number| loss.session = number),
         since_service_began: since_service_began(&parts),
