@@ -203,7 +203,7 @@ impl Daemon {
 
     /// One line about how it goes.
     fn tell_status(&mut self) {
-        let status = Status::of(&self.core.service, self.peers.waits());
+        let status = Status::of(&self.core.service);
         self.core.log.answer(format_args!("{status}"));
     }
 
@@ -375,8 +375,9 @@ impl Daemon {
         // may come of it.
         self.deliver(now);
         // Room may have been made by who looked at a buffer, too.
-        let service = &self.core.service;
-        self.peers.release(now.monotonic_ns, |producer_id| service.is_waiting(producer_id));
+        let service = &mut self.core.service;
+        let waits_ns = self.peers.release(now.monotonic_ns, |producer_id| service.is_waiting(producer_id));
+        waits_ns.into_iter().for_each(|wait_ns| service.note_producer_wait(wait_ns));
     }
 
     /// Ends a connection, as if its peer had done so.

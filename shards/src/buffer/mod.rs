@@ -3,7 +3,7 @@
 pub(crate) mod config;
 mod prefault;
 mod snapshot;
-mod stats;
+pub(crate) mod stats;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod testing;
 

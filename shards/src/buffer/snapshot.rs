@@ -76,6 +76,9 @@ impl ShardedBuffer {
                 (&original.state.engine, ShardGuard::try_lock(&copy, original.shard, self.owner))
             {
                 guard.state.is_poisoned = original.state.is_poisoned;
+                guard.state.discarded_before_poison = original.state.discarded_before_poison;
+                // Relaxed: as above.
+                copy.has_poisoned.fetch_or(original.state.is_poisoned, Ordering::Relaxed);
                 // SAFETY: the region is new and has the bytes. Each of its extents goes to the one
                 // copy whose original has it.
                 guard.state.engine = Some(unsafe { engine.copy_structure(Arc::clone(&copy.config.region)) });

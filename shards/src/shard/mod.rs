@@ -64,6 +64,8 @@ pub(crate) struct ShardState {
     pub(crate) published: PublishedHints,
     /// The engine has panicked, and is another one that discards all.
     pub(crate) is_poisoned: bool,
+    /// Chunks that were discarded before that.
+    pub(crate) discarded_before_poison: u64,
 }
 
 /// The owner's copy of its hints: the hints themselves are in cache lines that other cores read.
@@ -119,6 +121,7 @@ impl ShardSlot {
                 leaving: Vec::new(),
                 published: PublishedHints { oldest: NO_TICKET, live: 0 },
                 is_poisoned: false,
+                discarded_before_poison: 0,
             })),
         }
     }
