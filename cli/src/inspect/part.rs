@@ -1,7 +1,7 @@
 //! What is said of one session, and of all sessions of a file together.
 
 use serde::Serialize;
-use watershed_wire::protos::trace_stats::FinalFlushOutcome;
+use watershed_wire::protos::trace_stats::{CommitStats, FinalFlushOutcome};
 use watershed_wire::reader::Damage;
 
 use super::clocks;
@@ -42,6 +42,35 @@ pub(super) struct Part {
 pub(super) struct ServiceCounts {
     pub(super) chunks_discarded: u64,
     pub(super) patches_discarded: u64,
+    /// Not in the traces of other services.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) commits: Option<Commits>,
+}
+
+/// How commits fared on their way into the buffers.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Commits {
+    handed_back: u64,
+    producer_waits: u64,
+    producer_wait_ns_sum: u64,
+    producer_wait_ns_max: u64,
+    worker_turns: u64,
+    latency_ns_sum: u64,
+    latency_ns_max: u64,
+}
+
+impl Commits {
+    fn new(stats: &CommitStats) -> Self {
+        Commits {
+            handed_back: stats.handed_back(),
+            producer_waits: stats.producer_waits(),
+            producer_wait_ns_sum: stats.producer_wait_ns_sum(),
+            producer_wait_ns_max: stats.producer_wait_ns_max(),
+            worker_turns: stats.worker_turns(),
+            latency_ns_sum: stats.latency_ns_sum(),
+            latency_ns_max: stats.latency_ns_max(),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -126,6 +155,7 @@ impl Part {
             since_service_began: stats.map(|stats| ServiceCounts {
                 chunks_discarded: stats.chunks_discarded(),
                 patches_discarded: stats.patches_discarded(),
+                commits: stats.commit_stats.as_ref().map(Commits::new),
             }),
             time: Time::new(survey),
             session: Session::new(survey),

@@ -74,6 +74,7 @@ fn since_service_began(parts: &[&Part]) -> Option<ServiceCounts> {
     Some(ServiceCounts {
         chunks_discarded: all().map(|counts| counts.chunks_discarded).max()?,
         patches_discarded: all().map(|counts| counts.patches_discarded).max()?,
+        commits: all().filter_map(|counts| counts.commits).next_back(),
     })
 }
 

@@ -3511,6 +3511,8 @@ pub struct TraceStats {
     pub chunk_payload_histogram_def: ::prost::alloc::vec::Vec<i64>,
     #[prost(message, repeated, tag = "18")]
     pub writer_stats: ::prost::alloc::vec::Vec<trace_stats::WriterStats>,
+    #[prost(message, optional, tag = "1001")]
+    pub commit_stats: ::core::option::Option<trace_stats::CommitStats>,
 }
 /// Nested message and enum types in `TraceStats`.
 pub mod trace_stats {
@@ -3557,6 +3559,36 @@ pub mod trace_stats {
         pub trace_writer_packet_loss: ::core::option::Option<u64>,
         #[prost(uint64, optional, tag = "20")]
         pub chunks_relocated: ::core::option::Option<u64>,
+        /// Watershed's own, as all fields from 1001 on; others pass over them. Shards of the buffer in
+        /// which the engine has failed.
+        #[prost(uint64, optional, tag = "1001")]
+        pub shards_poisoned: ::core::option::Option<u64>,
+        /// Chunks that were in them and had not been read, or came for them since.
+        #[prost(uint64, optional, tag = "1002")]
+        pub chunks_lost_in_poisoned_shards: ::core::option::Option<u64>,
+    }
+    /// What became of commits on their way into the buffers, over all sessions since the service
+    /// began. Watershed's own.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct CommitStats {
+        /// Commits that found a queue full and were tried again.
+        #[prost(uint64, optional, tag = "1")]
+        pub handed_back: ::core::option::Option<u64>,
+        /// Waits of producers whose calls were not taken meanwhile.
+        #[prost(uint64, optional, tag = "2")]
+        pub producer_waits: ::core::option::Option<u64>,
+        #[prost(uint64, optional, tag = "3")]
+        pub producer_wait_ns_sum: ::core::option::Option<u64>,
+        #[prost(uint64, optional, tag = "4")]
+        pub producer_wait_ns_max: ::core::option::Option<u64>,
+        /// Turns of workers at a shard, and the time from the first commit that waited for one to its
+        /// end, when the chunks are free again.
+        #[prost(uint64, optional, tag = "5")]
+        pub worker_turns: ::core::option::Option<u64>,
+        #[prost(uint64, optional, tag = "6")]
+        pub latency_ns_sum: ::core::option::Option<u64>,
+        #[prost(uint64, optional, tag = "7")]
+        pub latency_ns_max: ::core::option::Option<u64>,
     }
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct WriterStats {
