@@ -21,7 +21,7 @@
 //! | triggers of a session | producers | [`TRIGGERS_PER_CONFIG_MAX`], [`TRIGGERS_KEPT`], [`CLONE_HITS_PENDING_MAX`] | the last ones are kept |
 //! | remembered triggers | producers | [`TRIGGER_HISTORY_MAX`] | looked through for each trigger |
 //! | events for the trace | time, sessions | [`CLOCK_SNAPSHOTS_MAX`], [`FLUSH_EVENTS_MAX`], [`CONCURRENT_EVENTS_MAX`] | written at a read |
-//! | calls that wait for the service | connections | the shell's: what a socket and a frame hold; in one process a queue of the program's own threads | once each |
+//! | calls that wait for the service | connections | the shell's: what a socket and a frame hold; in one process `COMMITS_QUEUED_MAX` of the client's queue, one flush, start and stop a session | once each, some hundred a turn |
 //! | outputs | calls | what one call makes: the shell takes them before the next | |
 
 /// One millisecond in the unit in which the core counts.
