@@ -15,6 +15,7 @@ mod daemon;
 mod embedded;
 mod end;
 mod events;
+mod mark;
 mod output;
 mod perfetto;
 mod progress;
@@ -84,10 +85,15 @@ pub(crate) struct Args {
     #[arg(long)]
     fail_on_loss: bool,
 
+    /// Say at the end what was recorded and lost as one line of JSON on standard output, behind
+    /// what COMMAND wrote there: file, bytes, seconds, packets, sequences, losses
+    #[arg(long)]
+    json: bool,
+
     #[command(flatten)]
     perfetto: perfetto::PerfettoArgs,
 
-    /// Record while this command runs, and return its exit code
+    /// Record while this command runs, mark it in the trace, and return its exit code
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }

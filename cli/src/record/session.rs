@@ -1,17 +1,19 @@
 //! One recording: from an open output to the summary.
 
-use std::io::{self, IsTerminal as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
+use watershed_client::clock::boottime_ns;
 use watershed_wire::config::TraceConfig;
 
 use super::Args;
-use super::command::{CommandHandle, Running};
+use super::command::{CommandHandle, Running, code};
 use super::daemon::Daemon;
 use super::embedded::Embedded;
 use super::end::End;
+use super::mark::Mark;
 use super::output::{Output, Written};
 use super::progress::Progress;
 use super::summary::{self, Summary};
@@ -39,12 +41,13 @@ pub(super) trait Service {
     /// nothing could be recorded.
     fn check(&mut self, config: &TraceConfig) -> Result<Vec<String>, Failure>;
 
-    /// Starts the session. If it fails nothing was recorded, and the output is as it was.
+    /// Starts the session, with what marks the command if there is one. If it fails nothing was
+    /// recorded, and the output is as it was.
     fn start(
         self: Box<Self>,
         config: &TraceConfig,
         output: &Output,
-        has_command: bool,
+        mark: Option<&Mark>,
         on_end: OnEnd,
     ) -> Result<(Box<dyn Session>, Written), Failure>;
 }
@@ -82,14 +85,15 @@ pub(super) fn record(args: &Args, config: &TraceConfig, verbose: bool) -> Result
     let started = Instant::now();
     let of_session = events.clone();
     let on_end = Box::new(move |end| drop(of_session.send(Event::SessionOver(Box::new(end)))));
-    let (session, written) = match service.start(config, &output, !args.command.is_empty(), on_end) {
+    let mark = (!args.command.is_empty()).then(Mark::new);
+    let (session, written) = match service.start(config, &output, mark.as_ref(), on_end) {
         Ok(started) => started,
         Err(failure) => {
             output.discard();
             return Err(failure);
         }
     };
-    let command = match start_command(args, session.as_ref(), &events) {
+    let command = match start_command(args, session.as_ref(), mark, &events) {
         Ok(command) => command,
         Err(failure) => {
             drop(session);
@@ -121,6 +125,9 @@ fn standard_output(args: &Args) -> Result<Output, Failure> {
     if !args.command.is_empty() {
         return Err(Failure::usage("-o -: standard output is the command's; name a file"));
     }
+    if args.json {
+        return Err(Failure::usage("-o -: with --json the summary goes to standard output; name a file"));
+    }
     if io::stdout().is_terminal() {
         return Err(Failure::usage(
             "-o -: standard output is a terminal; name a file, or a pipe to read the trace",
@@ -138,22 +145,28 @@ fn watch_signals(events: &Sender<Event>) -> Result<(), Failure> {
 fn start_command(
     args: &Args,
     session: &dyn Session,
+    mark: Option<Mark>,
     events: &Sender<Event>,
 ) -> Result<Option<CommandHandle>, Failure> {
-    if args.command.is_empty() {
-        return Ok(None);
-    }
+    let Some(mark) = mark else { return Ok(None) };
     // So that its beginning is recorded.
     session.wait_started();
+    let begin_ns = boottime_ns();
     let running = Running::start(&args.command)?;
     let handle = running.handle();
+    mark.begin(&args.command, running.id(), begin_ns);
     // So that it is in the process tree even if it has ended by now: as long as nobody waits for
     // it, /proc has it.
     running.wait_for_name();
     session.command_started();
     let events = events.clone();
     running
-        .watch(move |code| drop(events.send(Event::CommandEnded(code))))
+        .watch(move |status| {
+            if let Ok(status) = status {
+                mark.end(status);
+            }
+            let _ = events.send(Event::CommandEnded(status.map(code)));
+        })
         .map_err(|error| Failure::failed(format_args!("cannot wait for the command: {error}")))?;
     Ok(Some(handle))
 }
@@ -251,7 +264,14 @@ impl Recording {
         let mut losses = summary::losses(config.view(), end, self.session.packets_dropped(), &tally);
         losses.extend(self.missing.iter().map(|missing| format!("what nobody offers: {missing}")));
         let is_lossy = !losses.is_empty();
-        eprintln!("{}", Summary { path, time, tally: &tally, losses });
+        let summary = Summary { path, time, tally: &tally, losses };
+        if args.json {
+            // Who does not read it has no use for an error either.
+            let line = serde_json::to_string(&summary).expect("numbers and texts");
+            let _ = writeln!(io::stdout(), "{line}");
+        } else {
+            eprintln!("{summary}");
+        }
         let path = path.display();
         match end {
             End { write_error: Some(error), .. } => Some(format!("writing {path} failed: {error}")),

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use indicatif::HumanBytes;
+use serde::Serialize;
+use serde::ser::SerializeStruct as _;
 use watershed_wire::protos::trace_config::buffer_config::FillPolicy;
 use watershed_wire::protos::trace_packet::DataLossReason;
 use watershed_wire::protos::{TraceConfig, TraceStats};
@@ -36,6 +38,19 @@ impl fmt::Display for Summary<'_> {
             [] => write!(f, ", no data lost"),
             losses => losses.iter().try_for_each(|loss| write!(f, "\n  lost: {loss}")),
         }
+    }
+}
+
+impl Serialize for Summary<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut summary = serializer.serialize_struct("Summary", 6)?;
+        summary.serialize_field("file", &self.path.to_string_lossy())?;
+        summary.serialize_field("bytes", &self.tally.bytes)?;
+        summary.serialize_field("seconds", &self.time.as_secs_f64())?;
+        summary.serialize_field("packets", &self.tally.packets)?;
+        summary.serialize_field("sequences", &self.tally.sequences())?;
+        summary.serialize_field("losses", &self.losses)?;
+        summary.end()
     }
 }
 
@@ -107,6 +122,7 @@ fn buffer_losses(config: &TraceConfig, stats: &TraceStats, losses: &mut Vec<Stri
                 losses.push(format!("{} {why} ({name})", count(number, what)));
             }
         };
+        let lost = buffer.chunks_lost_in_poisoned_shards();
         let overwritten =
             format!("of {} overwritten, the ring was full", HumanBytes(buffer.bytes_overwritten()));
         add(buffer.chunks_overwritten(), "chunk", &overwritten);
@@ -122,6 +138,9 @@ fn buffer_losses(config: &TraceConfig, stats: &TraceStats, losses: &mut Vec<Stri
         );
         add(buffer.patches_failed(), "late patch", "left a packet incomplete");
         add(buffer.abi_violations(), "chunk", "broke the rules of the shared memory");
+        // Also where they had nothing: the service is not to be trusted.
+        let failed = format!("failed in the tracing service, and {} were lost there", count(lost, "chunk"));
+        add(buffer.shards_poisoned(), "shard", &failed);
     }
 }
 
@@ -190,6 +209,10 @@ mod tests {
             summary.to_string(),
             "t.pftrace: 2.00 KiB, 1.5 s, 1 packet from 0 sequences, no data lost"
         );
+        assert_eq!(
+            serde_json::to_string(&summary).unwrap(),
+            r#"{"file":"t.pftrace","bytes":2048,"seconds":1.54,"packets":1,"sequences":0,"losses":[]}"#
+        );
     }
 
     #[test]
@@ -205,6 +228,8 @@ mod tests {
             chunks_discarded: Some(4),
             patches_failed: Some(5),
             abi_violations: Some(6),
+            shards_poisoned: Some(1),
+            chunks_lost_in_poisoned_shards: Some(11),
             ..Default::default()
         };
         stats.invalid_packets = Some(7);
@@ -225,6 +250,7 @@ mod tests {
                 "4 chunks refused, the buffer was full (buffer \"d\")",
                 "5 late patches left a packet incomplete (buffer \"d\")",
                 "6 chunks broke the rules of the shared memory (buffer \"d\")",
+                "1 shard failed in the tracing service, and 11 chunks were lost there (buffer \"d\")",
                 "7 packets invalid",
                 "8 chunks for a buffer that there is not",
                 "9 late patches for a chunk that there is not",

@@ -170,7 +170,10 @@ impl<'a> BufferStage<'a> {
     }
 
     /// Commits what was collected: of each buffer all chunks in order, then all patches in order.
-    pub(super) fn commit(self) {
+    /// Returns the sessions with a buffer that has refused some: it has failed in part.
+    #[must_use]
+    pub(super) fn commit(self) -> Vec<SessionId> {
+        let mut failed = Vec::new();
         for (buffer_id, mut batch) in self.batches {
             let Some(buffer) = self.buffers.get(buffer_id) else { continue };
             let mut session = self.sessions.get_mut(&buffer.session_id);
@@ -182,7 +185,10 @@ impl<'a> BufferStage<'a> {
                         usize::from(session.sequences.note(producer_id, writer_id, info.identity_trusted));
                 }
             }
-            self.counters.chunks_discarded += self.buffers.commit(buffer_id, self.producer_id, &mut batch);
+            let session_id = buffer.session_id;
+            let num_refused = self.buffers.commit(buffer_id, self.producer_id, &mut batch);
+            self.counters.chunks_discarded += num_refused;
+            failed.extend((num_refused > 0).then_some(session_id));
             if let Some(Session { sequences, buffers, .. }) = session.filter(|_| num_new > 0) {
                 let is_known = |producer_id, writer_id| {
                     let mut all = buffers.iter().filter_map(|id| self.buffers.get(*id));
@@ -191,6 +197,7 @@ impl<'a> BufferStage<'a> {
                 sequences.sweep(num_new, is_known);
             }
         }
+        failed
     }
 }
 
@@ -209,7 +216,32 @@ impl Service {
         producer_id: ProducerId,
         request: &protos::CommitDataRequest,
     ) -> bool {
-        let Some(producer) = self.producers.get(&producer_id) else { return false };
+        let Some(producer) = self.producers.get_mut(&producer_id) else { return false };
+        if matches!(producer.chunks, ChunkSource::None) {
+            return false;
+        }
+        let acknowledged = request.flush_request_id.filter(|id| *id != 0).map(FlushId);
+        if !producer.holds_commits() {
+            self.commit_requests(producer_id, &[request]);
+        } else {
+            producer.held.add(request);
+            if acknowledged.is_some() || producer.held.is_full() {
+                self.commit_held(producer_id);
+            }
+        }
+        if let Some(flush_id) = acknowledged {
+            self.acknowledge_flushes(producer_id, flush_id);
+        }
+        true
+    }
+
+    /// Commits requests as one: no read sees a part of them.
+    pub(super) fn commit_requests(
+        &mut self,
+        producer_id: ProducerId,
+        requests: &[&protos::CommitDataRequest],
+    ) {
+        let Some(producer) = self.producers.get(&producer_id) else { return };
         let mut stage = BufferStage::new(
             producer_id,
             producer,
@@ -217,29 +249,17 @@ impl Service {
             &mut self.buffers,
             &mut self.counters,
         );
-        match &producer.chunks {
-            ChunkSource::None => return false,
-            ChunkSource::Shared(smb) => {
-                for entry in &request.chunks_to_move {
-                    // A producer with shared memory may still send a chunk by message.
-                    if entry.data.is_some() {
-                        stage.move_message(entry);
-                    } else {
-                        stage.move_shared(smb, entry);
-                    }
-                }
-            }
-            ChunkSource::Messages => {
-                request.chunks_to_move.iter().for_each(|entry| stage.move_message(entry))
+        for entry in requests.iter().flat_map(|request| &request.chunks_to_move) {
+            match &producer.chunks {
+                // A producer with shared memory may still send a chunk by message.
+                ChunkSource::Shared(smb) if entry.data.is_none() => stage.move_shared(smb, entry),
+                _ => stage.move_message(entry),
             }
         }
-        for entry in &request.chunks_to_patch {
+        for entry in requests.iter().flat_map(|request| &request.chunks_to_patch) {
             stage.patch(entry);
         }
-        stage.commit();
-        if let Some(flush_id) = request.flush_request_id.filter(|id| *id != 0) {
-            self.acknowledge_flushes(producer_id, FlushId(flush_id));
-        }
-        true
+        let failed = stage.commit();
+        failed.into_iter().for_each(|session_id| self.warn_of_poisoned(session_id));
     }
 }

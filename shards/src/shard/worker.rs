@@ -120,7 +120,7 @@ impl WorkerPool {
         let (report, reports) = std::sync::mpsc::channel();
         for worker in 0..num_workers {
             let (state, report) = (Arc::clone(&state), report.clone());
-            let cpu_id = pinned.then(|| topology.cpu_of_worker(worker).id);
+            let cpu_id = pinned.then(|| topology.cpu_of_worker(worker));
             let thread = thread::Builder::new().name(format!("trace-worker-{worker}")).spawn(move || {
                 let _ = state.workers[worker].set(thread::current());
                 let is_pinned =
@@ -162,6 +162,12 @@ impl WorkerPool {
     /// call has an effect.
     pub fn on_room(&self, call: impl Fn() + Send + Sync + 'static) {
         let _ = self.0.state.on_room.set(OnRoom(Box::new(call)));
+    }
+
+    /// Whether all of them are parked, or about to be. The feature `testing`.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn all_parked(&self) -> bool {
+        self.0.state.sleepers.all_parked()
     }
 
     /// The way to the pool for a buffer that is being made.
