@@ -104,6 +104,20 @@ fn data_sources_of_a_producer_are_limited() {
 }
 
 #[test]
+fn what_a_source_says_of_itself_is_not_looked_into() {
+    let mut world = World::new();
+    let producer = connect(&mut world, "any");
+    for (field, content) in [(6, 0x23), (5, 0x22), (8, 0xff)] {
+        let name = format!("source {field}");
+        let named = protos::DataSourceDescriptor { name: Some(name), ..Default::default() };
+        let mut bytes = named.encode_to_vec();
+        prost::encoding::bytes::encode(field, &vec![content; 100], &mut bytes);
+        world.service.handle_register_data_source(producer, &bytes, &world.now);
+        assert!(world.service.data_sources().any(|source| source.descriptor == bytes), "field {field}");
+    }
+}
+
+#[test]
 fn descriptors_of_a_producer_are_limited_in_bytes() {
     let mut world = World::new();
     let producer = connect(&mut world, "large");

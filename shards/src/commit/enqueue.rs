@@ -45,12 +45,7 @@ impl Committer {
     }
 
     #[inline(always)]
-    fn enqueue_inlined(
-        &mut self,
-        key: Key,
-        batch: &mut Batch<'_>,
-        is_owned: bool,
-    ) -> Result<(), QueueFull> {
+    fn enqueue_inlined(&mut self, key: Key, batch: &mut Batch<'_>, is_owned: bool) -> Result<(), QueueFull> {
         let Committer { owner, cell, home_cache, pool, cpu_id, nodes, shared, .. } = self;
         let (owner, shared): (OwnerId, &Shared) = (*owner, shared);
         let mut reservation = cell.reserve(&shared.tickets);
