@@ -59,6 +59,18 @@ pub(super) enum Role {
     Print,
 }
 
+impl Role {
+    /// What the events of the kernel mean.
+    pub(super) fn of(group: &str, name: &str) -> Self {
+        match (group, name) {
+            ("task", "task_rename") | ("sched", "sched_process_exec") => Self::Renames,
+            ("sched", "sched_process_free") => Self::Frees,
+            ("ftrace", "print") => Self::Print,
+            _ => Self::Plain,
+        }
+    }
+}
+
 /// What a session asked for.
 #[derive(Debug, Default)]
 pub(super) struct Choice {

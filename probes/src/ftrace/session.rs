@@ -140,12 +140,7 @@ impl Session {
                 (Some((_, waking)), "sched/sched_waking") => Some(Action::Waking(*waking)),
                 _ => self.plan(&event, &format, known).map(|plan| Action::Message(Arc::new(plan))),
             };
-            let role = match joined(&event).as_str() {
-                "task/task_rename" | "sched/sched_process_exec" => Role::Renames,
-                "sched/sched_process_free" => Role::Frees,
-                "ftrace/print" => Role::Print,
-                _ => Role::Plain,
-            };
+            let role = Role::of(&event.0, &event.1);
             if let (Role::Print, Some(filter), Some(text)) = (role, &config.print_filter, format.field("buf"))
             {
                 choice.print_filter = PrintFilter::new(filter, text.offset);
