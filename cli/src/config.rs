@@ -4,7 +4,9 @@ use std::io::Read as _;
 use std::path::Path;
 use std::{fs, io};
 
-use watershed_probes::{FTRACE_NAME, PROCESS_STATS_NAME, Roots, SYS_STATS_NAME, ftrace_access};
+use watershed_probes::{
+    FTRACE_NAME, PROCESS_STATS_NAME, Roots, SYS_STATS_NAME, SYSTEM_INFO_NAME, ftrace_access,
+};
 use watershed_wire::config::TraceConfig;
 use watershed_wire::protos;
 use watershed_wire::protos::trace_config::DataSource;
@@ -64,7 +66,7 @@ pub(crate) fn ftrace(names: Vec<String>) -> DataSource {
 
 /// What is recorded of a machine if nobody says what.
 pub(crate) fn default_data_sources() -> Vec<DataSource> {
-    let mut sources = vec![sys_stats(), process_stats()];
+    let mut sources = vec![sys_stats(), process_stats(), system_info()];
     match ftrace_access(&Roots::default()) {
         Ok(()) => sources.insert(0, ftrace(EVENTS.map(str::to_owned).to_vec())),
         Err(reason) => eprintln!("watershed: scheduling is not recorded: {reason}"),
@@ -87,6 +89,11 @@ fn sys_stats() -> DataSource {
         }),
         ..Default::default()
     })
+}
+
+/// What the machine is made of.
+pub(crate) fn system_info() -> DataSource {
+    data_source(protos::DataSourceConfig { name: Some(SYSTEM_INFO_NAME.to_owned()), ..Default::default() })
 }
 
 /// Names and memory of processes.

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod command_slice;
 mod config;
 mod connect;
 mod daemon;

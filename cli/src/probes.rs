@@ -25,7 +25,8 @@ pub(crate) struct Args {
     no_reconnect: bool,
 }
 
-const MORE: &str = "Data sources: linux.ftrace, linux.sys_stats, linux.process_stats. Runs until SIGINT or SIGTERM. \
+const MORE: &str = "Data sources: linux.ftrace, linux.sys_stats, linux.process_stats, linux.system_info. \
+                    Runs until SIGINT or SIGTERM. \
 While there is no service it tries again after 1 s, 2 s and so on, up to 30 s.";
 
 /// What ends the command.

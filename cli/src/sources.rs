@@ -3,6 +3,7 @@
 use watershed_client::DataSourceFactory;
 use watershed_probes::{
     FtraceFactory, Notices, OnDemand, ProcessStatsFactory, Roots, ScanRequest, SysStatsFactory,
+    SystemInfoFactory,
 };
 
 /// All of them. What they cannot do here goes to `notices`.
@@ -16,6 +17,7 @@ pub(crate) fn all(notices: &Notices, scan_request: &ScanRequest) -> Vec<Box<dyn 
             scan_request: scan_request.clone(),
             on_demand: on_demand.clone(),
         }),
+        Box::new(SystemInfoFactory { roots: Roots::default(), notices: notices.clone() }),
         Box::new(FtraceFactory::new(Roots::default(), notices.clone(), on_demand)),
     ]
 }

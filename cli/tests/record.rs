@@ -84,7 +84,9 @@ fn two_seconds_of_this_machine() {
         );
         *last_ns = packet.timestamp();
     }
-    assert_eq!(last_ns.len(), 3 + usize::from(has_kernel), "the service and its data sources");
+    assert_eq!(last_ns.len(), 4 + usize::from(has_kernel), "the service and its data sources");
+    let is_told = |p: &TracePacket| matches!(&p.data, Some(Data::CpuInfo(info)) if !info.cpus.is_empty());
+    assert!(packets.iter().any(is_told), "what the CPUs are");
 
     let stats = sys_stats(&packets);
     // Readings that come late on a loaded machine are dropped.

@@ -124,7 +124,8 @@ fn what_nobody_offers_is_named() {
     let run = dir.record(&["-t", "100ms", "-o", "t"]);
     assert_code(&run, 0);
     // Before them the events of the kernel, where they may be recorded.
-    let names = "\"linux.sys_stats\", \"linux.process_stats\" to this service; `watershed probes` would";
+    let names = "\"linux.sys_stats\", \"linux.process_stats\", \"linux.system_info\" to this service; \
+                 `watershed probes` would";
     assert!(
         run.stderr.contains("warning: nobody offers \"linux.") && run.stderr.contains(names),
         "{}",

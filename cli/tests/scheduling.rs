@@ -400,6 +400,65 @@ fn every_hand_over_is_in_the_trace() {
     let least = counted - counted * LEFT_OUT_PERCENT_MAX / 100;
     assert!(counted > 50 && (least..=counted + 5).contains(&naps), "{naps} of {counted}");
     check_names(&recorded, &workload);
+    check_top(&path, &recorded, &workload, slack_ns);
+}
+
+/// What `inspect --top` says of the same trace.
+fn check_top(path: &Path, recorded: &Recorded, workload: &Workload, slack_ns: impl Fn(u64) -> u64) {
+    let mut inspect = Command::new(env!("CARGO_BIN_EXE_watershed"));
+    let output = inspect.args(["inspect", "--top", "--json"]).arg(path).output().unwrap();
+    assert!(output.status.success());
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let top = &report["scheduling"];
+    let row_of = |tid: i32| {
+        let rows = top["threads"].as_array().unwrap();
+        rows.iter().find(|row| row["tid"] == tid).unwrap_or_else(|| panic!("no row of {tid}"))
+    };
+    let ns = |tid: i32, state: &str| row_of(tid)[format!("{state}_ns")].as_u64().unwrap();
+    for &(tid, kernel_ns) in &workload.computing {
+        assert!(ns(tid, "running") <= kernel_ns + slack_ns(kernel_ns));
+        assert_eq!(
+            (&row_of(tid)["name"], &row_of(tid)["pid"]),
+            (&"computes".into(), &std::process::id().into())
+        );
+    }
+    let most_ns = |&(tid, kernel_ns): &(i32, u64)| ns(tid, "running") as i64 - kernel_ns as i64;
+    let &(tid, kernel_ns) = workload.computing.iter().max_by_key(|thread| most_ns(thread)).unwrap();
+    check_time("computes, by --top", ns(tid, "running"), 0, kernel_ns, slack_ns(kernel_ns));
+    let [ping, pong] = &workload.players;
+    for player in [ping, pong] {
+        // Switches that contradict each other give time to nobody.
+        assert!(ns(player.tid, "running") <= recorded.cpu_time_ns(player.tid));
+        let (traced_ns, lacking_ns) = (ns(player.tid, "running"), ns(player.tid, "unknown"));
+        check_time(
+            "player, by --top",
+            traced_ns,
+            recorded.waking_time_ns(player.tid) + lacking_ns,
+            player.cpu_time_ns,
+            slack_ns(player.cpu_time_ns),
+        );
+    }
+    // A hundred times a millisecond by timer; what is not in the trace is missing here too.
+    let slept_ns = ns(workload.sleeper.0, "interruptible") + ns(workload.sleeper.0, "unknown");
+    assert!(slept_ns >= 90_000_000, "{slept_ns}");
+    let wakings = |waker: &str, waker_tid: Option<i32>, tid: i32| {
+        let rows = top["wakers"].as_array().unwrap().iter();
+        let is_it = |row: &&serde_json::Value| {
+            row["waker"] == waker
+                && row["waker_tid"].as_i64() == waker_tid.map(i64::from)
+                && row["tid"] == tid
+        };
+        rows.filter(is_it).map(|row| row["wakings"].as_u64().unwrap()).sum::<u64>() as usize
+    };
+    let least = HANDOVERS - HANDOVERS * LEFT_OUT_PERCENT_MAX / 100;
+    for (from, to) in [(ping, pong), (pong, ping)] {
+        // Threads that look into /proc at once wake each other for that too.
+        let all = recorded.wakings.iter().filter(|waking| waking.tid == to.tid).count();
+        let handed_over = wakings("thread", Some(from.tid), to.tid);
+        assert!((least..=all).contains(&handed_over), "{handed_over} of {all}");
+    }
+    let by_timer = wakings("interrupt", None, workload.sleeper.0);
+    assert!(by_timer >= 80, "{by_timer}");
 }
 
 /// The kernel's own figure is within 1% of the trace's, plus what was taken from the CPUs. Where a

@@ -99,7 +99,7 @@ impl Daemon {
     pub fn with_sockets(
         options: DaemonOptions,
         mut passed: Vec<UnixListener>,
-        log: impl FnMut(&str) + Send + 'static,
+        mut log: impl FnMut(&str) + Send + 'static,
     ) -> Result<Daemon, DaemonError> {
         if options.producer_sockets.is_empty() {
             return Err(DaemonError::NoProducerSocket);
@@ -129,6 +129,10 @@ impl Daemon {
         if let Some(workers) = &workers {
             let wake = Arc::clone(&wake);
             workers.on_room(move || wake.tell_room());
+            let (num_pinned, num_workers) = (workers.num_pinned(), workers.num_workers());
+            if options.pin_workers && num_pinned < num_workers {
+                log(&format!("the system lets {num_pinned} of {num_workers} workers be pinned to a CPU"));
+            }
         }
         let last_token = FIRST_LISTENER + listeners.len();
         let service = Service::new(ServiceOptions {
@@ -199,7 +203,7 @@ impl Daemon {
 
     /// One line about how it goes.
     fn tell_status(&mut self) {
-        let status = Status::of(&self.core.service, self.peers.waits());
+        let status = Status::of(&self.core.service);
         self.core.log.answer(format_args!("{status}"));
     }
 
@@ -371,8 +375,9 @@ impl Daemon {
         // may come of it.
         self.deliver(now);
         // Room may have been made by who looked at a buffer, too.
-        let service = &self.core.service;
-        self.peers.release(now.monotonic_ns, |producer_id| service.is_waiting(producer_id));
+        let service = &mut self.core.service;
+        let waits_ns = self.peers.release(now.monotonic_ns, |producer_id| service.is_waiting(producer_id));
+        waits_ns.into_iter().for_each(|wait_ns| service.note_producer_wait(wait_ns));
     }
 
     /// Ends a connection, as if its peer had done so.

@@ -29,23 +29,6 @@ pub(crate) struct Peers {
     deadlines: BTreeSet<(u64, Token)>,
     /// Producers whose calls wait, and since when, in monotonic time.
     held: BTreeMap<Token, u64>,
-    waits: Waits,
-}
-
-/// How long producers had to wait for room in a queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Waits {
-    pub(crate) number: u64,
-    pub(crate) sum_ns: u64,
-    pub(crate) max_ns: u64,
-}
-
-impl Waits {
-    fn add(&mut self, wait_ns: u64) {
-        self.number += 1;
-        self.sum_ns += wait_ns;
-        self.max_ns = self.max_ns.max(wait_ns);
-    }
 }
 
 #[derive(Debug)]
@@ -160,8 +143,10 @@ impl Peers {
         }
     }
 
-    /// Goes on with those whose calls wait for something that is not so any more.
-    pub(crate) fn release(&mut self, now_ns: u64, is_waiting: impl Fn(ProducerId) -> bool) {
+    /// Goes on with those whose calls wait for something that is not so any more. Returns how long
+    /// each has waited.
+    pub(crate) fn release(&mut self, now_ns: u64, is_waiting: impl Fn(ProducerId) -> bool) -> Vec<u64> {
+        let mut waits_ns = Vec::new();
         let held: Vec<(Token, u64)> = self.held.iter().map(|(token, since_ns)| (*token, *since_ns)).collect();
         for (token, since_ns) in held {
             if let Some(Peer::Producer(port)) = self.get_mut(token)
@@ -170,16 +155,12 @@ impl Peers {
                 continue;
             }
             self.held.remove(&token);
-            self.waits.add(now_ns.saturating_sub(since_ns));
+            waits_ns.push(now_ns.saturating_sub(since_ns));
             if let Some(Peer::Producer(port)) = self.list(token) {
                 port.connection.is_held = false;
             }
         }
-    }
-
-    /// How long producers had to wait so far.
-    pub(crate) fn waits(&self) -> Waits {
-        self.waits
+        waits_ns
     }
 
     /// A connection that has ended.

@@ -5,30 +5,27 @@ use std::time::Duration;
 
 use watershed_service::{CommitStats, Service};
 
-use crate::peers::Waits;
-
 /// Who is there, and what became of commits since the start.
 pub(crate) struct Status {
     num_producers: usize,
     num_sessions: usize,
     commits: CommitStats,
-    waits: Waits,
 }
 
 impl Status {
-    pub(crate) fn of(service: &Service, waits: Waits) -> Status {
+    pub(crate) fn of(service: &Service) -> Status {
         Status {
             num_producers: service.num_producers(),
             num_sessions: service.num_sessions(),
             commits: service.commit_stats(),
-            waits,
         }
     }
 }
 
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Status { num_producers, num_sessions, commits, waits } = self;
+        let Status { num_producers, num_sessions, commits } = self;
+        let CommitStats { waits, poisoned, .. } = commits;
         write!(f, "status: {num_producers} producers, {num_sessions} sessions; ")?;
         if let Some(workers) = commits.workers {
             let turns = workers.turns.max(1) as f64;
@@ -39,13 +36,17 @@ impl fmt::Display for Status {
         }
         let [sum_ms, max_ms] = [waits.sum_ns, waits.max_ns].map(|ns| Duration::from_nanos(ns).as_millis());
         write!(f, "{} commits found a queue full, ", commits.num_handed_back)?;
-        write!(f, "{} waits of producers for it took {sum_ms} ms, {max_ms} ms at most", waits.number)
+        write!(f, "{} waits of producers for it took {sum_ms} ms, {max_ms} ms at most", waits.number)?;
+        match poisoned.shards {
+            0 => Ok(()),
+            shards => write!(f, "; {shards} shards have failed, {} chunks were lost there", poisoned.chunks),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use watershed_service::WorkerStats;
+    use watershed_service::{Poisoned, ProducerWaits, WorkerStats};
 
     use super::*;
 
@@ -59,8 +60,12 @@ mod tests {
         let mut status = Status {
             num_producers: 3,
             num_sessions: 1,
-            commits: CommitStats { num_handed_back: 5, workers: Some(workers) },
-            waits: Waits { number: 2, sum_ns: 7_000_000, max_ns: 4_000_000 },
+            commits: CommitStats {
+                num_handed_back: 5,
+                waits: ProducerWaits { number: 2, sum_ns: 7_000_000, max_ns: 4_000_000 },
+                workers: Some(workers),
+                poisoned: Poisoned::default(),
+            },
         };
         let waits = "5 commits found a queue full, 2 waits of producers for it took 7 ms, 4 ms at most";
         let turns = "4 turns of workers, 50 us after the commit on average, 90 us at most; ";
@@ -68,5 +73,8 @@ mod tests {
         assert_eq!(status.to_string(), format!("{who}{turns}{waits}"));
         status.commits.workers = None;
         assert_eq!(status.to_string(), format!("{who}{waits}"));
+        status.commits.poisoned = Poisoned { shards: 1, chunks: 9 };
+        let failed = "; 1 shards have failed, 9 chunks were lost there";
+        assert_eq!(status.to_string(), format!("{who}{waits}{failed}"));
     }
 }

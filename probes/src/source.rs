@@ -11,8 +11,8 @@ use watershed_wire::protos::DataSourceDescriptor;
 
 use crate::on_demand::{Describer, OnDemand};
 use crate::{
-    Notices, PROCESS_STATS_NAME, Probe, ProcessStatsProbe, Roots, SYS_STATS_NAME, SysStatsProbe,
-    boottime_now_ns,
+    Notices, PROCESS_STATS_NAME, Probe, ProcessStatsProbe, Roots, SYS_STATS_NAME, SYSTEM_INFO_NAME,
+    SysStatsProbe, SystemInfoProbe, boottime_now_ns,
 };
 
 /// Asks `linux.process_stats` to look for new processes at the next flush, not only at its next
@@ -58,6 +58,27 @@ impl DataSourceFactory for SysStatsFactory {
     fn setup(&mut self, cx: &mut Context<'_>) -> Result<Box<dyn DataSource>, String> {
         let config = cx.config().sys_stats_config.clone().unwrap_or_default();
         let probe = SysStatsProbe::new(&self.roots, &config, &self.notices);
+        Ok(Box::new(Source::new(probe, cx.create_writer(), ScanRequest::new())))
+    }
+}
+
+/// Makes instances of `linux.system_info`.
+#[derive(Debug)]
+pub struct SystemInfoFactory {
+    /// Where /proc and /sys are.
+    pub roots: Roots,
+    /// Where instances say what they cannot serve.
+    pub notices: Notices,
+}
+
+impl DataSourceFactory for SystemInfoFactory {
+    fn descriptor(&self) -> DataSourceDescriptor {
+        descriptor(SYSTEM_INFO_NAME)
+    }
+
+    fn setup(&mut self, cx: &mut Context<'_>) -> Result<Box<dyn DataSource>, String> {
+        let config = cx.config().system_info_config.unwrap_or_default();
+        let probe = SystemInfoProbe::new(&self.roots, &config, &self.notices);
         Ok(Box::new(Source::new(probe, cx.create_writer(), ScanRequest::new())))
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct Buffer {
     pub(crate) session_id: SessionId,
     /// A clone has none: nothing is written to it.
     committer: Option<Committer>,
+    /// Shards that have failed, of which the user was told.
+    poisoned_told: u64,
     /// Batches for which a queue had no room, and those that came after them. Whoever looks at the
     /// buffer [settles](Buffer::settle) it first.
     waiting: VecDeque<Waiting>,
@@ -95,14 +97,21 @@ impl Buffer {
             homes: Homes::RoundRobin,
         })?;
         let committer = trace.committer();
-        Ok(Buffer { trace: Arc::new(trace), session_id, committer, waiting: VecDeque::new() })
+        Ok(Buffer {
+            trace: Arc::new(trace),
+            session_id,
+            committer,
+            poisoned_told: 0,
+            waiting: VecDeque::new(),
+        })
     }
 
     /// A copy of what is in it, for the session of a clone. Nothing may wait.
     pub(crate) fn copy(&self, pool: Option<&ThreadPool>) -> Result<Buffer, CreateError> {
         debug_assert!(self.waiting.is_empty(), "what waits would not be in the copy");
         let trace = Arc::new(self.trace.clone_in_pool(pool)?);
-        Ok(Buffer { trace, session_id: self.session_id, committer: None, waiting: VecDeque::new() })
+        let Buffer { session_id, poisoned_told, .. } = *self;
+        Ok(Buffer { trace, session_id, committer: None, poisoned_told, waiting: VecDeque::new() })
     }
 
     /// Commits everything in the batch, which is empty afterwards. Returns how many chunks the
@@ -296,6 +305,14 @@ impl BufferTable {
     pub(crate) fn settle(&mut self, id: BufferId) -> u64 {
         let buffer = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut());
         buffer.map_or(0, |buffer| buffer.settle(&mut self.waiting))
+    }
+
+    /// How many shards of the buffer have failed, if there are more than the last call has said.
+    pub(crate) fn newly_poisoned(&mut self, id: BufferId) -> Option<u64> {
+        let buffer = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut())?;
+        let num_shards = buffer.trace.poisoned().shards;
+        let is_new = num_shards > std::mem::replace(&mut buffer.poisoned_told, num_shards);
+        is_new.then_some(num_shards)
     }
 
     /// All buffers.

@@ -107,6 +107,7 @@
 
 mod buffers;
 mod clock;
+mod commit_stats;
 mod compress;
 mod consumer;
 mod emit;
@@ -125,6 +126,7 @@ mod session;
 mod timer;
 
 pub use clock::ClockReadings;
+pub use commit_stats::{CommitStats, ProducerWaits};
 pub use consumer::OutputFile;
 pub use emit::SYNC_MARKER;
 pub use error::{AttachRefused, CloneRefused, ConnectError, DetachRefused, EnableError, FlushRefused};
@@ -139,10 +141,10 @@ pub use producer::{
     ScrapingMode,
 };
 pub use read::{PacketBatch, RESERVED_FIELDS, Unread, WriteTrace};
-pub use service::{CommitStats, Service};
+pub use service::Service;
 pub use session::{
     CloneRequest, CloneSource, ClonedSession, FileWrite, FileWritten, ReceivedTrigger, SessionState,
 };
 pub use timer::Deadlines;
 pub use watershed_engine::{HugePages, ProducerId};
-pub use watershed_shards::{MAX_SHARDS, Reduced, Topology, WorkerPool, WorkerStats};
+pub use watershed_shards::{MAX_SHARDS, Poisoned, Reduced, Topology, WorkerPool, WorkerStats};

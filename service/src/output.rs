@@ -299,6 +299,19 @@ pub enum Warning {
         /// Which of its buffers.
         index: usize,
     },
+    /// The engine has failed in a part of a buffer: a mistake in this program. Their data is lost
+    /// and what comes for them is refused, the rest goes on.
+    #[error(
+        "session {session_id}: {num_shards} shards of buffer {index} have failed, what they had is lost; this is a mistake in the tracing service"
+    )]
+    ShardPoisoned {
+        /// Whose buffer.
+        session_id: SessionId,
+        /// Which of its buffers.
+        index: usize,
+        /// How many of its shards, those that were told of before included.
+        num_shards: u64,
+    },
     /// A session's file could not be written, the session ends.
     #[error("session {session_id}: writing the trace file failed: {reason}")]
     FileFailed {

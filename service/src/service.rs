@@ -5,10 +5,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use watershed_engine::ProducerId;
-use watershed_shards::{WorkerPool, WorkerStats};
 
 use crate::buffers::BufferTable;
 use crate::clock::ClockReadings;
+use crate::commit_stats::ProducerWaits;
 use crate::consumer::Consumer;
 use crate::ids::{ConsumerId, SessionId};
 use crate::options::ServiceOptions;
@@ -42,15 +42,6 @@ pub struct Service {
     pub(crate) outputs: VecDeque<Output>,
 }
 
-/// What became of commits since the service began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CommitStats {
-    /// How often a batch had to wait because a queue was full, or because one before it waited.
-    pub num_handed_back: u64,
-    /// What the workers have done; `None` where there are none.
-    pub workers: Option<WorkerStats>,
-}
-
 /// Numbers given out and things counted since the service began.
 #[derive(Debug)]
 pub(crate) struct Counters {
@@ -66,6 +57,7 @@ pub(crate) struct Counters {
     pub(crate) chunks_discarded: u64,
     /// Patches that were malformed or had nowhere to go, over all producers and sessions.
     pub(crate) patches_discarded: u64,
+    pub(crate) waits: ProducerWaits,
 }
 
 impl fmt::Debug for Service {
@@ -106,6 +98,7 @@ impl Service {
                 looked_at: 0,
                 chunks_discarded: 0,
                 patches_discarded: 0,
+                waits: ProducerWaits::default(),
             },
             outputs: VecDeque::new(),
         }
@@ -209,14 +202,6 @@ impl Service {
     pub fn retry_commits(&mut self) {
         if self.has_waiting() {
             self.counters.chunks_discarded += self.buffers.retry();
-        }
-    }
-
-    /// What became of commits since the service began.
-    pub fn commit_stats(&self) -> CommitStats {
-        CommitStats {
-            num_handed_back: self.buffers.num_handed_back(),
-            workers: self.options.workers.as_ref().map(WorkerPool::stats),
         }
     }
 

@@ -31,29 +31,22 @@ mod shard;
 mod sync;
 
 #[cfg(not(loom))]
-pub use batch::{Batch, OwnedBytes, PatchSet, Source};
-#[cfg(not(loom))]
-pub use buffer::ShardedBuffer;
-#[cfg(not(loom))]
-pub use buffer::config::{Reduced, Report, ShardedConfig};
+pub use {
+    batch::{Batch, OwnedBytes, PatchSet, Source},
+    buffer::ShardedBuffer,
+    buffer::config::{Reduced, Report, ShardedConfig},
+    buffer::stats::Poisoned,
+    commit::{CommitError, Committer, QueueFull},
+    read::merge::Pieces,
+    read::{PacketWriter, ReadPass, Wait, framing},
+    shard::homes::Homes,
+    shard::topology::{MAX_SHARDS, Topology},
+    shard::worker::{WorkerPool, WorkerStats},
+};
+pub use {sync::extent_pool::ExtentLayout, sync::lock::OwnerId};
+
 #[cfg(all(not(loom), any(test, feature = "testing")))]
 pub use buffer::testing::{STOPPED_OWNER, Stopped, StoppedWorker};
-#[cfg(not(loom))]
-pub use commit::{CommitError, Committer, QueueFull};
-#[cfg(not(loom))]
-pub use read::framing;
-#[cfg(not(loom))]
-pub use read::merge::Pieces;
-#[cfg(not(loom))]
-pub use read::{BLOCK_BYTES, PacketWriter, ReadPass, Wait};
-#[cfg(not(loom))]
-pub use shard::homes::Homes;
-#[cfg(not(loom))]
-pub use shard::topology::{Cpu, MAX_SHARDS, Topology, current_cpu};
-#[cfg(not(loom))]
-pub use shard::worker::{WorkerPool, WorkerStats};
-pub use sync::extent_pool::ExtentLayout;
-pub use sync::lock::OwnerId;
 
 /// Not part of the interface: for the benchmark that compares the queue with crossbeam's
 /// `ArrayQueue`.

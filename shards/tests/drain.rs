@@ -6,7 +6,7 @@ mod common;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use common::{Bytes, info, owned, payload, read_all, watched, write_packet};
+use common::{Bytes, info, next_bytes, owned, payload, read_all, watched, write_packet};
 use watershed_engine::{ByteSource, ChunkId, ChunkInfo, Packet, Patch, ProducerId, WriterId};
 use watershed_shards::{Batch, Committer, Homes, PatchSet, ShardedBuffer, ShardedConfig, Source};
 use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
@@ -243,9 +243,9 @@ fn a_reader_drains_what_was_queued_meanwhile() {
         also();
         write_packet(packet, out)
     });
-    assert!(pass.next_pieces(1).is_some());
+    assert!(next_bytes(&mut pass, 1).is_some());
     assert_eq!(log.numbers(), [0, 1], "it was drained after the unlock");
-    assert!(pass.next_pieces(1).is_none(), "it is behind the cut");
+    assert!(next_bytes(&mut pass, 1).is_none(), "it is behind the cut");
     drop(pass);
     assert_eq!(read_all(&buffer).len(), 1);
 }

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Bytes, Got, Random, got, info, owned, payload, pools, read_all, read_in_pool, write_packet};
 use watershed_engine::{BufferConfig, ChunkId, ChunkInfo, Patch, ProducerId, TraceBuffer, WriterId};
-use watershed_shards::{BLOCK_BYTES, Batch, Committer, PatchSet, ShardedBuffer, ShardedConfig, Source};
+use watershed_shards::{Batch, Committer, PatchSet, ShardedBuffer, ShardedConfig, Source};
 
 /// Large enough for eight extents for each of 64 shards, and for every history here.
 const SIZE_BYTES: usize = 64 << 20;
@@ -118,7 +118,7 @@ impl Twins {
                 list = common::parse(&bytes);
                 // A shard whose block is full is not read to its end, nor is one after the end of a
                 // pass that has a pool.
-                let block_bytes = (BLOCK_BYTES / num).max(64 << 10);
+                let block_bytes = ((1_usize << 20) / num).max(64 << 10);
                 *made_fewer |= pool.is_some() || bytes.len() + buffer.extracted_bytes() >= block_bytes;
             }
             list.extend(read_in_pool(buffer, pool));

@@ -3,11 +3,12 @@
 
 mod common;
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{drain, info, parse, payload, pools, read_all, write_packet};
+use common::{drain, info, next_bytes, parse, payload, pools, read_all, write_packet};
 use watershed_engine::Packet;
-use watershed_shards::{BLOCK_BYTES, Homes, ShardedBuffer, ShardedConfig};
+use watershed_shards::{Homes, ShardedBuffer, ShardedConfig};
 
 fn ring(num_shards: usize) -> ShardedBuffer {
     let config = ShardedConfig {
@@ -31,12 +32,12 @@ fn pieces_are_about_as_large_as_asked_for() {
             }
         }
         let all = read_all(&buffer.clone_read_only().unwrap());
-        assert!(all.len() * 900 > 2 * BLOCK_BYTES);
+        assert!(all.len() * 900 > 2 << 20, "more than a block");
         let mut pass = buffer.read_pass(write_packet);
         let mut bytes = Vec::new();
-        while let Some(pieces) = pass.next_pieces(10_000) {
-            assert!(pieces.size_bytes() < 10_000 + (16 << 10) + 1000, "{}", pieces.size_bytes());
-            pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
+        while let Some(some) = next_bytes(&mut pass, 10_000) {
+            assert!(some.len() < 10_000 + (16 << 10) + 1000, "{}", some.len());
+            bytes.extend(some);
         }
         assert!(parse(&bytes) == all);
     }
@@ -59,16 +60,12 @@ fn pieces_can_be_taken_back() {
         let mut bytes = Vec::new();
         for round in 0.. {
             let mut pass = buffer.read_pass(write_packet);
-            let Some(pieces) = pass.next_pieces(30_000) else { break };
-            let mut given = Vec::new();
-            pieces.iter().for_each(|piece| given.extend_from_slice(piece));
+            let Some(given) = next_bytes(&mut pass, 30_000) else { break };
             let back = (given.len() / packet_bytes).min(round % 7) * packet_bytes;
             let taken = if back == given.len() { given.len() } else { given.len() - back };
             bytes.extend_from_slice(&given[..taken]);
             pass.take_back(given.len() - taken);
-            if let Some(pieces) = pass.next_pieces(1) {
-                pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
-            }
+            bytes.extend(next_bytes(&mut pass, 1).into_iter().flatten());
         }
         assert_eq!(buffer.extracted_bytes(), 0);
         assert!(parse(&bytes) == all);
@@ -110,12 +107,14 @@ fn pieces_are_written_whole_or_with_an_error() {
     }
     let all = read_all(&buffer.clone_read_only().unwrap());
     let mut pass = buffer.read_pass(write_packet);
-    let pieces = pass.next_pieces(usize::MAX).unwrap();
-    let mut out = Reluctant { calls: 0, taken: Vec::new(), most_bytes: usize::MAX };
-    pieces.write_to(&mut out).unwrap();
-    assert!(parse(&out.taken) == all);
-    let mut out = Reluctant { calls: 0, taken: Vec::new(), most_bytes: 10_000 };
-    assert_eq!(pieces.write_to(&mut out).unwrap_err().kind(), std::io::ErrorKind::WriteZero);
+    let Ok(()) = pass.write_all(|pieces| -> Result<(), Infallible> {
+        let mut out = Reluctant { calls: 0, taken: Vec::new(), most_bytes: usize::MAX };
+        pieces.write_to(&mut out).unwrap();
+        assert!(parse(&out.taken) == all);
+        let mut out = Reluctant { calls: 0, taken: Vec::new(), most_bytes: 10_000 };
+        assert_eq!(pieces.write_to(&mut out).unwrap_err().kind(), std::io::ErrorKind::WriteZero);
+        Ok(())
+    });
 }
 
 /// Where all packets of a run are dropped, there is nothing to write, and no error.

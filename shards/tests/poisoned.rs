@@ -12,7 +12,7 @@ use common::{
     write_packet,
 };
 use watershed_engine::Packet;
-use watershed_shards::{Batch, Committer, ShardedBuffer, ShardedConfig};
+use watershed_shards::{Batch, Committer, Poisoned, ShardedBuffer, ShardedConfig};
 
 const SHARDS: usize = 4;
 
@@ -48,6 +48,7 @@ fn a_shard_that_panicked_refuses_and_counts_and_the_others_go_on() {
             }
         }
         assert_eq!((poisoned(&buffer), buffer.num_free_extents()), (vec![], 0));
+        assert_eq!(buffer.poisoned(), Poisoned::default());
         let before = buffer.shard_stats()[1].1;
         assert!(panics(|| buffer.panic_in_shard(1)));
 
@@ -67,6 +68,8 @@ fn a_shard_that_panicked_refuses_and_counts_and_the_others_go_on() {
         assert_eq!(read.len(), 20 * (SHARDS - 1));
         assert!(read.iter().all(|got| got.writer_id != 2 && got.loss == 0));
         assert_eq!((poisoned(&buffer), poisoned(&copy)), (vec![1], vec![1]));
+        let lost = Poisoned { shards: 1, chunks: before.listed.chunks + 10 };
+        assert_eq!((buffer.poisoned(), copy.poisoned()), (lost, lost));
         assert_eq!(read_all(&copy), read);
 
         // A new sequence gets another home, and one shard may use the memory of all.

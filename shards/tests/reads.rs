@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Got, Random, drain, info, parse, payload, pools, watched, write_packet};
+use common::{Got, Random, drain, info, next_bytes, parse, payload, pools, watched, write_packet};
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -117,7 +117,7 @@ fn what_lies_extracted_is_known_during_a_pass() {
         let buffer = filled(4);
         let mut pass = buffer.read_pass(write_packet).with_pool(pool);
         assert_eq!(watched("extracted_bytes", || buffer.extracted_bytes()), 0);
-        let bytes = pass.next_pieces(1).unwrap().size_bytes();
+        let bytes = next_bytes(&mut pass, 1).unwrap().len();
         let extracted_bytes = buffer.extracted_bytes();
         assert!(extracted_bytes >= 4 * (64 << 10) - bytes, "a block of each shard: {extracted_bytes}");
         pass.take_back(bytes);

@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{Bytes, info, owned, payload, read_all, write_packet};
+use common::{Bytes, info, next_bytes, owned, payload, read_all, write_packet};
 use watershed_engine::{ByteSource, SharedBytes};
 use watershed_shards::{Batch, CommitError, Committer, Homes, ShardedBuffer, ShardedConfig, Source};
 use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
@@ -217,10 +217,7 @@ fn a_read_beside_runs_gives_what_it_gives_beside_single_chunks() {
             }
             drop(stopped);
             let mut pass = buffer.read_pass(write_packet);
-            let pieces = pass.next_pieces(30_000);
-            pieces
-                .into_iter()
-                .for_each(|pieces| pieces.iter().for_each(|piece| bytes.extend_from_slice(piece)));
+            bytes.extend(next_bytes(&mut pass, 30_000).into_iter().flatten());
         }
         bytes.extend(read_all(&buffer).into_iter().flat_map(|packet| packet.bytes));
         bytes

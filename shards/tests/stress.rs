@@ -11,7 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use common::{
-    Got, Random, drain, info, parse, payload, pools, read_all, read_in_pool, watched, write_packet,
+    Got, Random, drain, info, next_bytes, parse, payload, pools, read_all, read_in_pool, watched,
+    write_packet,
 };
 use watershed_engine::{BufferConfig, ByteSource, ChunkInfo};
 use watershed_shards::{
@@ -217,22 +218,14 @@ fn stress(num_shards: usize, size_bytes: usize, has_workers: bool) -> ShardedBuf
                 let mut pass = watched("read_pass", || buffer.read_pass(write_packet)).with_pool(pool);
                 // Some passes are written by several threads, some in pieces, some given up in the
                 // middle.
-                let list = match pass.next_pieces(10_000) {
-                    Some(pieces) if passes % 3 == 0 => {
-                        let mut bytes = pieces.iter().flatten().copied().collect::<Vec<u8>>();
-                        pass.write_all(|pieces| pieces.write_to(&mut bytes)).unwrap();
-                        parse(&bytes)
-                    }
-                    Some(pieces) if passes % 3 == 1 => {
-                        parse(&pieces.iter().flatten().copied().collect::<Vec<u8>>())
-                    }
-                    Some(pieces) => {
-                        let mut list = parse(&pieces.iter().flatten().copied().collect::<Vec<u8>>());
-                        list.extend(drain(&mut pass));
-                        list
-                    }
-                    None => Vec::new(),
-                };
+                let mut bytes = next_bytes(&mut pass, 10_000).unwrap_or_default();
+                if passes % 3 == 0 {
+                    pass.write_all(|pieces| pieces.write_to(&mut bytes)).unwrap();
+                }
+                let mut list = parse(&bytes);
+                if passes % 3 == 2 {
+                    list.extend(drain(&mut pass));
+                }
                 drop(pass);
                 let mut seen = seen.lock().unwrap();
                 list.iter().for_each(|got| seen.check(got));

@@ -7,16 +7,28 @@ use indicatif::{HumanBytes, HumanCount};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+use super::commands::Command;
 use super::part::Part;
 use super::report::Report;
 use super::rows::{Buffer, Sequence};
+use super::top;
 use super::verdict::Verdict;
 use crate::text::{printable, table};
 
 /// Rows of the tables; JSON has them all, and so has `--verbose`.
 const ROWS_MAX: usize = 40;
 
-pub(super) fn write(out: &mut impl Write, report: &Report, verbose: bool) -> io::Result<()> {
+/// `top_rows` are wanted of scheduling, instead of what else there is in the trace.
+pub(super) fn write(
+    out: &mut impl Write,
+    report: &Report,
+    verbose: bool,
+    top_rows: Option<usize>,
+) -> io::Result<()> {
+    let write_part = |out: &mut _, part: &Part, size_bytes| match (&part.scheduling, top_rows) {
+        (Some(scheduling), Some(rows_max)) => top::write(out, scheduling, rows_max),
+        _ => write_part(out, part, size_bytes, verbose),
+    };
     let several = match report.sessions.len() {
         0 => String::new(),
         number => format!("{number} sessions, "),
@@ -24,13 +36,13 @@ pub(super) fn write(out: &mut impl Write, report: &Report, verbose: bool) -> io:
     writeln!(out, "{}: {several}{}", printable(&report.file.name), headline(&report.whole))?;
     write_reasons(out, &report.whole)?;
     if report.sessions.is_empty() {
-        return write_part(out, &report.whole, report.file.read_bytes, verbose);
+        return write_part(out, &report.whole, report.file.read_bytes);
     }
     for (index, session) in report.sessions.iter().enumerate() {
         let (number, of) = (index + 1, report.sessions.len());
         let headline = headline(&session.part);
         writeln!(out, "\nsession {number} of {of}, from byte {}: {headline}", session.offset_bytes)?;
-        write_part(out, &session.part, session.size_bytes, verbose)?;
+        write_part(out, &session.part, session.size_bytes)?;
     }
     Ok(())
 }
@@ -110,6 +122,7 @@ fn write_facts(out: &mut impl Write, part: &Part, size_bytes: u64) -> io::Result
     if !session.data_sources.is_empty() {
         facts.push(("sources", session.data_sources.join(", ")));
     }
+    facts.extend(session.commands.iter().map(|command| ("command", said(command))));
     if part.completeness.verdict != Verdict::Unknown {
         facts.push(("service", service(part)));
     }
@@ -117,6 +130,26 @@ fn write_facts(out: &mut impl Write, part: &Part, size_bytes: u64) -> io::Result
         writeln!(out, "  {name:<9} {}", printable(&fact))?;
     }
     Ok(())
+}
+
+/// What was run, how long, and how it ended.
+fn said(command: &Command) -> String {
+    const WIDTH_MAX: usize = 80;
+    let mut line: String = command.command_line.chars().take(WIDTH_MAX).collect();
+    if line.len() < command.command_line.len() {
+        line.push_str("...");
+    }
+    let pid = command.pid.map_or_else(String::new, |pid| format!(", pid {pid}"));
+    let end = match (command.end_ns, command.exit_code, command.signal) {
+        (None, ..) => ", goes on after the end of the trace".to_owned(),
+        (Some(end_ns), code, signal) => {
+            let time = seconds(end_ns.saturating_sub(command.begin_ns));
+            let code = code.map_or_else(String::new, |code| format!(", exit code {code}"));
+            let signal = signal.map_or_else(String::new, |number| format!(", killed by signal {number}"));
+            format!(", {time}{code}{signal}")
+        }
+    };
+    format!("{line}{pid}{end}")
 }
 
 fn time(part: &Part) -> String {
@@ -257,7 +290,7 @@ fn write_buffers(out: &mut impl Write, buffers: &[Buffer]) -> io::Result<()> {
     write_table(out, &table, 0)
 }
 
-fn write_table(out: &mut impl Write, table: &Table, rows_left_out: usize) -> io::Result<()> {
+pub(super) fn write_table(out: &mut impl Write, table: &Table, rows_left_out: usize) -> io::Result<()> {
     if table.row_count() == 0 {
         return Ok(());
     }
@@ -272,7 +305,7 @@ fn write_table(out: &mut impl Write, table: &Table, rows_left_out: usize) -> io:
 }
 
 /// `1 read`, `2 reads`, `2 flushes`.
-fn counted(count: u64, what: &str) -> String {
+pub(super) fn counted(count: u64, what: &str) -> String {
     let ending = match (count, what.ends_with('h')) {
         (1, _) => "",
         (_, true) => "es",
@@ -285,6 +318,6 @@ fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
-fn seconds(ns: u64) -> String {
+pub(super) fn seconds(ns: u64) -> String {
     format!("{}.{:03} s", HumanCount(ns / 1_000_000_000), ns / 1_000_000 % 1000)
 }

@@ -9,6 +9,7 @@
 //! sequences, processes, sessions).
 
 mod clocks;
+mod commands;
 mod human;
 mod part;
 mod processes;
@@ -20,6 +21,7 @@ mod sessions;
 mod survey;
 mod tally;
 mod together;
+mod top;
 mod unpack;
 mod verdict;
 
@@ -34,6 +36,9 @@ use self::sessions::Sessions;
 use self::unpack::{Broken, unpack};
 use crate::exit::{Exit, Failure, printed};
 
+/// Rows of each table of `--top`, unless somebody says how many.
+const TOP_ROWS: usize = 20;
+
 /// Arguments of `watershed inspect`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -44,6 +49,16 @@ pub(crate) struct Args {
     /// Print one JSON document instead of tables; docs/inspect.md describes it
     #[arg(long)]
     json: bool,
+
+    /// Instead of what is in the trace: how long processes and threads ran, were runnable and were
+    /// blocked, and who woke whom; with --json besides
+    #[arg(long)]
+    top: bool,
+
+    /// Rows of each table of --top; --verbose and --json have all
+    #[arg(long, value_name = "N", default_value_t = TOP_ROWS, requires = "top")]
+    #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    limit: usize,
 
     /// Exit code 1 if the trace tells of any loss
     #[arg(long)]
@@ -60,7 +75,7 @@ pub(crate) fn run(args: &Args, verbose: bool) -> Result<Exit, Failure> {
     let cannot_read = |error| Failure::failed(format_args!("cannot read {name}: {error}"));
     let broken = Broken::default();
     let mut input = open(&args.trace).and_then(|input| unpack(input, &broken)).map_err(cannot_read)?;
-    let mut sessions = Sessions::default();
+    let mut sessions = Sessions::new(args.top);
     let mut reader = TraceReader::new(Limits::default());
     let mut read_bytes = 0;
     let damage = read(&mut *input, &mut reader, &mut sessions, &mut read_bytes).map_err(cannot_read)?;
@@ -74,7 +89,7 @@ pub(crate) fn run(args: &Args, verbose: bool) -> Result<Exit, Failure> {
     let compressed_packets = reader.packets_compressed();
     let source = Source { name, read_bytes, compressed_packets, damage, has_too_many_sessions };
     let report = Report::new(sessions, &source);
-    printed(print(&report, args.json, verbose))?;
+    printed(print(&report, args, verbose))?;
     let broken = broken.take().map(|broken| format!("ends early: {broken}"));
     let losses = report.whole.losses.len();
     let lossy = (args.fail_on_loss && losses > 0).then(|| format!("tells of {losses} kinds of loss"));
@@ -153,13 +168,14 @@ fn no_trace(read_bytes: u64, damage: Option<&Damage>) -> Option<String> {
     }
 }
 
-fn print(report: &Report, json: bool, verbose: bool) -> io::Result<()> {
+fn print(report: &Report, args: &Args, verbose: bool) -> io::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
-    if json {
+    if args.json {
         serde_json::to_writer_pretty(&mut out, report)?;
         writeln!(out)?;
     } else {
-        human::write(&mut out, report, verbose)?;
+        let rows = if verbose { usize::MAX } else { args.limit };
+        human::write(&mut out, report, verbose, args.top.then_some(rows))?;
     }
     out.flush()
 }

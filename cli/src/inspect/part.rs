@@ -1,12 +1,14 @@
 //! What is said of one session, and of all sessions of a file together.
 
 use serde::Serialize;
-use watershed_wire::protos::trace_stats::FinalFlushOutcome;
+use watershed_wire::protos::trace_stats::{CommitStats, FinalFlushOutcome};
 use watershed_wire::reader::Damage;
 
 use super::clocks;
+use super::commands::Command;
 use super::rows::{self, Buffer, Sequence};
 use super::survey::Survey;
+use super::top::Scheduling;
 use super::verdict::{self, Loss, Verdict};
 
 /// A session that is told apart from others in its file.
@@ -30,6 +32,9 @@ pub(super) struct Part {
     pub(super) packets: Packets,
     pub(super) sequences: Vec<Sequence>,
     pub(super) buffers: Vec<Buffer>,
+    /// With `--top`; of several sessions each has its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) scheduling: Option<Scheduling>,
 }
 
 /// Counters of the statistics that also speak of other sessions of the same service.
@@ -37,6 +42,35 @@ pub(super) struct Part {
 pub(super) struct ServiceCounts {
     pub(super) chunks_discarded: u64,
     pub(super) patches_discarded: u64,
+    /// Not in the traces of other services.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) commits: Option<Commits>,
+}
+
+/// How commits fared on their way into the buffers.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Commits {
+    handed_back: u64,
+    producer_waits: u64,
+    producer_wait_ns_sum: u64,
+    producer_wait_ns_max: u64,
+    worker_turns: u64,
+    latency_ns_sum: u64,
+    latency_ns_max: u64,
+}
+
+impl Commits {
+    fn new(stats: &CommitStats) -> Self {
+        Commits {
+            handed_back: stats.handed_back(),
+            producer_waits: stats.producer_waits(),
+            producer_wait_ns_sum: stats.producer_wait_ns_sum(),
+            producer_wait_ns_max: stats.producer_wait_ns_max(),
+            worker_turns: stats.worker_turns(),
+            latency_ns_sum: stats.latency_ns_sum(),
+            latency_ns_max: stats.latency_ns_max(),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -82,6 +116,7 @@ pub(super) struct Session {
     pub(super) cpus: Option<u32>,
     pub(super) data_sources: Vec<String>,
     pub(super) duration_ms: Option<u32>,
+    pub(super) commands: Vec<Command>,
     pub(super) config: Option<String>,
 }
 
@@ -103,20 +138,24 @@ pub(super) struct Kind {
 
 impl OneSession {
     /// `damage` is what ends it, if anything does.
-    pub(super) fn new(offset_bytes: u64, size_bytes: u64, survey: &Survey, damage: Option<&Damage>) -> Self {
+    pub(super) fn new(offset_bytes: u64, size_bytes: u64, survey: Survey, damage: Option<&Damage>) -> Self {
         OneSession { offset_bytes, size_bytes, part: Part::new(survey, size_bytes, damage) }
     }
 }
 
 impl Part {
-    fn new(survey: &Survey, size_bytes: u64, damage: Option<&Damage>) -> Self {
+    fn new(mut survey: Survey, size_bytes: u64, damage: Option<&Damage>) -> Self {
+        let scheduling = survey.top.take().map(|top| top.finish());
+        let survey = &survey;
         let stats = survey.session.stats.as_ref();
         Part {
+            scheduling,
             completeness: Completeness::new(survey, size_bytes, damage),
             losses: verdict::losses(survey),
             since_service_began: stats.map(|stats| ServiceCounts {
                 chunks_discarded: stats.chunks_discarded(),
                 patches_discarded: stats.patches_discarded(),
+                commits: stats.commit_stats.as_ref().map(Commits::new),
             }),
             time: Time::new(survey),
             session: Session::new(survey),
@@ -191,6 +230,7 @@ impl Session {
                 configs.map(|config| config.name().to_owned()).collect()
             }),
             duration_ms: view.and_then(|view| view.duration_ms),
+            commands: survey.commands.list().to_vec(),
             config: config.map(|config| config.to_text()),
         }
     }

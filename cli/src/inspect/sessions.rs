@@ -20,6 +20,7 @@ use watershed_wire::Decode as _;
 
 use super::part::OneSession;
 use super::survey::{Survey, number};
+use super::top::Scheduling;
 
 /// Sessions that are told apart, and what may be kept of those before the last: a hostile file has
 /// many small ones. From then on all are judged as one.
@@ -111,6 +112,11 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
+    /// Nothing was taken yet. Scheduling is looked at if it is wanted.
+    pub(super) fn new(wants_scheduling: bool) -> Self {
+        Sessions { current: Survey::new(wants_scheduling), ..Sessions::default() }
+    }
+
     /// Takes the next packet of the file.
     ///
     /// # Errors
@@ -173,10 +179,14 @@ impl Sessions {
             return;
         }
         let offset_bytes = self.held.first().map_or(offset_bytes, |held| held.offset_bytes);
-        let survey = std::mem::take(&mut self.current);
-        self.kept_size_bytes += survey.kept_size_bytes();
+        let next = Survey::new(self.current.top.is_some());
+        let survey = std::mem::replace(&mut self.current, next);
+        let kept_size_bytes = survey.kept_size_bytes();
         let size_bytes = offset_bytes - self.offset_bytes;
-        self.over.push(OneSession::new(self.offset_bytes, size_bytes, &survey, None));
+        let session = OneSession::new(self.offset_bytes, size_bytes, survey, None);
+        self.kept_size_bytes +=
+            kept_size_bytes + session.part.scheduling.as_ref().map_or(0, Scheduling::size_bytes);
+        self.over.push(session);
         self.offset_bytes = offset_bytes;
     }
 
@@ -196,7 +206,7 @@ impl Sessions {
         self.release();
         let end = damage.map_or(read_bytes, |damage| damage.offset_bytes);
         let size_bytes = end.saturating_sub(self.offset_bytes);
-        self.over.push(OneSession::new(self.offset_bytes, size_bytes, &self.current, damage));
+        self.over.push(OneSession::new(self.offset_bytes, size_bytes, self.current, damage));
         self.over
     }
 }

@@ -12,15 +12,19 @@ use watershed_wire::reader::RawPacket;
 use watershed_wire::{Decode as _, Encode as _};
 
 use super::clocks::Clocks;
+use super::commands::Commands;
 use super::processes::Processes;
 use super::sequences::Sequences;
 use super::session::Session;
 use super::tally::{Kind, Kinds, Span, Tally};
+use super::top::Top;
 
 /// Fields of `TracePacket`'s oneof `data` that are read.
 pub(super) mod number {
+    pub(in crate::inspect) const FTRACE_EVENTS: u32 = 1;
     pub(in crate::inspect) const PROCESS_TREE: u32 = 2;
     pub(in crate::inspect) const CLOCK_SNAPSHOT: u32 = 6;
+    pub(in crate::inspect) const TRACK_EVENT: u32 = 11;
     pub(in crate::inspect) const TRACE_CONFIG: u32 = 33;
     pub(in crate::inspect) const TRIGGER: u32 = 46;
     pub(in crate::inspect) const CLONE_SNAPSHOT_TRIGGER: u32 = 113;
@@ -41,7 +45,10 @@ pub(crate) struct Survey {
     pub(super) kinds: Kinds,
     pub(super) sequences: Sequences,
     pub(super) processes: Processes,
+    pub(super) commands: Commands,
     pub(super) session: Session,
+    /// Where scheduling is wanted.
+    pub(super) top: Option<Box<Top>>,
     pub(super) clocks: Clocks,
     pub(super) span: Span,
     /// Packets with a timestamp of a clock that no snapshot has connected to the primary one.
@@ -55,6 +62,10 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
+    pub(super) fn new(wants_scheduling: bool) -> Self {
+        Survey { top: wants_scheduling.then(Box::default), ..Survey::default() }
+    }
+
     /// Takes the next packet of the session, whose envelope this is.
     pub(super) fn take(&mut self, packet: RawPacket<'_>, envelope: &Envelope<'_>) {
         self.all.add(packet.bytes);
@@ -63,6 +74,9 @@ impl Survey {
         {
             self.compressed += 1;
             self.compressed_offset_bytes = Some(packet.offset_bytes);
+        }
+        if let Some(top) = &mut self.top {
+            top.take_envelope(envelope);
         }
         let placed = self.take_time(packet.bytes, envelope);
         let taken = envelope.payload.map_or(Ok(()), |payload| self.take_payload(envelope, payload));
@@ -79,7 +93,8 @@ impl Survey {
         let config = session.config.as_ref().map_or(0, |config| 4 * config.bytes().len());
         let info = session.system_info.as_ref().map_or(0, SystemInfo::encoded_len);
         let buffers = session.stats.as_ref().map_or(0, |stats| stats.buffer_stats.len());
-        config + info + 512 * (self.sequences.len() + buffers + self.kinds.len() + 16)
+        let commands = self.commands.list().iter().map(|command| command.command_line.len()).sum::<usize>();
+        config + info + commands + 512 * (self.sequences.len() + buffers + self.kinds.len() + 16)
     }
 
     /// Places the packet in time; a snapshot or default in the packet itself counts for it already.
@@ -137,11 +152,21 @@ impl Survey {
             number::TRACE_PROVENANCE => self.session.take_provenance(&TraceProvenance::decode(bytes)?),
             number::PROCESS_TREE => {
                 let tree = ProcessTree::decode(bytes)?;
+                if let Some(top) = &mut self.top {
+                    top.take_tree(envelope.machine_id, &tree);
+                }
                 self.processes.take_tree(envelope.machine_id, &tree);
             }
             number::TRACK_DESCRIPTOR => {
                 let track = TrackDescriptor::decode(bytes)?;
+                if let Some(top) = &mut self.top {
+                    top.take_track(envelope.machine_id, &track);
+                }
                 self.processes.take_track(envelope.machine_id, &track);
+            }
+            number::FTRACE_EVENTS if let Some(top) = &mut self.top => top.take_bundle(envelope, bytes)?,
+            number::TRACK_EVENT if Fields::new(bytes).all(|field| field.is_ok()) => {
+                self.commands.take(bytes, envelope.timestamp.unwrap_or_default());
             }
             // Taken with the time; here only to be counted if it cannot be decoded.
             number::CLOCK_SNAPSHOT => drop(ClockSnapshot::decode(bytes)?),

@@ -9,6 +9,7 @@ use super::verdict::Verdict;
 pub(super) fn of(sessions: &[OneSession]) -> Part {
     let parts: Vec<&Part> = sessions.iter().map(|session| &session.part).collect();
     Part {
+        scheduling: None,
         completeness: completeness(&parts),
         losses: numbered(&parts, |part| part.losses.clone(), |loss, number| loss.session = number),
         since_service_began: since_service_began(&parts),
@@ -73,6 +74,7 @@ fn since_service_began(parts: &[&Part]) -> Option<ServiceCounts> {
     Some(ServiceCounts {
         chunks_discarded: all().map(|counts| counts.chunks_discarded).max()?,
         patches_discarded: all().map(|counts| counts.patches_discarded).max()?,
+        commits: all().filter_map(|counts| counts.commits).next_back(),
     })
 }
 

@@ -158,6 +158,10 @@ pub(super) fn losses(survey: &Survey) -> Vec<Loss> {
                 "patches came too late: their packets are unreadable",
             );
             add("abi_violations", at, buffer.abi_violations(), "chunks broke the rules of shared memory");
+            // Also where they had no chunk: the service is not to be trusted.
+            let lost = buffer.chunks_lost_in_poisoned_shards();
+            let failed = format!("shards failed in the tracing service, {lost} chunks were lost there");
+            add("shards_poisoned", at, buffer.shards_poisoned(), &failed);
         }
         add(
             "invalid_packets",

@@ -56,14 +56,21 @@ impl Running {
         }
     }
 
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(super) fn handle(&self) -> CommandHandle {
         let process = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).ok();
         CommandHandle { started: self.started, process }
     }
 
-    /// Waits in a thread and calls `on_end` with its exit code.
-    pub(super) fn watch(mut self, on_end: impl FnOnce(io::Result<u8>) + Send + 'static) -> io::Result<()> {
-        thread::Builder::new().name("command".into()).spawn(move || on_end(self.child.wait().map(code)))?;
+    /// Waits in a thread and calls `on_end` with how it ended.
+    pub(super) fn watch(
+        mut self,
+        on_end: impl FnOnce(io::Result<ExitStatus>) + Send + 'static,
+    ) -> io::Result<()> {
+        thread::Builder::new().name("command".into()).spawn(move || on_end(self.child.wait()))?;
         Ok(())
     }
 }
@@ -85,7 +92,7 @@ impl CommandHandle {
 }
 
 /// The code as a shell would see it: 128 + n for a command that signal n killed.
-fn code(status: ExitStatus) -> u8 {
+pub(super) fn code(status: ExitStatus) -> u8 {
     match (status.code(), status.signal()) {
         (Some(code), _) => code as u8,
         (None, Some(number)) => 128_u8.saturating_add(number as u8),

@@ -10,7 +10,7 @@ use watershed_wire::protos::trace_config::{BufferConfig, DataSource, TriggerConf
 use watershed_wire::raw::Rewrite;
 
 use super::{Args, events};
-use crate::config::{default_data_sources, ftrace, process_stats, read};
+use crate::config::{default_data_sources, ftrace, process_stats, read, system_info};
 use crate::exit::Failure;
 
 /// Buffer without `-b` and without a config.
@@ -57,7 +57,7 @@ fn default_sources(args: &Args) -> Result<Vec<DataSource>, Failure> {
     }
     let roots = Roots::default();
     let names = events::resolve(&args.events, &args.command, &roots, ftrace_access(&roots))?;
-    Ok(vec![ftrace(names), process_stats()])
+    Ok(vec![ftrace(names), process_stats(), system_info()])
 }
 
 /// A name with its nearest relative among those that are known, if it has one.

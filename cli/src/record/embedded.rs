@@ -11,6 +11,7 @@ use watershed_probes::{Notices, ScanRequest};
 use watershed_wire::config::TraceConfig;
 
 use super::end::End;
+use super::mark::Mark;
 use super::output::{Output, Written};
 use super::session::{OnEnd, Service, Session, warn};
 use super::{Args, config};
@@ -68,12 +69,20 @@ impl Service for Embedded {
         self: Box<Self>,
         config: &TraceConfig,
         output: &Output,
-        _has_command: bool,
+        mark: Option<&Mark>,
         on_end: OnEnd,
     ) -> Result<(Box<dyn Session>, Written), Failure> {
         let (trace_file, written) = output
             .writer()
             .map_err(|error| Failure::failed(format_args!("{}: {error}", output.path().display())))?;
+        let config = match mark {
+            None => config.clone(),
+            Some(mark) => {
+                self.in_process.register(mark.factory());
+                Mark::added_to(config, None)
+                    .map_err(|error| Failure::usage(format_args!("config: {error}")))?
+            }
+        };
         let session = self.in_process.start_session(config.bytes(), Sink::writer(trace_file));
         let session = session.map_err(|error| refused(&error))?;
         // With deferred_start it is ready and waits; there is nobody else to start it.

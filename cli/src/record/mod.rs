@@ -15,6 +15,7 @@ mod daemon;
 mod embedded;
 mod end;
 mod events;
+mod mark;
 mod output;
 mod perfetto;
 mod progress;
@@ -87,7 +88,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     perfetto: perfetto::PerfettoArgs,
 
-    /// Record while this command runs, and return its exit code
+    /// Record while this command runs, mark it in the trace, and return its exit code
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }

@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
+use watershed_client::clock::boottime_ns;
 use watershed_wire::config::TraceConfig;
 
 use super::Args;
-use super::command::{CommandHandle, Running};
+use super::command::{CommandHandle, Running, code};
 use super::daemon::Daemon;
 use super::embedded::Embedded;
 use super::end::End;
+use super::mark::Mark;
 use super::output::{Output, Written};
 use super::progress::Progress;
 use super::summary::{self, Summary};
@@ -39,12 +41,13 @@ pub(super) trait Service {
     /// nothing could be recorded.
     fn check(&mut self, config: &TraceConfig) -> Result<Vec<String>, Failure>;
 
-    /// Starts the session. If it fails nothing was recorded, and the output is as it was.
+    /// Starts the session, with what marks the command if there is one. If it fails nothing was
+    /// recorded, and the output is as it was.
     fn start(
         self: Box<Self>,
         config: &TraceConfig,
         output: &Output,
-        has_command: bool,
+        mark: Option<&Mark>,
         on_end: OnEnd,
     ) -> Result<(Box<dyn Session>, Written), Failure>;
 }
@@ -82,14 +85,15 @@ pub(super) fn record(args: &Args, config: &TraceConfig, verbose: bool) -> Result
     let started = Instant::now();
     let of_session = events.clone();
     let on_end = Box::new(move |end| drop(of_session.send(Event::SessionOver(Box::new(end)))));
-    let (session, written) = match service.start(config, &output, !args.command.is_empty(), on_end) {
+    let mark = (!args.command.is_empty()).then(Mark::new);
+    let (session, written) = match service.start(config, &output, mark.as_ref(), on_end) {
         Ok(started) => started,
         Err(failure) => {
             output.discard();
             return Err(failure);
         }
     };
-    let command = match start_command(args, session.as_ref(), &events) {
+    let command = match start_command(args, session.as_ref(), mark, &events) {
         Ok(command) => command,
         Err(failure) => {
             drop(session);
@@ -138,22 +142,28 @@ fn watch_signals(events: &Sender<Event>) -> Result<(), Failure> {
 fn start_command(
     args: &Args,
     session: &dyn Session,
+    mark: Option<Mark>,
     events: &Sender<Event>,
 ) -> Result<Option<CommandHandle>, Failure> {
-    if args.command.is_empty() {
-        return Ok(None);
-    }
+    let Some(mark) = mark else { return Ok(None) };
     // So that its beginning is recorded.
     session.wait_started();
+    let begin_ns = boottime_ns();
     let running = Running::start(&args.command)?;
     let handle = running.handle();
+    mark.begin(&args.command, running.id(), begin_ns);
     // So that it is in the process tree even if it has ended by now: as long as nobody waits for
     // it, /proc has it.
     running.wait_for_name();
     session.command_started();
     let events = events.clone();
     running
-        .watch(move |code| drop(events.send(Event::CommandEnded(code))))
+        .watch(move |status| {
+            if let Ok(status) = status {
+                mark.end(status);
+            }
+            let _ = events.send(Event::CommandEnded(status.map(code)));
+        })
         .map_err(|error| Failure::failed(format_args!("cannot wait for the command: {error}")))?;
     Ok(Some(handle))
 }

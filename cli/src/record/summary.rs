@@ -107,6 +107,7 @@ fn buffer_losses(config: &TraceConfig, stats: &TraceStats, losses: &mut Vec<Stri
                 losses.push(format!("{} {why} ({name})", count(number, what)));
             }
         };
+        let lost = buffer.chunks_lost_in_poisoned_shards();
         let overwritten =
             format!("of {} overwritten, the ring was full", HumanBytes(buffer.bytes_overwritten()));
         add(buffer.chunks_overwritten(), "chunk", &overwritten);
@@ -122,6 +123,9 @@ fn buffer_losses(config: &TraceConfig, stats: &TraceStats, losses: &mut Vec<Stri
         );
         add(buffer.patches_failed(), "late patch", "left a packet incomplete");
         add(buffer.abi_violations(), "chunk", "broke the rules of the shared memory");
+        // Also where they had nothing: the service is not to be trusted.
+        let failed = format!("failed in the tracing service, and {} were lost there", count(lost, "chunk"));
+        add(buffer.shards_poisoned(), "shard", &failed);
     }
 }
 
@@ -205,6 +209,8 @@ mod tests {
             chunks_discarded: Some(4),
             patches_failed: Some(5),
             abi_violations: Some(6),
+            shards_poisoned: Some(1),
+            chunks_lost_in_poisoned_shards: Some(11),
             ..Default::default()
         };
         stats.invalid_packets = Some(7);
@@ -225,6 +231,7 @@ mod tests {
                 "4 chunks refused, the buffer was full (buffer \"d\")",
                 "5 late patches left a packet incomplete (buffer \"d\")",
                 "6 chunks broke the rules of the shared memory (buffer \"d\")",
+                "1 shard failed in the tracing service, and 11 chunks were lost there (buffer \"d\")",
                 "7 packets invalid",
                 "8 chunks for a buffer that there is not",
                 "9 late patches for a chunk that there is not",

@@ -1,6 +1,7 @@
 //! `watershed inspect`, the real program in a fresh directory.
 
 mod judged;
+mod top;
 mod trace;
 
 use std::fs;

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use watershed_smb::WriteChunk;
 
+use super::Shared;
+use super::counts::count;
 use super::search::Search;
-use super::{Shared, count};
 use crate::sync::{Ordering, lock};
 
 /// The longest single wait of a stalled writer.
@@ -67,6 +68,7 @@ fn next_pause(last: Duration) -> Duration {
 
 impl Shared {
     /// A chunk that is free now. `dropping` says that the writer's last attempt ended with `None`.
+    #[inline]
     pub(crate) fn acquire_now(
         &self,
         policy: ExhaustedPolicy,
@@ -84,6 +86,7 @@ impl Shared {
 
     /// What to do when no chunk is free now. `dropping` says that the writer's last attempt ended
     /// with `None` too.
+    #[inline]
     pub(crate) fn acquire_later(
         &self,
         policy: ExhaustedPolicy,
@@ -94,11 +97,11 @@ impl Shared {
         {
             self.stall(policy, search)
         } else {
-            count(&self.counters.chunks_refused);
             None
         }
     }
 
+    #[inline]
     fn try_acquire(&self, search: &mut Search) -> Option<WriteChunk> {
         if self.is_shut_down() {
             return None;
@@ -134,7 +137,6 @@ impl Shared {
                 return Some(chunk);
             }
         }
-        count(&self.counters.chunks_refused);
         if policy == ExhaustedPolicy::StallThenAbort && !self.is_shut_down() {
             eprintln!(
                 "watershed: no trace memory became free in {} waits, and the data source's buffer_exhausted_policy is \

@@ -17,6 +17,7 @@
 
 mod acquire;
 mod batch;
+mod counts;
 mod search;
 mod target;
 mod writer_ids;
@@ -26,6 +27,8 @@ use std::time::Duration;
 
 pub use acquire::ExhaustedPolicy;
 use batch::Batch;
+pub(crate) use counts::WriterCounts;
+use counts::{AllWriters, Counters, Refused, count};
 pub(crate) use search::Search;
 use target::Reservations;
 pub(crate) use target::{Reservation, Target};
@@ -90,22 +93,6 @@ pub struct ArbiterStats {
     pub violations: u64,
 }
 
-/// What is counted, by threads that share nothing else. All relaxed: nothing else is published by
-/// them.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    chunks_acquired: AtomicU64,
-    chunks_refused: AtomicU64,
-    stalls: AtomicU64,
-    packets_dropped: AtomicU64,
-    commits: AtomicU64,
-    violations: AtomicU64,
-}
-
-pub(crate) fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
-}
-
 /// A chunk that a writer returns.
 #[derive(Debug)]
 pub(crate) struct Returned {
@@ -120,6 +107,7 @@ pub(crate) struct Returned {
 struct State {
     batch: Batch,
     writer_ids: WriterIds,
+    counts: AllWriters,
     reservations: Reservations,
 }
 
@@ -145,7 +133,7 @@ pub(crate) struct Shared {
     /// The thread that sends commits and on which nobody may wait for them.
     producer_thread: OnceLock<ThreadId>,
     shut_down: AtomicBool,
-    pub(crate) counters: Counters,
+    counters: Counters,
 }
 
 impl std::fmt::Debug for Shared {
@@ -183,6 +171,7 @@ impl Arbiter {
         let state = State {
             batch: Batch::new(smb.size_bytes()),
             writer_ids: WriterIds::new(),
+            counts: AllWriters::default(),
             reservations: Reservations::default(),
         };
         Self {
@@ -239,19 +228,12 @@ impl Arbiter {
         if shared.is_shut_down() || shared.is_forked() {
             return TraceWriter::discarding();
         }
-        let writer_id = {
-            let mut state = lock(&shared.state);
-            let writer_id = state.writer_ids.allocate();
-            if let Some(writer_id) = writer_id {
-                state.batch.register(writer_id, target);
-                shared.schedule(&mut state.batch, false);
-            }
-            writer_id
-        };
-        match writer_id {
-            Some(writer_id) => TraceWriter::new(shared.clone(), writer_id, target, policy),
-            None => TraceWriter::discarding(),
-        }
+        let mut state = lock(&shared.state);
+        let Some(writer_id) = state.writer_ids.allocate() else { return TraceWriter::discarding() };
+        let counts = state.counts.begin(writer_id);
+        state.batch.register(writer_id, target);
+        shared.schedule(&mut state.batch, false);
+        TraceWriter::new(shared.clone(), counts, writer_id, target, policy)
     }
 
     /// Sends what has been returned so far. The producer's thread calls it when the [`Waker`] asked
@@ -290,14 +272,18 @@ impl Arbiter {
     /// What was done so far.
     #[must_use]
     pub fn stats(&self) -> ArbiterStats {
-        let Counters { chunks_acquired, chunks_refused, stalls, packets_dropped, commits, violations } =
-            &self.shared.counters;
+        let Counters { chunks_acquired, stalls, commits, violations } = &self.shared.counters;
+        // In a forked child another thread may hold the lock for ever, and there are no writers.
+        let refused = match self.shared.is_forked() {
+            true => Refused::default(),
+            false => lock(&self.shared.state).counts.sum(),
+        };
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ArbiterStats {
             chunks_acquired: get(chunks_acquired),
-            chunks_refused: get(chunks_refused),
+            chunks_refused: refused.chunks,
             stalls: get(stalls),
-            packets_dropped: get(packets_dropped),
+            packets_dropped: refused.packets,
             commits: get(commits),
             violations: get(violations),
         }
@@ -319,10 +305,6 @@ impl Shared {
     #[inline]
     pub(crate) fn is_forked(&self) -> bool {
         self.smb.is_forked()
-    }
-
-    pub(crate) fn count_dropped_packet(&self) {
-        count(&self.counters.packets_dropped);
     }
 
     /// Takes a chunk back, with the patches of its writer that can be sent.
@@ -374,6 +356,7 @@ impl Shared {
     /// The writer has ended and has returned its last chunk.
     pub(crate) fn end_writer(&self, writer_id: u16, target: Target) {
         let mut state = lock(&self.state);
+        state.counts.end(writer_id);
         state.batch.unregister(writer_id, target);
         self.schedule(&mut state.batch, false);
     }

@@ -75,16 +75,30 @@ impl Search {
     }
 
     /// Looks for a free chunk, first from `first_page` on.
+    #[inline]
     pub(super) fn run(&mut self, smb: &Smb, first_page: usize, layout: PageLayout) -> Option<WriteChunk> {
         let num_pages = smb.num_pages();
         // Before any look: what is freed behind a look changes the count.
         let epoch = smb.free_epoch();
-        if epoch != self.epoch {
-            (self.epoch, self.full_since_epoch) = (epoch, 0);
-        } else if epoch.is_some() && self.full_since_epoch >= num_pages {
+        if epoch.is_some() && epoch == self.epoch && self.full_since_epoch >= num_pages {
             // What is not looked now is looked at once when a chunk has been freed.
             self.kept = self.kept.saturating_add(LOOKS_PER_ATTEMPT).min(num_pages);
             return None;
+        }
+        self.look(smb, epoch, first_page, layout)
+    }
+
+    #[inline(never)]
+    fn look(
+        &mut self,
+        smb: &Smb,
+        epoch: Option<NonZeroU32>,
+        first_page: usize,
+        layout: PageLayout,
+    ) -> Option<WriteChunk> {
+        let num_pages = smb.num_pages();
+        if epoch != self.epoch {
+            (self.epoch, self.full_since_epoch) = (epoch, 0);
         }
         let (earned, near) = match epoch.is_some() || self.has_found {
             true => (LOOKS_PER_ATTEMPT, NEAR),

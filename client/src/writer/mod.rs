@@ -28,7 +28,7 @@ mod message;
 mod patches;
 mod varint;
 
-use crate::arbiter::{ExhaustedPolicy, Shared, Target};
+use crate::arbiter::{ExhaustedPolicy, Shared, Target, WriterCounts};
 use crate::endpoint::Done;
 use crate::sync::Arc;
 pub use message::MessageWriter;
@@ -54,8 +54,15 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    pub(crate) fn new(arbiter: Arc<Shared>, writer_id: u16, target: Target, policy: ExhaustedPolicy) -> Self {
-        Self { core: Some(Box::new(Core::new(arbiter, writer_id, target, policy))), scratch: Vec::new() }
+    pub(crate) fn new(
+        arbiter: Arc<Shared>,
+        counts: Arc<WriterCounts>,
+        writer_id: u16,
+        target: Target,
+        policy: ExhaustedPolicy,
+    ) -> Self {
+        let core = Core::new(arbiter, counts, writer_id, target, policy);
+        Self { core: Some(Box::new(core)), scratch: Vec::new() }
     }
 
     /// A writer that discards what it is given.
@@ -86,9 +93,7 @@ impl TraceWriter {
     /// adds (about the start of the sequence, about losses) come before it.
     pub fn write_packet(&mut self, packet: &[u8]) {
         if let Some(core) = &mut self.core {
-            core.begin_packet();
-            core.append(packet);
-            core.finish_packet();
+            core.write_packet(packet);
         }
     }
 

@@ -1,23 +1,13 @@
 //! CPUs: frequencies and idle states, from /sys.
 
 use super::{Section, Setup};
+use crate::cpus::cpu_dirs;
 use crate::file::{KeptFile, read_number, read_path, text};
 use procfs_core::{CpuInfo, FromBufRead};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use watershed_wire::protos::SysStats;
 use watershed_wire::protos::sys_stats::{CpuIdleState, CpuIdleStateEntry};
-
-/// The numbers of the CPUs that the machine has or could have, sorted, and their directories.
-fn cpu_dirs(sys: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
-    let mut cpus: Vec<(u32, PathBuf)> = fs::read_dir(sys.join("devices/system/cpu"))?
-        .filter_map(Result::ok)
-        .filter_map(|e| Some((e.file_name().to_str()?.strip_prefix("cpu")?.parse().ok()?, e.path())))
-        .collect();
-    cpus.sort_unstable();
-    Ok(cpus)
-}
 
 /// One frequency for each CPU from 0 on; 0 for one that is offline.
 struct SysfsFrequency {

@@ -1,6 +1,7 @@
 //! Statistics of a session: of its buffers, its writers, its flushes, and of the service.
 
 use watershed_engine::BufferStats;
+use watershed_shards::Poisoned;
 use watershed_wire::protos;
 use watershed_wire::protos::trace_stats;
 
@@ -19,6 +20,7 @@ impl Service {
 
     pub(crate) fn stats_of(&mut self, session_id: SessionId) -> Option<protos::TraceStats> {
         self.settle(session_id);
+        self.warn_of_poisoned(session_id);
         let (producers, sources, sessions) = (self.producers.len(), self.sources.len(), self.sessions.len());
         let session = self.sessions.get(&session_id)?;
         let histograms = !session.config.builtin().disable_chunk_usage_histograms();
@@ -26,7 +28,7 @@ impl Service {
         let mut writer_stats = Vec::new();
         for (index, buffer_id) in session.buffers.iter().enumerate() {
             let Some(buffer) = self.buffers.get(*buffer_id) else { continue };
-            buffer_stats.push(of_buffer(&buffer.trace.stats()));
+            buffer_stats.push(of_buffer(&buffer.trace.stats(), buffer.trace.poisoned()));
             if !histograms {
                 continue;
             }
@@ -66,11 +68,13 @@ impl Service {
                 Vec::new()
             },
             writer_stats,
+            commit_stats: Some(self.commit_stats().to_proto()),
         })
     }
 }
 
-fn of_buffer(stats: &BufferStats) -> trace_stats::BufferStats {
+fn of_buffer(stats: &BufferStats, poisoned: Poisoned) -> trace_stats::BufferStats {
+    let has_poisoned = poisoned.shards > 0;
     trace_stats::BufferStats {
         bytes_written: Some(stats.bytes_written),
         chunks_written: Some(stats.chunks_written),
@@ -92,5 +96,7 @@ fn of_buffer(stats: &BufferStats) -> trace_stats::BufferStats {
         chunks_discarded: Some(stats.chunks_discarded),
         trace_writer_packet_loss: Some(stats.trace_writer_packet_loss),
         chunks_relocated: Some(stats.chunks_relocated),
+        shards_poisoned: has_poisoned.then_some(poisoned.shards),
+        chunks_lost_in_poisoned_shards: has_poisoned.then_some(poisoned.chunks),
     }
 }

@@ -170,7 +170,10 @@ impl<'a> BufferStage<'a> {
     }
 
     /// Commits what was collected: of each buffer all chunks in order, then all patches in order.
-    pub(super) fn commit(self) {
+    /// Returns the sessions with a buffer that has refused some: it has failed in part.
+    #[must_use]
+    pub(super) fn commit(self) -> Vec<SessionId> {
+        let mut failed = Vec::new();
         for (buffer_id, mut batch) in self.batches {
             let Some(buffer) = self.buffers.get(buffer_id) else { continue };
             let mut session = self.sessions.get_mut(&buffer.session_id);
@@ -182,7 +185,10 @@ impl<'a> BufferStage<'a> {
                         usize::from(session.sequences.note(producer_id, writer_id, info.identity_trusted));
                 }
             }
-            self.counters.chunks_discarded += self.buffers.commit(buffer_id, self.producer_id, &mut batch);
+            let session_id = buffer.session_id;
+            let num_refused = self.buffers.commit(buffer_id, self.producer_id, &mut batch);
+            self.counters.chunks_discarded += num_refused;
+            failed.extend((num_refused > 0).then_some(session_id));
             if let Some(Session { sequences, buffers, .. }) = session.filter(|_| num_new > 0) {
                 let is_known = |producer_id, writer_id| {
                     let mut all = buffers.iter().filter_map(|id| self.buffers.get(*id));
@@ -191,6 +197,7 @@ impl<'a> BufferStage<'a> {
                 sequences.sweep(num_new, is_known);
             }
         }
+        failed
     }
 }
 
@@ -236,7 +243,8 @@ impl Service {
         for entry in &request.chunks_to_patch {
             stage.patch(entry);
         }
-        stage.commit();
+        let failed = stage.commit();
+        failed.into_iter().for_each(|session_id| self.warn_of_poisoned(session_id));
         if let Some(flush_id) = request.flush_request_id.filter(|id| *id != 0) {
             self.acknowledge_flushes(producer_id, FlushId(flush_id));
         }

@@ -37,7 +37,8 @@ impl Service {
                 stage.add_chunk(buffer_id, header, chunk.is_complete(), || Source::Scraped(chunk.payload()));
             }
         }
-        stage.commit();
+        let failed = stage.commit();
+        failed.into_iter().for_each(|session_id| self.warn_of_poisoned(session_id));
     }
 
     /// [`Service::scrape`] for every producer.

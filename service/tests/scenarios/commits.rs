@@ -372,7 +372,7 @@ fn memory_that_a_producer_brings() {
 }
 
 #[test]
-fn what_a_large_request_leaves_is_done_when_nothing_else_is() {
+fn a_large_request_for_many_shards_is_carried_out() {
     let mut world = World::with_shards(16);
     let producer = world.connect_as(ProducerHello { shm_size_hint_bytes: 2 << 20, ..hello() });
     world.register(producer, "src");
@@ -388,8 +388,6 @@ fn what_a_large_request_leaves_is_done_when_nothing_else_is() {
         request.push(entry(page, index, target));
     }
     world.commit(producer, moves(request));
-    let left = chunks_in_use(&world, producer);
-    assert!(left > 100, "a commit does what its budget allows: {left} chunks are left");
     while world.service.handle_idle() {}
     assert_eq!(chunks_in_use(&world, producer), 0, "the producer has them back");
     assert_eq!(world.read(consumer).texts().len(), 200);

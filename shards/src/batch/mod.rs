@@ -129,12 +129,7 @@ pub(crate) struct BatchSummary {
     pub(crate) is_owned: bool,
 }
 
-impl<'a> Batch<'a> {
-    /// A batch of one chunk.
-    pub fn of_chunk(info: ChunkInfo, bytes: &'a [u8]) -> Batch<'a> {
-        Batch { chunks: vec![(info, Source::Borrowed(bytes))], ..Batch::default() }
-    }
-
+impl Batch<'_> {
     /// Checks every chunk, once.
     #[inline]
     pub(crate) fn summarize(&self) -> Result<BatchSummary, Refused> {

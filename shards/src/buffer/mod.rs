@@ -3,7 +3,7 @@
 pub(crate) mod config;
 mod prefault;
 mod snapshot;
-mod stats;
+pub(crate) mod stats;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod testing;
 
@@ -95,7 +95,7 @@ impl ShardedBuffer {
         if let (Some(sink), Some(mut guard)) = (sink, ShardGuard::try_lock(&shared, 0, OwnerId(0))) {
             guard.engine().set_overwrite_sink(Some(sink));
         }
-        if let Some(link) = &shared.workers {
+        if let Some(link) = &shared.config.workers {
             link.start(&shared);
         }
         let report = Report {
@@ -118,12 +118,7 @@ impl ShardedBuffer {
 
     /// Bytes for records.
     pub fn size_bytes(&self) -> usize {
-        self.shared.region.size_bytes()
-    }
-
-    /// What the buffer does when it is full.
-    pub fn policy(&self) -> FillPolicy {
-        self.shared.policy
+        self.shared.config.region.size_bytes()
     }
 
     /// Access for one thread that commits. None for a clone, which is read-only.
@@ -159,17 +154,11 @@ impl ShardedBuffer {
         }
     }
 
-    /// Starts a read pass over what has been committed. One at a time: a second one waits until the
-    /// first is dropped.
-    pub fn read_pass<W: PacketWriter>(&self, writer: W) -> ReadPass<'_, W> {
-        ReadPass::begin(&self.shared, &self.reading, writer, self.owner, self.limit)
-    }
-
-    /// As [`read_pass`](Self::read_pass), over what a [`cut`](Self::cut) covers that was taken
-    /// before.
+    /// Starts a read pass over what a [`cut`](Self::cut) covers that was taken before. One at a
+    /// time: a second one waits until the first is dropped.
     pub fn read_pass_to<W: PacketWriter>(&self, cut: u64, writer: W) -> ReadPass<'_, W> {
-        let limit = self.limit.map_or(cut, |limit| limit.min(cut));
-        ReadPass::begin(&self.shared, &self.reading, writer, self.owner, Some(limit))
+        let cut = self.limit.map_or(cut, |limit| limit.min(cut));
+        ReadPass::begin(&self.shared, &self.reading, writer, self.owner, cut)
     }
 
     /// A ticket below which everything has been committed. Of a clone that at which it was made.
@@ -181,15 +170,6 @@ impl ShardedBuffer {
     /// read pass, whose thread may call it.
     pub fn extracted_bytes(&self) -> usize {
         self.shared.extracted_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Bytes of the ring, and of all metadata.
-    pub fn memory_usage_bytes(&self) -> usize {
-        let mut bytes = self.size_bytes() + self.shared.directory.table_bytes();
-        self.for_each_shard(|guard| {
-            bytes += guard.state.engine.as_ref().map_or(0, |engine| engine.metadata_bytes())
-        });
-        bytes
     }
 
     /// Locks a shard, waiting for its owner.
@@ -216,7 +196,7 @@ impl ShardedBuffer {
 
 impl Drop for ShardedBuffer {
     fn drop(&mut self) {
-        if let Some(link) = &self.shared.workers {
+        if let Some(link) = &self.shared.config.workers {
             link.end();
         }
         // Committers may outlive the buffer. What one of them is writing now is its own to finish,
@@ -239,6 +219,7 @@ mod tests {
     use super::*;
     use crate::batch::Batch;
     use crate::sync::directory::Key;
+    use std::convert::Infallible;
     use watershed_engine::{ChunkInfo, Packet, ProducerId, WriterId};
 
     /// A home is removed when no committer has a ticket from before the sequence left and has not
@@ -265,7 +246,7 @@ mod tests {
         let ticket_before = before.stop_with_ticket();
         committer.commit(&mut Batch { ended_producers: vec![ProducerId(1)], ..Batch::default() }).unwrap();
         let mut pass = buffer.read_pass(|_: &Packet<'_>, _: &mut Vec<u8>| true);
-        while pass.next_pieces(1).is_some() {}
+        pass.write_all(|_| Ok::<_, Infallible>(())).unwrap();
         drop(pass);
         assert!(has_home(), "one has a ticket from before");
         let ticket_after = after.stop_with_ticket();

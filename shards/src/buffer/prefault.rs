@@ -37,14 +37,14 @@ impl ShardedBuffer {
         // Relaxed: nothing but the number is shared. Where two callers meet, each range is one's.
         let ready = self.prefaulted_bytes.fetch_max(end, Ordering::Relaxed);
         let start = start.max(ready);
-        if start < end && self.shared.region.prefault(start..end) { end - start } else { 0 }
+        if start < end && self.shared.config.region.prefault(start..end) { end - start } else { 0 }
     }
 
     /// The first byte that was never handed out to a shard, or, in one ring, never written. None if
     /// the owner of the ring is at work.
     fn unused_from(&self) -> Option<usize> {
         if self.shared.has_extents() {
-            return Some(self.shared.extent_pool.num_used_hint() * self.shared.layout.extent_bytes);
+            return Some(self.shared.extent_pool.num_used_hint() * self.shared.config.layout.extent_bytes);
         }
         let guard = ShardGuard::try_lock(&self.shared, 0, self.owner)?;
         let used_bytes = guard.state.engine.as_ref().map_or(0, |engine| engine.used_size_bytes());

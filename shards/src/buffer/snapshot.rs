@@ -34,20 +34,12 @@ const STRIDE_BYTES: usize = 2 << 20;
 const MAX_LOOKS: usize = 4;
 
 impl ShardedBuffer {
-    /// A read-only copy of all shards at one cut. All shards are locked for the time of the copy.
+    /// A read-only copy of all shards at one cut, made by the calling thread and those of the pool,
+    /// if there is one, each a part at a time. All shards are locked for the time of the copy.
     /// Waits for a read pass to be dropped: not for a thread that has one.
     ///
     /// # Errors
     /// If the system has no memory.
-    pub fn clone_read_only(&self) -> Result<ShardedBuffer, CreateError> {
-        self.clone_in_pool(None)
-    }
-
-    /// As [`clone_read_only`](Self::clone_read_only). The calling thread and those of the pool
-    /// copy, each a part at a time.
-    ///
-    /// # Errors
-    /// As there.
     pub fn clone_in_pool(&self, pool: Option<&ThreadPool>) -> Result<ShardedBuffer, CreateError> {
         let shared = &*self.shared;
         let size_bytes = self.size_bytes();
@@ -55,13 +47,13 @@ impl ShardedBuffer {
         let region =
             self.ready_region(pool).map_err(|source| CreateError::NoMemory { size_bytes, source })?;
         let copy = Shared::new(SharedConfig {
-            layout: shared.layout,
+            layout: shared.config.layout,
             queue_capacity: 1,
-            policy: shared.policy,
+            policy: shared.config.policy,
             region: Arc::new(region),
-            topology: shared.topology.clone(),
+            topology: shared.config.topology.clone(),
             workers: None,
-            homes: shared.homes,
+            homes: shared.config.homes,
         });
         // The cut comes first. What it covers is queued by now, so it is in the rings when they
         // have been drained. What else gets there meanwhile is behind the cut and is not read from
@@ -76,7 +68,7 @@ impl ShardedBuffer {
         let held_from = Instant::now();
         let mut guards: Vec<ShardGuard<'_>> =
             shared.slots.made().map(|(shard, _)| self.lock(shard)).collect();
-        copy_bytes(pool, &shared.region, &copy.region, guards.iter().flat_map(filled));
+        copy_bytes(pool, &shared.config.region, &copy.config.region, guards.iter().flat_map(filled));
         // Relaxed: whoever reads the copy has got it from this thread.
         copy.extracted_bytes.store(self.extracted_bytes(), Ordering::Relaxed);
         let copy_structure = |original: &mut ShardGuard<'_>| {
@@ -84,9 +76,12 @@ impl ShardedBuffer {
                 (&original.state.engine, ShardGuard::try_lock(&copy, original.shard, self.owner))
             {
                 guard.state.is_poisoned = original.state.is_poisoned;
+                guard.state.discarded_before_poison = original.state.discarded_before_poison;
+                // Relaxed: as above.
+                copy.has_poisoned.fetch_or(original.state.is_poisoned, Ordering::Relaxed);
                 // SAFETY: the region is new and has the bytes. Each of its extents goes to the one
                 // copy whose original has it.
-                guard.state.engine = Some(unsafe { engine.copy_structure(Arc::clone(&copy.region)) });
+                guard.state.engine = Some(unsafe { engine.copy_structure(Arc::clone(&copy.config.region)) });
             }
         };
         for_each(pool, guards.iter_mut(), copy_structure);
@@ -113,7 +108,7 @@ impl ShardedBuffer {
     /// each page has been touched. Where commits come meanwhile it is looked again.
     fn ready_region(&self, pool: Option<&ThreadPool>) -> std::io::Result<Region> {
         let mut region = Region::map(self.size_bytes(), HugePages::Advise)?;
-        let unit_bytes = self.shared.layout.extent_bytes.min(STRIDE_BYTES);
+        let unit_bytes = self.shared.config.layout.extent_bytes.min(STRIDE_BYTES);
         let mut is_ready = vec![false; self.size_bytes().div_ceil(unit_bytes)];
         for _ in 0..MAX_LOOKS {
             let mut is_wanted = vec![false; is_ready.len()];
@@ -220,7 +215,7 @@ mod tests {
             let guards: Vec<_> = (0..num_shards).map(|shard| buffer.lock(shard)).collect();
             let filled_bytes: usize = guards.iter().flat_map(filled).map(|range| range.len()).sum();
             let ready_bytes = resident_bytes(&region);
-            copy_bytes(None, &buffer.shared.region, &region, guards.iter().flat_map(filled));
+            copy_bytes(None, &buffer.shared.config.region, &region, guards.iter().flat_map(filled));
             assert_eq!(resident_bytes(&region), ready_bytes, "{num_shards} shards, {mb} MiB");
             assert!(filled_bytes > (8 << 20), "{filled_bytes}");
             // Where there are huge pages, the last of them is ready as a whole.

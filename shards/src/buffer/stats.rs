@@ -5,6 +5,15 @@ use watershed_engine::{BufferStats, Ledger, ProducerId, WriterId, WriterStats};
 use crate::batch::key_of;
 use crate::buffer::ShardedBuffer;
 
+/// What was lost with shards whose engine has panicked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Poisoned {
+    /// How many these are.
+    pub shards: u64,
+    /// Chunks that they had and nobody had read, were damaged there before, or came since.
+    pub chunks: u64,
+}
+
 impl ShardedBuffer {
     /// Whether anything was ever committed.
     pub fn has_data(&self) -> bool {
@@ -32,6 +41,23 @@ impl ShardedBuffer {
             sum.write_wrap_count = evicted_bytes / self.size_bytes() as u64;
         }
         sum.buffer_size = self.size_bytes() as u64;
+        sum
+    }
+
+    /// Shards that have panicked, and what was lost there. Costs next to nothing while there is
+    /// none.
+    pub fn poisoned(&self) -> Poisoned {
+        let mut sum = Poisoned::default();
+        if !self.shared.has_poisoned() {
+            return sum;
+        }
+        self.for_each_shard(|guard| {
+            if let (true, Some(engine)) = (guard.state.is_poisoned, &guard.state.engine) {
+                let discarded = engine.stats().chunks_discarded - guard.state.discarded_before_poison;
+                sum.shards += 1;
+                sum.chunks += engine.ledger().damaged.chunks + discarded;
+            }
+        });
         sum
     }
 

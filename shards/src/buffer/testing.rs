@@ -3,10 +3,11 @@
 
 use std::io::{self, IoSlice, Write};
 
-use watershed_engine::{BufferStats, Ledger};
+use watershed_engine::{BufferStats, CreateError, Ledger};
 
 use super::ShardedBuffer;
 use crate::read::merge::Pieces;
+use crate::read::{PacketWriter, ReadPass};
 use crate::shard::Shared;
 use crate::shard::budget::DrainBudget;
 use crate::shard::guard::ShardGuard;
@@ -15,6 +16,28 @@ use crate::sync::lock::OwnerId;
 use crate::sync::reclaim::DrainResult;
 
 impl ShardedBuffer {
+    /// Starts a read pass over what has been committed.
+    pub fn read_pass<W: PacketWriter>(&self, writer: W) -> ReadPass<'_, W> {
+        self.read_pass_to(self.cut(), writer)
+    }
+
+    /// A read-only copy, by the calling thread alone.
+    ///
+    /// # Errors
+    /// As [`clone_in_pool`](Self::clone_in_pool).
+    pub fn clone_read_only(&self) -> Result<ShardedBuffer, CreateError> {
+        self.clone_in_pool(None)
+    }
+
+    /// Bytes of the ring, and of all metadata.
+    pub fn memory_usage_bytes(&self) -> usize {
+        let mut bytes = self.size_bytes() + self.shared.directory.table_bytes();
+        self.for_each_shard(|guard| {
+            bytes += guard.state.engine.as_ref().map_or(0, |engine| engine.metadata_bytes())
+        });
+        bytes
+    }
+
     /// Statistics of each shard, in their order; zeros for one that was never used.
     pub fn shard_stats(&self) -> Vec<(BufferStats, Ledger)> {
         let mut list = vec![Default::default(); self.shared.slots.len()];

@@ -10,26 +10,14 @@
 //! `sync::tickets`. Whatever finds no extent is left to the shard's next owner, in front of the
 //! queue.
 
-use watershed_engine::{ChunkInfo, Refused};
-
 use crate::batch::queued::QueuedBatch;
 use crate::batch::{Batch, key_of_chunk};
-use crate::commit::MAX_NODES;
 use crate::commit::home_cache::HomeCache;
+use crate::commit::{Committer, MAX_NODES};
 use crate::shard::Shared;
 use crate::shard::guard::ShardGuard;
 use crate::sync::directory::Key;
-use crate::sync::lock::OwnerId;
 use crate::sync::node_pool::{NodePool, OwnedNode};
-use crate::sync::tickets::CommitterCell;
-
-/// The part of a committer that the fast path uses.
-#[derive(Debug)]
-pub(crate) struct DirectPath {
-    pub(crate) owner: OwnerId,
-    pub(crate) cell: CommitterCell,
-    pub(crate) home_cache: HomeCache,
-}
 
 /// What became of a batch on the fast path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,41 +29,12 @@ pub(crate) enum DirectCommit {
     NotApplicable,
 }
 
-impl DirectPath {
-    /// Commits one chunk. None, and nothing done, if the fast path is not open to it.
-    #[inline]
-    pub(crate) fn commit_chunk(
-        &mut self,
-        shared: &Shared,
-        info: &ChunkInfo,
-        bytes: &[u8],
-    ) -> Option<Result<(), Refused>> {
-        let home = self.home_cache.home(shared, key_of_chunk(info))?;
-        let mut guard = ShardGuard::try_lock_drained(shared, home.into(), self.owner)?;
-        // Only the owner of a home removes it: while the lock is held, it stays.
-        if !self.home_cache.is_valid(shared) {
-            self.unlock_stale_home(guard);
-            return None;
-        }
-        if !guard.has_extent_for(bytes.len()) {
-            return None;
-        }
-        let ticket = self.cell.take_tickets_locked(&shared.tickets, 1);
-        let done = guard.engine().copy_chunk_untrusted(info, bytes, ticket);
-        guard.finish();
-        shared.after_unlock(home.into(), self.owner);
-        Some(done)
-    }
-
+impl Committer {
     /// Commits a batch whose chunks have one home. `only_writer` is the writer of all of it, if
     /// there is one.
     #[inline]
-    pub(crate) fn commit_batch(
-        &mut self,
-        shared: &Shared,
-        batch: &mut Batch<'_>,
-        only_writer: Option<Key>,
-    ) -> DirectCommit {
+    pub(super) fn commit_direct(&mut self, batch: &mut Batch<'_>, only_writer: Option<Key>) -> DirectCommit {
+        let shared = &*self.shared;
         let home = match only_writer {
             Some(key) => self.home_cache.home(shared, key),
             None if batch.has_only_chunks() => self.home_cache.common_home(shared, batch),
@@ -87,42 +46,30 @@ impl DirectPath {
         if shared.slots.get(home.into()).lock.is_locked() {
             return DirectCommit::Locked;
         }
-        self.write_batch(shared, batch, home, only_writer.is_some())
+        self.write_batch(batch, home, only_writer.is_some())
     }
 
     #[inline(never)]
-    fn write_batch(
-        &mut self,
-        shared: &Shared,
-        batch: &mut Batch<'_>,
-        home: u16,
-        is_of_one_writer: bool,
-    ) -> DirectCommit {
-        let Some(guard) = ShardGuard::try_lock_drained(shared, home.into(), self.owner) else {
+    fn write_batch(&mut self, batch: &mut Batch<'_>, home: u16, is_of_one_writer: bool) -> DirectCommit {
+        let (shared, owner) = (&*self.shared, self.owner);
+        let Some(guard) = ShardGuard::try_lock_drained(shared, home.into(), owner) else {
             return DirectCommit::Locked;
         };
+        // Only the owner of a home removes it: while the lock is held, it stays.
         let is_home = match is_of_one_writer {
             true => self.home_cache.is_valid(shared),
             false => is_home_of_all(shared, home, batch),
         };
-        if !is_home {
-            self.unlock_stale_home(guard);
-            return DirectCommit::NotApplicable;
+        if is_home {
+            let first_ticket = self.cell.take_tickets_locked(&shared.tickets, batch.chunks.len() as u64);
+            write_chunks(guard, batch, first_ticket);
+        } else {
+            // It was removed before the shard was locked.
+            self.home_cache = HomeCache::default();
+            drop(guard);
         }
-        let first_ticket = self.cell.take_tickets_locked(&shared.tickets, batch.chunks.len() as u64);
-        write_chunks(guard, batch, first_ticket);
-        shared.after_unlock(home.into(), self.owner);
-        DirectCommit::Done
-    }
-
-    /// The home was removed before the shard was locked.
-    #[cold]
-    #[inline(never)]
-    fn unlock_stale_home(&mut self, guard: ShardGuard<'_>) {
-        self.home_cache = HomeCache::none();
-        let (shared, shard) = (guard.shared, guard.shard);
-        drop(guard);
-        shared.after_unlock(shard, self.owner);
+        shared.after_unlock(home.into(), owner);
+        if is_home { DirectCommit::Done } else { DirectCommit::NotApplicable }
     }
 }
 
@@ -152,7 +99,7 @@ pub(crate) fn write_chunks(mut guard: ShardGuard<'_>, batch: &mut Batch<'_>, fir
     if done == num_chunks {
         batch.chunks.clear();
     } else {
-        batch.chunks.drain(..done);
+        chunks.drain(..done);
         defer_rest(guard, batch, first_ticket + done as u64);
     }
 }
@@ -164,14 +111,7 @@ fn defer_rest(mut guard: ShardGuard<'_>, batch: &mut Batch<'_>, first_ticket: u6
     let pools = &guard.shared.node_pools;
     // SAFETY: these pools are dropped after all nodes.
     let mut node = unsafe { spare_node(&mut pools.lock().unwrap_or_else(|poisoned| poisoned.into_inner())) };
-    node.with_item(|queued| {
-        queued.clear();
-        queued.first_ticket = first_ticket;
-        queued.memory.clone_from(&batch.memory);
-        for (ticket, (info, source)) in (first_ticket..).zip(batch.chunks.drain(..)) {
-            queued.push_chunk(info, ticket, source);
-        }
-    });
+    node.with_item(|queued| queued.take_chunks(batch, false, first_ticket));
     guard.leave(node);
 }
 

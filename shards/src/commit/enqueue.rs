@@ -7,19 +7,14 @@
 //!                (fetch_add)  no: try to drain    (compare-exchange)
 //! ```
 //!
-//! The two read-modify-writes are most of the cost, and no load overtakes one. So whatever can be
-//! looked up before the first is.
+//! The two read-modify-writes are most of the cost.
 
 use crate::batch::Batch;
-use crate::batch::queued::QueuedBatch;
-use crate::commit::direct::DirectPath;
 use crate::commit::{Committer, QueueFull};
+use crate::shard::Shared;
 use crate::shard::budget::DrainBudget;
-use crate::shard::{ShardSlot, Shared};
 use crate::sync::directory::Key;
 use crate::sync::lock::OwnerId;
-use crate::sync::node_pool::{NodePool, OwnedNode};
-use crate::sync::tickets::Reservation;
 
 impl Committer {
     /// Queues a batch that needs no further check: chunks of the last writer in shared memory and
@@ -29,74 +24,38 @@ impl Committer {
     /// Saves 100 of 270 instructions of queueing one chunk.
     #[inline]
     pub(super) fn enqueue_fast(&mut self, batch: &mut Batch<'_>) -> Option<Result<(), QueueFull>> {
-        let Committer { direct, pool, cpu_id, nodes, shared, .. } = self;
-        let DirectPath { owner, cell, home_cache } = direct;
-        let shared: &Shared = shared;
-        let (key, mut home) = home_cache.last()?;
-        let mut slot = shared.slots.get(home.into());
+        let (key, home) = self.home_cache.last()?;
         // First the lock: if it is free, the batch is checked once, by another path.
-        let is_busy = shared.has_workers || slot.lock.is_locked();
-        if !is_busy || shared.has_poisoned() || !batch.is_only_shared_of(key) {
+        let is_busy = self.shared.has_workers || self.shared.slots.get(home.into()).lock.is_locked();
+        if !is_busy || self.shared.has_poisoned() || !batch.is_only_shared_of(key) {
             return None;
         }
-        let mut reservation = cell.reserve(&shared.tickets);
-        let first_ticket = reservation.take_tickets(batch.chunks.len() as u64);
-        if !home_cache.is_valid(shared) {
-            home = home_cache.home_or_choose(shared, *cpu_id, key);
-            slot = shared.slots.get(home.into());
-        }
-        let enqueue = Enqueue { shared, owner: *owner, pool, nodes, reservation, first_ticket };
-        Some(enqueue.push(batch, true, home.into(), slot))
+        Some(self.enqueue(key, batch, true))
     }
 
     /// Queues chunks of one writer.
-    #[inline(never)]
+    #[inline]
     pub(super) fn enqueue(
         &mut self,
         key: Key,
         batch: &mut Batch<'_>,
         is_owned: bool,
     ) -> Result<(), QueueFull> {
-        let Committer { direct, pool, cpu_id, nodes, shared, .. } = self;
-        let DirectPath { owner, cell, home_cache } = direct;
-        let shared: &Shared = shared;
+        let Committer { owner, cell, home_cache, pool, cpu_id, nodes, shared, .. } = self;
+        let (owner, shared): (OwnerId, &Shared) = (*owner, shared);
         let mut reservation = cell.reserve(&shared.tickets);
         let first_ticket = reservation.take_tickets(batch.chunks.len() as u64);
         let home = home_cache.home_or_choose(shared, *cpu_id, key).into();
-        let enqueue = Enqueue { shared, owner: *owner, pool, nodes, reservation, first_ticket };
-        enqueue.push(batch, is_owned, home, shared.slots.get(home))
-    }
-}
-
-/// A batch that has its tickets.
-struct Enqueue<'a> {
-    shared: &'a Shared,
-    owner: OwnerId,
-    pool: &'a mut NodePool<QueuedBatch>,
-    nodes: &'a mut Vec<OwnedNode<QueuedBatch>>,
-    reservation: Reservation<'a>,
-    first_ticket: u64,
-}
-
-impl Enqueue<'_> {
-    #[inline(always)]
-    fn push(
-        self,
-        batch: &mut Batch<'_>,
-        is_owned: bool,
-        home: usize,
-        slot: &ShardSlot,
-    ) -> Result<(), QueueFull> {
-        let Enqueue { shared, owner, pool, nodes, reservation, first_ticket } = self;
+        let queue = &shared.slots.get(home).queue;
         let mut budget = DrainBudget::new();
-        let node = match slot.queue.has_room() || drain_for_room(shared, home, owner, &mut budget) {
+        let node = match queue.has_room() || drain_for_room(shared, home, owner, &mut budget) {
             true => pool.take().or_else(|| nodes.pop()),
             false => None,
         };
         let queued = match node {
             Some(mut node) => {
                 node.with_item(|queued| queued.take_chunks(batch, is_owned, first_ticket));
-                slot.queue.push(node);
+                queue.push(node);
                 Ok(())
             }
             None => Err(QueueFull { shard: home }),

@@ -9,19 +9,15 @@ use crate::sync::directory::{Entry, Key};
 ///
 /// A hint: whoever relies on it asks `is_valid` with the home's lock held. All its entries are of
 /// the directory of its committer's buffer.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HomeCache {
+    /// Of no sequence, if it is 0.
     key: Key,
     home: u16,
     entry: Option<Entry>,
 }
 
 impl HomeCache {
-    pub(crate) fn none() -> HomeCache {
-        // No sequence has this key.
-        HomeCache { key: Key(0), home: 0, entry: None }
-    }
-
     /// The home of a sequence, if it has one.
     #[inline]
     pub(crate) fn home(&mut self, shared: &Shared, key: Key) -> Option<u16> {

@@ -7,29 +7,27 @@
 //!   else: reserve -> tickets -> find or choose homes
 //!     one shard, free, nothing queued there -----------------------> write
 //!     a full queue: try to drain it; still full -------------------> QueueFull, nothing was done
-//!     chunks and patches for a few shards -------------------------> per_shard: write or push each
-//!     otherwise ---------------------------------------------------> push a node for each shard
+//!     otherwise: write or push the share of each shard ------------> shares
 //!   then: shards that were unlocked meanwhile are drained, or their workers woken
 //! ```
 
 mod direct;
 mod enqueue;
 mod home_cache;
-mod per_shard;
 mod route;
+mod shares;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
 
 use std::sync::Arc;
 
-use watershed_engine::{ChunkInfo, Refused};
+use watershed_engine::Refused;
 
+use crate::batch::Batch;
 use crate::batch::queued::QueuedBatch;
-use crate::batch::{Batch, check};
-use crate::commit::direct::{DirectCommit, DirectPath, write_chunks};
+use crate::commit::direct::{DirectCommit, write_chunks};
 use crate::commit::enqueue::drain_for_room;
 use crate::commit::home_cache::HomeCache;
-use crate::commit::per_shard::commit_per_shard;
 use crate::commit::route::{LIST_CAPACITY, Route};
 use crate::shard::Shared;
 use crate::shard::budget::DrainBudget;
@@ -37,6 +35,7 @@ use crate::shard::guard::ShardGuard;
 use crate::sync::Ordering;
 use crate::sync::lock::OwnerId;
 use crate::sync::node_pool::{NodePool, OwnedNode};
+use crate::sync::tickets::CommitterCell;
 
 /// A committer has at most so many nodes.
 pub(crate) const MAX_NODES: usize = 1024;
@@ -49,7 +48,9 @@ pub(crate) const MAX_NODES: usize = 1024;
 #[repr(align(128))]
 pub struct Committer {
     // Cell and pool point into `shared`, which is dropped last.
-    direct: DirectPath,
+    owner: OwnerId,
+    cell: CommitterCell,
+    home_cache: HomeCache,
     pool: NodePool<QueuedBatch>,
     /// The CPU to whose shard new sequences go, if not the calling thread's.
     cpu_id: Option<usize>,
@@ -94,22 +95,17 @@ impl Committer {
         // SAFETY: the pool moves to `Shared::node_pools` when the committer is dropped, and is
         // dropped there after all nodes.
         let pool = recycled.unwrap_or_else(|| unsafe { NodePool::new(MAX_NODES) });
-        // SAFETY: the cell is dropped before `shared` is, which keeps the tickets alive.
-        let cell = unsafe { shared.tickets.register() };
-        let owner = OwnerId(shared.next_owner.fetch_add(1, Ordering::Relaxed) % (1 << 29));
         Committer {
-            direct: DirectPath { owner, cell, home_cache: HomeCache::none() },
+            owner: OwnerId(shared.next_owner.fetch_add(1, Ordering::Relaxed) % (1 << 29)),
+            // SAFETY: the cell is dropped before `shared` is, which keeps the tickets alive.
+            cell: unsafe { shared.tickets.register() },
+            home_cache: HomeCache::default(),
             pool,
             cpu_id: None,
             route: Route::new(),
             nodes: Vec::with_capacity(LIST_CAPACITY),
             shared,
         }
-    }
-
-    /// The number by which reports name this committer when it owns a shard.
-    pub fn owner(&self) -> OwnerId {
-        self.direct.owner
     }
 
     /// From now on new sequences go to the shard of this CPU, as if the calling thread ran there:
@@ -143,7 +139,7 @@ impl Committer {
         let can_write = !self.shared.has_workers;
         let direct = match can_write {
             _ if self.shared.has_poisoned() => DirectCommit::NotApplicable,
-            true => self.direct.commit_batch(&self.shared, batch, summary.only_writer),
+            true => self.commit_direct(batch, summary.only_writer),
             false => DirectCommit::Locked,
         };
         match (direct, summary.only_writer) {
@@ -162,7 +158,7 @@ impl Committer {
     /// Reserves a batch and takes its tickets. Until [`commit_reserved`](Self::commit_reserved) no
     /// cut passes them, and nothing else may be committed.
     fn reserve_tickets(&mut self, num_chunks: u64) -> u64 {
-        let mut reservation = self.direct.cell.reserve(&self.shared.tickets);
+        let mut reservation = self.cell.reserve(&self.shared.tickets);
         let first_ticket = reservation.take_tickets(num_chunks);
         std::mem::forget(reservation);
         first_ticket
@@ -178,8 +174,8 @@ impl Committer {
         is_owned: bool,
         may_write: bool,
     ) -> Result<(), CommitError> {
-        let Committer { direct: DirectPath { owner, cell, .. }, pool, cpu_id, route, nodes, shared } = self;
-        let owner = *owner;
+        let Committer { owner, cell, pool, cpu_id, route, nodes, shared, .. } = self;
+        let (owner, shared): (OwnerId, &Shared) = (*owner, shared);
         let reservation = cell.resume_reservation(&shared.tickets);
         route.find(shared, *cpu_id, batch);
         // A poisoned shard discards and counts what comes, and frees it.
@@ -195,28 +191,6 @@ impl Committer {
         committed?;
         batch.memory = None;
         if refused == 0 { Ok(()) } else { Err(CommitError::Poisoned(refused)) }
-    }
-
-    /// Commits one chunk of the caller's bytes. See [`commit`](Self::commit).
-    ///
-    /// # Errors
-    /// As there.
-    #[inline]
-    pub fn commit_chunk(&mut self, info: &ChunkInfo, bytes: &[u8]) -> Result<(), CommitError> {
-        self.shared.tickets.prefetch();
-        check(info, bytes.len())?;
-        if !(self.shared.has_workers || self.shared.has_poisoned())
-            && let Some(done) = self.direct.commit_chunk(&self.shared, info, bytes)
-        {
-            return done.map_err(CommitError::from);
-        }
-        self.commit_chunk_slow(info, bytes)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn commit_chunk_slow(&mut self, info: &ChunkInfo, bytes: &[u8]) -> Result<(), CommitError> {
-        self.commit(&mut Batch::of_chunk(*info, bytes))
     }
 }
 
@@ -249,26 +223,16 @@ impl RoutedCommit<'_> {
         batch: &mut Batch<'_>,
         budget: &mut DrainBudget,
     ) -> Result<(), QueueFull> {
-        let RoutedCommit { shared, owner, first_ticket, .. } = self;
-        let is_of_one_shard = route.is_of_one_shard(shared, batch);
-        if is_of_one_shard
+        if let [shard] = route.shards[..]
             && self.may_write
-            && let Some(guard) = ShardGuard::try_lock_drained(shared, route.shards[0].into(), owner)
+            && batch.has_only_chunks()
+            && let Some(guard) = ShardGuard::try_lock_drained(self.shared, shard.into(), self.owner)
         {
-            write_chunks(guard, batch, first_ticket);
+            write_chunks(guard, batch, self.first_ticket);
             return Ok(());
         }
         self.prepare_nodes(&route.shards, budget)?;
-        // A shard that was just found locked gets the list of chunks as it is.
-        if !is_of_one_shard && route.is_of_few_shards(shared, batch) {
-            commit_per_shard(shared, owner, route, self.nodes, batch, first_ticket);
-            return Ok(());
-        }
-        let filled = &mut self.nodes[..route.shards.len()];
-        route.fill(shared, filled, batch, self.is_owned, first_ticket);
-        for (&shard, node) in route.shards.iter().zip(self.nodes.drain(..route.shards.len())) {
-            shared.slots.get(shard.into()).queue.push(node);
-        }
+        self.commit_shares(route, batch);
         Ok(())
     }
 

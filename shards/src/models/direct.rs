@@ -22,7 +22,7 @@ unsafe impl<T: Send> Sync for Locked<T> {}
 
 impl<T> Locked<T> {
     fn new(state: T) -> Locked<T> {
-        Locked { lock: OwnerLock::new(), state: UnsafeCell::new(state) }
+        Locked { lock: OwnerLock::default(), state: UnsafeCell::new(state) }
     }
 
     /// Does nothing if the lock is held.
@@ -57,7 +57,7 @@ fn a_locked_shard_needs_no_reservation() {
 
     model(|| {
         let shard = Arc::new(Shard {
-            tickets: Tickets::new(),
+            tickets: Tickets::default(),
             queue: CommitQueue::new(4),
             ring: Locked::new(Vec::new()),
         });
@@ -113,8 +113,8 @@ fn a_home_stays_while_its_lock_is_held() {
 
     model(|| {
         let homes = Arc::new(Homes {
-            tickets: Tickets::new(),
-            directory: Directory::new(),
+            tickets: Tickets::default(),
+            directory: Directory::default(),
             is_gone: Locked::new(false),
         });
         let key = settled(&homes.directory);
@@ -164,8 +164,8 @@ fn an_entry_that_is_used_again_is_not_taken_for_the_old() {
 
     model(|| {
         let homes = Arc::new(Homes {
-            tickets: Tickets::new(),
-            directory: Directory::new(),
+            tickets: Tickets::default(),
+            directory: Directory::default(),
             is_gone: Locked::new(false),
         });
         let (key, other) = (settled(&homes.directory), Key::new(0, 2));
@@ -203,7 +203,7 @@ fn an_entry_that_is_used_again_is_not_taken_for_the_old() {
 #[test]
 fn two_committers_choose_one_home() {
     model(|| {
-        let directory = Arc::new(Directory::new());
+        let directory = Arc::new(Directory::default());
         let (gone, key) = (settled(&directory), Key::new(0, 2));
         directory.start_leaving(gone);
         let committers: Vec<_> = (1..=2)

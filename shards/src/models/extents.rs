@@ -27,11 +27,11 @@ unsafe impl Send for Extents {}
 impl Extents {
     /// A shard that has all extents. Lock and pool have been used: see `Queue::used`.
     fn of(num_extents: usize) -> Extents {
-        let (lock, pool) = (OwnerLock::new(), ExtentPool::new(num_extents));
+        let (lock, pool) = (OwnerLock::default(), ExtentPool::new(num_extents));
         assert!(lock.try_lock(OwnerId(0)) && !lock.unlock(OwnerId(0)));
         pool.take().into_iter().for_each(|index| pool.put(index));
         let has = std::iter::from_fn(|| pool.take()).collect();
-        Extents { lock, request: ExtentRequest::new(), has: UnsafeCell::new(has), pool }
+        Extents { lock, request: ExtentRequest::default(), has: UnsafeCell::new(has), pool }
     }
 
     fn evict(&self) -> Option<u32> {

@@ -43,7 +43,7 @@ fn commit(queue: &Queue, pool: &mut NodePool<u64>, cell: &mut crate::sync::ticke
 #[test]
 fn a_cut_covers_only_what_is_queued() {
     model(|| {
-        let queue = Arc::new(Queue { tickets: Tickets::new(), queue: CommitQueue::new(4) });
+        let queue = Arc::new(Queue { tickets: Tickets::default(), queue: CommitQueue::new(4) });
         let committers: Vec<_> = (0..2)
             .map(|_| {
                 let queue = Arc::clone(&queue);
@@ -75,7 +75,7 @@ fn a_cut_covers_only_what_is_queued() {
 #[test]
 fn a_cell_is_used_again_by_another_thread() {
     model(|| {
-        let queue = Arc::new(Queue { tickets: Tickets::new(), queue: CommitQueue::new(4) });
+        let queue = Arc::new(Queue { tickets: Tickets::default(), queue: CommitQueue::new(4) });
         let other = {
             let queue = Arc::clone(&queue);
             thread::spawn(move || {
@@ -154,7 +154,7 @@ fn a_waiter_gets_the_lock_and_leaves_it_free() {
 fn beside_committers(work: impl Fn(&Shard) + Copy + Send + Sync + 'static) {
     model(move || {
         let shard = Arc::new(Shard {
-            lock: OwnerLock::new(),
+            lock: OwnerLock::default(),
             queue: CommitQueue::new(4),
             ring: UnsafeCell::new(Vec::new()),
         });
@@ -258,8 +258,8 @@ fn homes_never_split() {
     use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
     model(|| {
         let homes = Arc::new(Homes {
-            tickets: Tickets::new(),
-            directory: Directory::new(),
+            tickets: Tickets::default(),
+            directory: Directory::default(),
             queued: std::array::from_fn(|_| loom::sync::atomic::AtomicU32::new(0)),
         });
         let key = settled(&homes.directory);

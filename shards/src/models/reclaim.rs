@@ -62,8 +62,8 @@ impl Queue {
     /// SeqCst store, after any that is.
     pub(super) fn used(pool: &mut NodePool<u64>) -> (Queue, PendingDrains) {
         let state = UnsafeCell::new(State { backlog: NodeList::none(), ring: Vec::new() });
-        let (lock, queue, pending) = (OwnerLock::new(), CommitQueue::new(4), PendingDrain::new());
-        let shared = (Queue { lock, queue, pending, state }, PendingDrains::new());
+        let (lock, queue, pending) = (OwnerLock::default(), CommitQueue::new(4), PendingDrain::default());
+        let shared = (Queue { lock, queue, pending, state }, PendingDrains::default());
         let (queue, pending_drains) = &shared;
         queue.push(pool, 0);
         assert!(queue.help(pending_drains, 3, &mut 1));
@@ -186,8 +186,8 @@ fn what_a_budget_leaves_is_noted() {
 fn every_pending_drain_is_found() {
     model(|| {
         let shared = Arc::new((
-            [PendingDrain::new(), PendingDrain::new()],
-            PendingDrains::new(),
+            [PendingDrain::default(), PendingDrain::default()],
+            PendingDrains::default(),
             [0; 2].map(AtomicU32::new),
         ));
         let run = |shared: &([PendingDrain; 2], PendingDrains, [AtomicU32; 2]), mine: usize| {

@@ -33,11 +33,11 @@ use crate::shard::Shared;
 use crate::shard::budget::DrainBudget;
 use crate::shard::drain::lock_drained;
 use crate::shard::guard::ShardGuard;
+use crate::sync::Ordering;
 use crate::sync::lock::OwnerId;
-use crate::sync::{AtomicUsize, Ordering};
 
 /// A block of one shard has at most about so many bytes, less where there are many shards.
-pub const BLOCK_BYTES: usize = 1 << 20;
+const BLOCK_BYTES: usize = 1 << 20;
 
 /// One thread extracts into blocks of about so much in all, which stay in its core's cache until
 /// they are written.
@@ -114,10 +114,9 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
         reading: &'a Mutex<Reading>,
         writer: W,
         owner: OwnerId,
-        limit: Option<u64>,
+        cut: u64,
     ) -> ReadPass<'a, W> {
         let reading = reading.lock().unwrap_or_else(PoisonError::into_inner);
-        let cut = limit.unwrap_or_else(|| shared.tickets.cut());
         let mut pass = ReadPass {
             reading,
             merge: Merge::default(),
@@ -167,20 +166,6 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
         listed_bytes
     }
 
-    /// The next pieces of the merged stream, in order: about `max_bytes` (at least one run), until
-    /// the pass is over. They are valid until the next call.
-    pub fn next_pieces(&mut self, max_bytes: usize) -> Option<Pieces<'_>> {
-        self.set_block_bytes(false);
-        let Reading { fronts, backlogs, block_pool } = &mut *self.reading;
-        let extraction = Extraction::new(&self.extractor, backlogs, block_pool, None);
-        extraction.fill_fronts(fronts, &mut self.may_go_on);
-        let waits = extraction.into_waits();
-        self.end_extraction(waits);
-        let pieces = self.merge.take(&mut self.reading.fronts, |shard| self.may_go_on[shard], max_bytes);
-        self.extractor.extracted_bytes().fetch_sub(pieces.size_bytes(), Ordering::Relaxed);
-        (!pieces.is_empty()).then_some(pieces)
-    }
-
     /// Hands the whole rest of the stream to `out`, some pieces at a time, in order, on this
     /// thread.
     ///
@@ -201,8 +186,8 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
         max_bytes: usize,
         mut out: impl FnMut(Pieces<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let pool = self.pool;
-        self.set_block_bytes(pool.is_some());
+        let (pool, shared) = (self.pool, self.extractor.shared);
+        self.extractor.block_bytes = block_bytes(shared.slots.len(), pool.is_some());
         let Reading { fronts, backlogs, block_pool } = &mut *self.reading;
         let (merge, may_go_on) = (&mut self.merge, &mut self.may_go_on);
         let extraction = Extraction::new(&self.extractor, backlogs, block_pool, pool);
@@ -213,38 +198,22 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
                 if pieces.is_empty() {
                     break;
                 }
-                extraction.note_handed_out(pieces.size_bytes());
+                shared.extracted_bytes.fetch_sub(pieces.size_bytes(), Ordering::Relaxed);
                 left_bytes = left_bytes.saturating_sub(pieces.size_bytes());
                 out(pieces)?;
             }
             Ok(())
         });
-        let waits = extraction.into_waits();
-        self.end_extraction(waits);
+        extraction.into_waits().into_iter().for_each(|wait| note(&mut self.waits, wait));
+        shared.run_pending_drains(self.extractor.owner, &mut DrainBudget::new());
         result
     }
 
-    /// Takes back the last `bytes` of the pieces that [`next_pieces`](Self::next_pieces) gave last,
-    /// or at which the `out` of a write failed: they come first in the next ones, or in the next
-    /// pass. For a reader that has no room for them.
+    /// Takes back the last `bytes` of the pieces at which the `out` of a write failed: they come
+    /// first in the next ones, or in the next pass. For a reader that has no room for them.
     pub fn take_back(&mut self, bytes: usize) {
         let bytes = self.merge.put_back(&mut self.reading.fronts, bytes);
-        self.extractor.extracted_bytes().fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    fn set_block_bytes(&mut self, is_parallel: bool) {
-        let num_shards = self.extractor.shared.slots.len();
-        self.extractor.block_bytes = if is_parallel {
-            let bytes = AHEAD_BYTES / num_shards / BLOCKS_AHEAD;
-            bytes.clamp(AHEAD_MIN_BLOCK_BYTES, AHEAD_MAX_BLOCK_BYTES)
-        } else {
-            (ALL_BLOCKS_BYTES / num_shards).clamp(MIN_BLOCK_BYTES, BLOCK_BYTES)
-        };
-    }
-
-    fn end_extraction(&mut self, waits: Vec<Wait>) {
-        waits.into_iter().for_each(|wait| note(&mut self.waits, wait));
-        self.extractor.shared.run_pending_drains(self.extractor.owner, &mut DrainBudget::new());
+        self.extractor.shared.extracted_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// About how much there was to read when the pass began: bytes of records, and of what was
@@ -263,11 +232,6 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
     pub fn poisoned(&self) -> &[usize] {
         &self.poisoned
     }
-
-    /// Every chunk with a ticket below this belongs to the pass.
-    pub fn cut(&self) -> u64 {
-        self.extractor.cut
-    }
 }
 
 fn note(waits: &mut Vec<Wait>, wait: Wait) {
@@ -276,9 +240,13 @@ fn note(waits: &mut Vec<Wait>, wait: Wait) {
     }
 }
 
-impl<W> Extractor<'_, W> {
-    fn extracted_bytes(&self) -> &AtomicUsize {
-        &self.shared.extracted_bytes
+/// How much is extracted from a shard at a time.
+fn block_bytes(num_shards: usize, is_parallel: bool) -> usize {
+    if is_parallel {
+        let bytes = AHEAD_BYTES / num_shards / BLOCKS_AHEAD;
+        bytes.clamp(AHEAD_MIN_BLOCK_BYTES, AHEAD_MAX_BLOCK_BYTES)
+    } else {
+        (ALL_BLOCKS_BYTES / num_shards).clamp(MIN_BLOCK_BYTES, BLOCK_BYTES)
     }
 }
 

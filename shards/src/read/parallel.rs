@@ -169,11 +169,6 @@ impl<'p, W: PacketWriter> Extraction<'p, W> {
         false
     }
 
-    /// Some of what was extracted has been given to the reader.
-    pub(crate) fn note_handed_out(&self, bytes: usize) {
-        self.extractor.extracted_bytes().fetch_sub(bytes, Ordering::Relaxed);
-    }
-
     /// For whom the threads had to wait.
     pub(crate) fn into_waits(self) -> Vec<Wait> {
         self.state.into_inner().unwrap_or_else(PoisonError::into_inner).waits
@@ -210,7 +205,11 @@ impl<W> Drop for TakenShard<'_, '_, W> {
         match block.is_empty() {
             true => block_pool.put(block),
             false => {
-                self.extraction.extractor.extracted_bytes().fetch_add(block.bytes.len(), Ordering::Relaxed);
+                self.extraction
+                    .extractor
+                    .shared
+                    .extracted_bytes
+                    .fetch_add(block.bytes.len(), Ordering::Relaxed);
                 backlogs[self.shard].blocks.push_back(block);
             }
         }

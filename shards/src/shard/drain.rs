@@ -252,7 +252,7 @@ impl Shared {
     #[inline]
     pub(crate) fn after_push(&self, shard: usize, owner: OwnerId, budget: &mut DrainBudget) {
         let slot = self.slots.get(shard);
-        if let Some(workers) = &self.workers {
+        if let Some(workers) = &self.config.workers {
             if !slot.queue.is_empty() {
                 workers.schedule(shard);
             }
@@ -295,7 +295,7 @@ impl Shared {
     /// Tells whoever waits for room in a queue, if there is some.
     #[inline]
     fn tell_room(&self, slot: &ShardSlot) {
-        if let Some(workers) = &self.workers
+        if let Some(workers) = &self.config.workers
             && slot.hints.is_room_wanted.load(Ordering::SeqCst)
             && slot.queue.has_room()
             && slot.hints.is_room_wanted.swap(false, Ordering::SeqCst)
@@ -319,7 +319,7 @@ impl Shared {
         drop(guard);
         if result != DrainResult::Empty {
             self.defer_drain(shard);
-        } else if let Some(workers) = self.workers.as_ref().filter(|_| !slot.queue.is_empty()) {
+        } else if let Some(workers) = self.config.workers.as_ref().filter(|_| !slot.queue.is_empty()) {
             workers.schedule(shard);
         }
         result == DrainResult::NoExtent

@@ -96,7 +96,7 @@ impl ShardGuard<'_> {
     /// By how many tickets another shard's oldest extent must be older than `mine` to be evicted
     /// first.
     fn margin(&self, mine: u64) -> u64 {
-        let layout = self.shared.layout;
+        let layout = self.shared.config.layout;
         let kept = self.newest().saturating_sub(mine);
         kept / (layout.num_extents / layout.num_shards) as u64
     }

@@ -164,12 +164,12 @@ impl<'a> ShardGuard<'a> {
     /// its home.
     #[cold]
     fn poison(&mut self) {
-        let ShardState { engine: Some(engine), published, is_poisoned, .. } = &mut *self.state else {
-            return;
-        };
-        let extents = engine.give_up(Arc::clone(&self.shared.region));
+        let state = &mut *self.state;
+        let ShardState { engine: Some(engine), published, .. } = state else { return };
+        let extents = engine.give_up(Arc::clone(&self.shared.config.region));
         extents.into_iter().for_each(|index| self.shared.extent_pool.put(index));
-        *is_poisoned = true;
+        state.discarded_before_poison = engine.stats().chunks_discarded;
+        state.is_poisoned = true;
         self.shared.live.fetch_sub(published.live, Ordering::Relaxed);
         published.live = 0;
         self.slot.hints.live.store(POISONED, Ordering::Relaxed);
@@ -244,23 +244,6 @@ impl<'a> ShardGuard<'a> {
             });
         }
     }
-
-    /// What the drop does, inlined: for commits.
-    #[inline(always)]
-    pub(crate) fn finish(self) {
-        std::mem::ManuallyDrop::new(self).end();
-    }
-
-    /// To be called once, as the last.
-    #[inline(always)]
-    fn end(&mut self) {
-        if self.needs_publish() {
-            self.publish();
-        }
-        if self.slot.lock.unlock(self.owner) {
-            self.serve_request();
-        }
-    }
 }
 
 impl Drop for ShardGuard<'_> {
@@ -269,7 +252,12 @@ impl Drop for ShardGuard<'_> {
         if self.may_poison && std::thread::panicking() {
             self.poison();
         }
-        self.end();
+        if self.needs_publish() {
+            self.publish();
+        }
+        if self.slot.lock.unlock(self.owner) {
+            self.serve_request();
+        }
     }
 }
 

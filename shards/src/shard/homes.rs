@@ -26,8 +26,8 @@ impl Shared {
     /// and more than [`MIN_LIVE_LIMIT`], the next one that has not.
     pub(crate) fn choose_home(&self, cpu_id: Option<usize>) -> u16 {
         let num = self.slots.len();
-        let wanted = match self.homes {
-            Homes::CommittingCpu => self.topology.shard_of(cpu_id.unwrap_or_else(current_cpu), num),
+        let wanted = match self.config.homes {
+            Homes::CommittingCpu => self.config.topology.shard_of(cpu_id.unwrap_or_else(current_cpu), num),
             Homes::RoundRobin => self.next_home.fetch_add(1, Ordering::Relaxed) as usize % num,
         };
         let live = |shard: usize| self.slots.get(shard).hints.live.load(Ordering::Relaxed) as usize;

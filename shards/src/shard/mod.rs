@@ -64,6 +64,8 @@ pub(crate) struct ShardState {
     pub(crate) published: PublishedHints,
     /// The engine has panicked, and is another one that discards all.
     pub(crate) is_poisoned: bool,
+    /// Chunks that were discarded before that.
+    pub(crate) discarded_before_poison: u64,
 }
 
 /// The owner's copy of its hints: the hints themselves are in cache lines that other cores read.
@@ -88,7 +90,7 @@ pub(crate) struct ShardSlot {
 }
 
 /// What others may know of a shard without its lock. The owner stores only what has changed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Hints {
     /// The shard's newest ticket when it got its newest extent: tells whether it is active.
     pub(crate) granted_ticket: AtomicU64,
@@ -107,15 +109,9 @@ unsafe impl Sync for ShardSlot {}
 impl ShardSlot {
     fn new(queue_capacity: usize) -> ShardSlot {
         ShardSlot {
-            lock: CachePadded::new(OwnerLock::new()),
+            lock: CachePadded::default(),
             queue: CachePadded::new(CommitQueue::new(queue_capacity)),
-            hints: CachePadded::new(Hints {
-                granted_ticket: AtomicU64::new(0),
-                live: AtomicU32::new(0),
-                extent_request: ExtentRequest::new(),
-                pending_drain: PendingDrain::new(),
-                is_room_wanted: AtomicBool::new(false),
-            }),
+            hints: CachePadded::default(),
             #[cfg(any(test, feature = "testing"))]
             is_held: AtomicBool::new(false),
             state: CachePadded::new(UnsafeCell::new(ShardState {
@@ -125,6 +121,7 @@ impl ShardSlot {
                 leaving: Vec::new(),
                 published: PublishedHints { oldest: NO_TICKET, live: 0 },
                 is_poisoned: false,
+                discarded_before_poison: 0,
             })),
         }
     }
@@ -167,7 +164,7 @@ impl ShardSlots {
     #[cold]
     #[inline(never)]
     fn make<'a>(&self, slot: &'a OnceBox<ShardSlot>) -> &'a ShardSlot {
-        slot.get_or(|| ShardSlot::new(self.queue_capacity)).0
+        slot.get_or(|| ShardSlot::new(self.queue_capacity))
     }
 
     /// The shards that have been made, all of them, beginning with `first`.
@@ -192,10 +189,7 @@ pub(crate) struct Shared {
     pub(crate) tickets: Tickets,
     pub(crate) directory: Directory,
     pub(crate) extent_pool: CachePadded<ExtentPool>,
-    pub(crate) layout: ExtentLayout,
-    pub(crate) policy: FillPolicy,
-    pub(crate) region: Arc<Region>,
-    pub(crate) topology: Topology,
+    pub(crate) config: SharedConfig,
     /// The last ticket of each shard's oldest extent, or [`NO_TICKET`]: a hint for evictions. Side
     /// by side, since these look at all of them.
     pub(crate) oldest: Box<[AtomicU64]>,
@@ -206,9 +200,7 @@ pub(crate) struct Shared {
     pub(crate) pending_drains: PendingDrains,
     /// Whether there are `workers`, where the hot paths look.
     pub(crate) has_workers: bool,
-    pub(crate) workers: Option<WorkerLink>,
     pub(crate) has_poisoned: AtomicBool,
-    pub(crate) homes: Homes,
     /// The shard for the next sequence, for [`Homes::RoundRobin`].
     pub(crate) next_home: AtomicU32,
     /// The shard at which the next helper begins.
@@ -218,6 +210,7 @@ pub(crate) struct Shared {
 }
 
 /// What distinguishes one buffer's [`Shared`] from another's.
+#[derive(Debug)]
 pub(crate) struct SharedConfig {
     pub(crate) layout: ExtentLayout,
     pub(crate) queue_capacity: usize,
@@ -230,30 +223,24 @@ pub(crate) struct SharedConfig {
 
 impl Shared {
     pub(crate) fn new(config: SharedConfig) -> Shared {
-        let SharedConfig { layout, queue_capacity, policy, region, topology, workers, homes } = config;
-        let num_shards = layout.num_shards;
+        let ExtentLayout { num_shards, num_extents, .. } = config.layout;
         Shared {
-            slots: ShardSlots::new(num_shards, queue_capacity),
+            slots: ShardSlots::new(num_shards, config.queue_capacity),
             node_pools: Mutex::default(),
-            tickets: Tickets::new(),
-            directory: Directory::new(),
-            extent_pool: ExtentPool::new(if num_shards > 1 { layout.num_extents } else { 0 }).into(),
-            layout,
-            policy,
-            region,
-            topology,
+            tickets: Tickets::default(),
+            directory: Directory::default(),
+            extent_pool: ExtentPool::new(if num_shards > 1 { num_extents } else { 0 }).into(),
             oldest: (0..num_shards).map(|_| AtomicU64::new(NO_TICKET)).collect(),
             // Workers have the first numbers.
             next_owner: AtomicU32::new(MAX_SHARDS as u32),
             live: AtomicU32::new(0).into(),
-            pending_drains: PendingDrains::new(),
-            has_workers: workers.is_some(),
-            workers,
+            pending_drains: PendingDrains::default(),
+            has_workers: config.workers.is_some(),
             has_poisoned: AtomicBool::new(false),
-            homes,
             next_home: AtomicU32::new(0),
             next_help: AtomicU32::new(0),
             extracted_bytes: AtomicUsize::new(0),
+            config,
         }
     }
 
@@ -284,13 +271,13 @@ impl Shared {
     #[cold]
     #[inline(never)]
     fn make_engine(&self) -> Shard {
-        let region = Arc::clone(&self.region);
+        let region = Arc::clone(&self.config.region);
         if self.has_extents() {
-            Shard::new(region, self.layout.extent_bytes, self.layout.num_shards)
+            Shard::new(region, self.config.layout.extent_bytes, self.config.layout.num_shards)
         } else {
             // SAFETY: the buffer has one shard and the region is the buffer's: nobody else touches
             // its bytes.
-            unsafe { Shard::alone(region, self.policy) }
+            unsafe { Shard::alone(region, self.config.policy) }
         }
     }
 
@@ -300,7 +287,7 @@ impl Shared {
     pub(crate) fn defer_drain(&self, shard: usize) {
         let slot = self.slots.get(shard);
         self.pending_drains.defer(&slot.hints.pending_drain);
-        if let Some(workers) = &self.workers {
+        if let Some(workers) = &self.config.workers {
             workers.schedule(shard);
         }
     }

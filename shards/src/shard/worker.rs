@@ -120,7 +120,7 @@ impl WorkerPool {
         let (report, reports) = std::sync::mpsc::channel();
         for worker in 0..num_workers {
             let (state, report) = (Arc::clone(&state), report.clone());
-            let cpu_id = pinned.then(|| topology.cpu_of_worker(worker).id);
+            let cpu_id = pinned.then(|| topology.cpu_of_worker(worker));
             let thread = thread::Builder::new().name(format!("trace-worker-{worker}")).spawn(move || {
                 let _ = state.workers[worker].set(thread::current());
                 let is_pinned =

@@ -53,7 +53,7 @@ const HOME: u64 = LEAVING - 1;
 const KEY_SHIFT: u32 = 16;
 
 /// A sequence's identity as the buffer keys it: 32 bits of the producer above 16 of the writer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Key(pub(crate) u64);
 
 impl Key {
@@ -103,7 +103,7 @@ pub(crate) struct Entry(NonNull<AtomicU64>);
 unsafe impl Send for Entry {}
 
 /// The table. No memory of it is freed before the table is.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Directory {
     levels: [OnceBox<Level>; MAX_LEVELS],
     num_levels: AtomicUsize,
@@ -112,11 +112,6 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    pub(crate) fn new() -> Self {
-        let (levels, num_levels) = (std::array::from_fn(|_| OnceBox::new()), AtomicUsize::new(0));
-        Self { levels, num_levels, inserting: Mutex::new(()) }
-    }
-
     /// The home of a sequence, chosen now by `choose` if it has none, and its entry.
     ///
     /// The caller has reserved its batch and taken its tickets: else the home may be removed at any
@@ -158,7 +153,7 @@ impl Directory {
         let made = self.made().find_map(|(number, level)| line(level, number, key).0.iter().find(is_free));
         let entry = made.unwrap_or_else(|| {
             let number = self.num_levels.load(Ordering::Relaxed);
-            let level = self.levels[number].get_or(|| new_level(FIRST_LINES << number)).0;
+            let level = self.levels[number].get_or(|| new_level(FIRST_LINES << number));
             self.num_levels.store(number + 1, Ordering::Release);
             &line(level, number, key).0[0]
         });
@@ -231,6 +226,7 @@ impl Directory {
             .collect()
     }
 
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn table_bytes(&self) -> usize {
         self.made().map(|(_, level)| size_of_val(&**level)).sum()
     }
@@ -280,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_home_is_chosen_once_and_stays() {
-        let directory = Directory::new();
+        let directory = Directory::default();
         let key = Key::new(7, 300);
         assert_eq!(directory.home(key), None);
         assert_eq!(directory.home_or(key, || 5).0, 5);
@@ -293,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_sequence_that_comes_back_keeps_its_home() {
-        let directory = Directory::new();
+        let directory = Directory::default();
         let key = Key::new(1, 1);
         directory.home_or(key, || 3);
         directory.start_leaving(key);
@@ -307,7 +303,7 @@ mod tests {
 
     #[test]
     fn the_edges_of_both_id_spaces_have_entries_of_their_own() {
-        let directory = Directory::new();
+        let directory = Directory::default();
         let keys =
             [(0, 1), (0, 255), (0, 256), (0, 65535), (65535, 0), (65535, 65535), (65536, 1), (u32::MAX, 1)];
         for (home, &(producer, writer)) in keys.iter().enumerate() {
@@ -322,7 +318,7 @@ mod tests {
     /// again.
     #[test]
     fn entries_that_are_freed_are_used_again() {
-        let directory = Directory::new();
+        let directory = Directory::default();
         let mut bytes = 0;
         for round in 0..20 {
             let keys = |n: u32| [Key::new(1 + round, n as u16), Key::new(round << 20 | 1 << 16 | n, 1)];

@@ -41,7 +41,7 @@ const OWNER: u32 = WAITER - 1;
 pub struct OwnerId(pub u32);
 
 /// One shard's owner lock.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct OwnerLock(AtomicU32);
 
 fn owned_by(owner: OwnerId) -> u32 {
@@ -50,10 +50,6 @@ fn owned_by(owner: OwnerId) -> u32 {
 }
 
 impl OwnerLock {
-    pub(crate) fn new() -> Self {
-        Self(AtomicU32::new(FREE))
-    }
-
     /// Locks the shard if it is free and nobody waits for it. The new owner sees all that the last
     /// one wrote.
     #[inline]
@@ -124,7 +120,7 @@ mod tests {
 
     #[test]
     fn one_owner_at_a_time_and_a_request_reaches_it() {
-        let lock = OwnerLock::new();
+        let lock = OwnerLock::default();
         assert!(!lock.request(), "there is no owner to ask");
         assert!(lock.try_lock(OwnerId(7)));
         assert!(!lock.try_lock(OwnerId(8)));
@@ -139,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_lock_that_is_waited_for_is_free_for_waiters_only() {
-        let lock = OwnerLock::new();
+        let lock = OwnerLock::default();
         assert!(lock.poll_lock(OwnerId(1)), "nobody has it");
         assert!(!lock.poll_lock(OwnerId(2)) && !lock.poll_lock(OwnerId(2)) && !lock.poll_lock(OwnerId(3)));
         assert_eq!(lock.owner(), Some(OwnerId(1)), "waiting does not hide the owner");

@@ -12,11 +12,13 @@ use std::ptr;
 #[repr(transparent)]
 pub(crate) struct OnceBox<T>(AtomicPtr<T>);
 
-impl<T> OnceBox<T> {
-    pub(crate) fn new() -> OnceBox<T> {
-        OnceBox(AtomicPtr::new(ptr::null_mut()))
+impl<T> Default for OnceBox<T> {
+    fn default() -> OnceBox<T> {
+        OnceBox(AtomicPtr::default())
     }
+}
 
+impl<T> OnceBox<T> {
     /// `len` of them, none made. The memory of a large table is not touched.
     #[cfg(not(loom))]
     pub(crate) fn table(len: usize) -> Box<[OnceBox<T>]> {
@@ -31,28 +33,25 @@ impl<T> OnceBox<T> {
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The value, made by `make` if there is none; whether it was made now.
+    /// The value, made by `make` if there is none.
     #[inline]
-    pub(crate) fn get_or(&self, make: impl FnOnce() -> T) -> (&T, bool) {
-        match self.get() {
-            Some(made) => (made, false),
-            None => self.make(make()),
-        }
+    pub(crate) fn get_or(&self, make: impl FnOnce() -> T) -> &T {
+        self.get().unwrap_or_else(|| self.make(make()))
     }
 
     /// Whoever loses the race drops its own value.
     #[cold]
-    fn make(&self, value: T) -> (&T, bool) {
+    fn make(&self, value: T) -> &T {
         let new = Box::into_raw(Box::new(value));
         match self.0.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: just published, as in `get`.
-            Ok(_) => (unsafe { &*new }, true),
+            Ok(_) => unsafe { &*new },
             Err(winner) => {
                 // SAFETY: `new` came from `into_raw` and was not published; the winner's was, as in
                 // `get`.
                 unsafe {
                     drop(Box::from_raw(new));
-                    (&*winner, false)
+                    &*winner
                 }
             }
         }
@@ -79,10 +78,9 @@ mod tests {
         let value = Arc::new(7);
         let table = OnceBox::table(2);
         std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                (0..4).map(|_| scope.spawn(|| table[1].get_or(|| Arc::clone(&value)).1)).collect();
-            let made = threads.into_iter().map(|thread| thread.join().unwrap());
-            assert_eq!(made.filter(|&is_made| is_made).count(), 1);
+            let threads = [(); 4].map(|()| scope.spawn(|| table[1].get_or(|| Arc::clone(&value))));
+            let [first, others @ ..] = threads.map(|thread| ptr::from_ref(thread.join().unwrap()));
+            assert_eq!(others, [first; 3]);
         });
         assert!(table[0].get().is_none() && table[1].get().is_some());
         assert_eq!(Arc::strong_count(&value), 2);

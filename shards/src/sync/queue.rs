@@ -91,21 +91,8 @@ impl<T> CommitQueue<T> {
         if self.is_empty() {
             return NodeList::none();
         }
-        let mut newest = self.head.swap(ptr::null_mut(), Ordering::SeqCst);
-        let mut oldest = ptr::null_mut();
-        while !newest.is_null() {
-            // SAFETY: the swap made the whole list ours; each push published its node and its
-            // `next`.
-            newest = unsafe {
-                (*newest).next.with_mut(|next| {
-                    let rest = *next;
-                    *next = oldest;
-                    oldest = newest;
-                    rest
-                })
-            };
-        }
-        NodeList { first: oldest }
+        // The swap makes the whole list ours; each push published its node and its `next`.
+        NodeList { first: self.head.swap(ptr::null_mut(), Ordering::SeqCst) }.reversed()
     }
 }
 
@@ -142,21 +129,36 @@ impl<T> NodeList<T> {
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_null()
     }
-}
 
-impl<T> NodeList<T> {
     /// All of these nodes: first those of which `is_first` says so, then the others, each in their
     /// order.
     pub(crate) fn sorted(
         nodes: impl Iterator<Item = OwnedNode<T>>,
         is_first: impl Fn(&mut T) -> bool,
     ) -> NodeList<T> {
-        let (mut first, mut others) = (Chain::new(), Chain::new());
+        let (mut first, mut others) = (NodeList::none(), NodeList::none());
         for mut node in nodes {
-            let chain = if node.with_item(&is_first) { &mut first } else { &mut others };
-            chain.push(node);
+            let list = if node.with_item(&is_first) { &mut first } else { &mut others };
+            list.push_front(node);
         }
-        first.then(others)
+        let mut sorted = others.reversed();
+        first.for_each(|node| sorted.push_front(node));
+        sorted
+    }
+
+    #[inline]
+    fn reversed(self) -> NodeList<T> {
+        let mut reversed = NodeList::none();
+        self.for_each(|node| reversed.push_front(node));
+        reversed
+    }
+
+    #[inline]
+    fn push_front(&mut self, node: OwnedNode<T>) {
+        let node = node.into_raw();
+        // SAFETY: the node was held alone.
+        unsafe { (*node).next.with_mut(|next| *next = self.first) };
+        self.first = node;
     }
 
     /// Takes the first item if it is wanted.
@@ -170,49 +172,13 @@ impl<T> NodeList<T> {
     }
 }
 
-/// A list that grows at its end.
-struct Chain<T> {
-    first: *mut Node<T>,
-    last: *mut Node<T>,
-}
-
-impl<T> Chain<T> {
-    fn new() -> Chain<T> {
-        Chain { first: ptr::null_mut(), last: ptr::null_mut() }
-    }
-
-    fn push(&mut self, node: OwnedNode<T>) {
-        let node = node.into_raw();
-        // SAFETY: the node is held alone.
-        unsafe { (*node).next.with_mut(|next| *next = ptr::null_mut()) };
-        self.append(node, node);
-    }
-
-    fn append(&mut self, first: *mut Node<T>, last: *mut Node<T>) {
-        // SAFETY: the chain owns its nodes.
-        match unsafe { self.last.as_ref() } {
-            // SAFETY: as above: nobody else reads or writes the link.
-            Some(end) => end.next.with_mut(|next| unsafe { *next = first }),
-            None => self.first = first,
-        }
-        self.last = last;
-    }
-
-    fn then(mut self, others: Chain<T>) -> NodeList<T> {
-        if !others.first.is_null() {
-            self.append(others.first, others.last);
-        }
-        NodeList { first: self.first }
-    }
-}
-
 impl<T> Iterator for NodeList<T> {
     type Item = OwnedNode<T>;
 
     #[inline]
     fn next(&mut self) -> Option<OwnedNode<T>> {
         let node = NonNull::new(self.first)?;
-        // SAFETY: the list owns its nodes, and `take_all` wrote `next` of each.
+        // SAFETY: the list owns its nodes, and `next` of each was written when it was pushed.
         self.first = unsafe { node.as_ref().next.with(|next| *next) };
         // SAFETY: the list had it alone, and no longer refers to it.
         Some(unsafe { OwnedNode::new(node) })

@@ -39,14 +39,10 @@ use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use crossbeam_utils::CachePadded;
 
 /// Whether others want an extent of a shard.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ExtentRequest(AtomicBool);
 
 impl ExtentRequest {
-    pub(crate) fn new() -> ExtentRequest {
-        ExtentRequest(AtomicBool::new(false))
-    }
-
     /// Posts a request. False if one was pending.
     pub(crate) fn post(&self) -> bool {
         !self.0.swap(true, Ordering::AcqRel)
@@ -84,14 +80,10 @@ impl ExtentRequest {
 }
 
 /// Whether a shard has a drain to be run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct PendingDrain(AtomicBool);
 
 impl PendingDrain {
-    pub(crate) fn new() -> PendingDrain {
-        PendingDrain(AtomicBool::new(false))
-    }
-
     /// Whether there may be work that was left. SeqCst: a worker looks before it parks.
     #[inline]
     pub(crate) fn is_pending(&self) -> bool {
@@ -100,14 +92,10 @@ impl PendingDrain {
 }
 
 /// How many drains are pending, or about to be: never fewer than there are.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct PendingDrains(CachePadded<AtomicU32>);
 
 impl PendingDrains {
-    pub(crate) fn new() -> PendingDrains {
-        PendingDrains(AtomicU32::new(0).into())
-    }
-
     /// Notes that a shard must be drained later.
     pub(crate) fn defer(&self, drain: &PendingDrain) {
         // Counted before it is noted, and uncounted after it is gone: a thread that has noted one
@@ -200,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_drain_that_is_deferred_twice_is_run_once() {
-        let (pending, list) = (PendingDrains::new(), [PendingDrain::new(), PendingDrain::new()]);
+        let (pending, list) = (PendingDrains::default(), [PendingDrain::default(), PendingDrain::default()]);
         for at in [1, 1, 0, 1] {
             pending.defer(&list[at]);
         }

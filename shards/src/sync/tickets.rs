@@ -61,7 +61,7 @@ const CUT_RETRIES: usize = 4;
 const CUT_RETRIES: usize = 0;
 
 /// The counter that all committers share, and their cells.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Tickets {
     /// The next ticket.
     next: CachePadded<AtomicU64>,
@@ -102,14 +102,6 @@ pub(crate) struct Reservation<'a> {
 }
 
 impl Tickets {
-    pub(crate) fn new() -> Self {
-        Self {
-            next: CachePadded::new(AtomicU64::new(0)),
-            cells: AtomicPtr::new(std::ptr::null_mut()),
-            last_cut: CachePadded::new(AtomicU64::new(0)),
-        }
-    }
-
     /// Claims a free cell, or adds one to the list.
     ///
     /// # Safety
@@ -266,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_cut_stops_at_a_reserved_batch_and_passes_it_when_it_is_queued() {
-        let tickets = Tickets::new();
+        let tickets = Tickets::default();
         // SAFETY: both cells are dropped before `tickets`.
         let (mut a, mut b) = unsafe { (tickets.register(), tickets.register()) };
         assert_eq!(tickets.cut(), 0);
@@ -285,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_cell_that_was_freed_is_used_again() {
-        let tickets = Tickets::new();
+        let tickets = Tickets::default();
         for _ in 0..100 {
             // SAFETY: the cell is dropped before `tickets`.
             drop(unsafe { tickets.register() });

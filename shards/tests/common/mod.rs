@@ -12,7 +12,8 @@ use watershed_engine::{
     ByteSource, ChunkFlags, ChunkId, ChunkInfo, ClientIdentity, Packet, ProducerId, WriterId,
 };
 use watershed_shards::{
-    Batch, CommitError, Committer, OwnedBytes, ReadPass, ShardedBuffer, Source, Topology, WorkerPool,
+    Batch, CommitError, Committer, OwnedBytes, PacketWriter, ReadPass, ShardedBuffer, Source, Topology,
+    WorkerPool,
 };
 use watershed_smb::{ChunkFlags as SmbFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
 
@@ -141,13 +142,20 @@ pub(crate) fn parse(mut bytes: &[u8]) -> Vec<Got> {
     list
 }
 
-/// Everything that a pass has left.
-pub(crate) fn drain<W: watershed_shards::PacketWriter>(pass: &mut ReadPass<'_, W>) -> Vec<Got> {
-    let mut bytes = Vec::new();
-    while let Some(pieces) = pass.next_pieces(100_000) {
-        pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
-    }
-    parse(&bytes)
+/// The next pieces of a pass, about so many bytes, at least one run. None if nothing is left.
+pub(crate) fn next_bytes<W: PacketWriter>(pass: &mut ReadPass<'_, W>, max_bytes: usize) -> Option<Vec<u8>> {
+    let mut bytes = None;
+    let _ = pass.write_up_to(max_bytes, |pieces| {
+        bytes = Some(pieces.iter().flatten().copied().collect());
+        Err(())
+    });
+    bytes
+}
+
+/// Everything that a pass has left, in small pieces.
+pub(crate) fn drain<W: PacketWriter>(pass: &mut ReadPass<'_, W>) -> Vec<Got> {
+    let bytes = std::iter::from_fn(|| next_bytes(pass, 100_000)).flatten();
+    parse(&bytes.collect::<Vec<u8>>())
 }
 
 pub(crate) fn read_all(buffer: &ShardedBuffer) -> Vec<Got> {

@@ -141,6 +141,7 @@ impl_decode! {
     protos::FlushResponse,
     protos::FreeBuffersRequest,
     protos::FreeBuffersResponse,
+    protos::FtraceEventBundle,
     protos::GetAsyncCommandRequest,
     protos::GetTraceStatsRequest,
     protos::GetTraceStatsResponse,
@@ -169,6 +170,7 @@ impl_decode! {
     protos::TraceUuid,
     protos::TracingServiceEvent,
     protos::TrackDescriptor,
+    protos::TrackEvent,
     protos::UnregisterDataSourceRequest,
     protos::UnregisterTraceWriterRequest,
 }

@@ -17,6 +17,7 @@
 //! here, and the service gets a pipe.
 
 mod destination;
+mod offer;
 mod run;
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use watershed_client::consumer::{ConnectError, Consumer, ConsumerError, ConsumerOptions, Wait, WakeHandle};
+use watershed_client::remote::RemoteProducer;
 use watershed_wire::config::TraceConfig;
 use watershed_wire::protos::TraceStats;
 use watershed_wire::protos::observable_events::Type;
@@ -32,6 +34,7 @@ use watershed_wire::raw::Rewrite;
 
 use self::destination::Destination;
 use self::run::Run;
+use super::mark::Mark;
 use super::output::{Output, Written};
 use super::session::{OnEnd, Service, Session, say, warn};
 use super::{Args, config};
@@ -57,6 +60,8 @@ pub(super) struct Daemon {
 struct Running {
     wake: WakeHandle,
     abandoned: Arc<AtomicBool>,
+    /// Marks the command as long as it lives.
+    _producer: Option<RemoteProducer>,
 }
 
 impl Daemon {
@@ -130,6 +135,13 @@ impl Daemon {
         }
     }
 
+    /// The producer that marks the command, and its name.
+    fn offer(&mut self, mark: &Mark) -> Option<(RemoteProducer, String)> {
+        offer::offer(mark, &mut self.consumer)
+            .inspect_err(|reason| warn(&format_args!("the command is not marked in the trace: {reason}")))
+            .ok()
+    }
+
     fn wait_started(&mut self) -> Result<(), ConsumerError> {
         let deadline = Instant::now() + START_TIMEOUT;
         while let Some(left) = deadline.checked_duration_since(Instant::now())
@@ -167,7 +179,7 @@ impl Service for Daemon {
         mut self: Box<Self>,
         config: &TraceConfig,
         output: &Output,
-        has_command: bool,
+        mark: Option<&Mark>,
         on_end: OnEnd,
     ) -> Result<(Box<dyn Session>, Written), Failure> {
         let failed = |error: &dyn std::fmt::Display| {
@@ -175,7 +187,13 @@ impl Service for Daemon {
         };
         let (mut destination, written) =
             Destination::new(output, config.view().write_into_file()).map_err(|error| failed(&error))?;
-        let config = for_service(config, &destination)?;
+        let mut config = for_service(config, &destination)?;
+        let producer = mark.and_then(|mark| self.offer(mark));
+        if let Some((_, name)) = &producer {
+            config = Mark::added_to(&config, Some(name))
+                .map_err(|error| Failure::usage(format_args!("config: {error}")))?;
+        }
+        let has_command = mark.is_some();
         if has_command {
             self.consumer.observe_events(&[Type::AllDataSourcesStarted]).map_err(Failure::failed)?;
         }
@@ -188,8 +206,11 @@ impl Service for Daemon {
         if has_command {
             self.wait_started().map_err(Failure::failed)?;
         }
-        let running =
-            Running { wake: self.consumer.wake_handle(), abandoned: Arc::new(AtomicBool::new(false)) };
+        let running = Running {
+            wake: self.consumer.wake_handle(),
+            abandoned: Arc::new(AtomicBool::new(false)),
+            _producer: producer.map(|(producer, _)| producer),
+        };
         let run =
             Run::new(self.consumer, destination, running.abandoned.clone(), stats_before, config.view());
         let run = move || {

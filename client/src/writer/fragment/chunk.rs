@@ -7,10 +7,18 @@ use crate::arbiter::Returned;
 
 impl Core {
     pub(super) fn acquire(&mut self) -> Option<WriteChunk> {
-        let Self { arbiter, policy, exhausted, search, .. } = self;
-        let now = arbiter.acquire_now(*policy, *exhausted, search);
-        let chunk = now.or_else(|| arbiter.acquire_later(*policy, *exhausted, search));
+        let now = self.arbiter.acquire_now(self.policy, self.exhausted, &mut self.search);
+        let chunk = now.or_else(|| self.acquire_later(self.exhausted));
         self.exhausted = chunk.is_none();
+        chunk
+    }
+
+    /// A chunk, or a refusal that is counted. `dropping`: the last attempt ended in one.
+    pub(super) fn acquire_later(&mut self, dropping: bool) -> Option<WriteChunk> {
+        let chunk = self.arbiter.acquire_later(self.policy, dropping, &mut self.search);
+        if chunk.is_none() {
+            self.counts.refuse_chunk();
+        }
         chunk
     }
 

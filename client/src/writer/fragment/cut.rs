@@ -59,7 +59,7 @@ impl Core {
             next => next,
         };
         self.return_with_continuation();
-        match next.or_else(|| self.arbiter.acquire_later(self.policy, false, &mut self.search)) {
+        match next.or_else(|| self.acquire_later(false)) {
             Some(next) => {
                 self.start_chunk(next, true);
                 self.begin_fragment();
@@ -107,7 +107,6 @@ impl Core {
     pub(super) fn lose_packet(&mut self) {
         self.discarding = true;
         self.loss_to_report = true;
-        self.packets_dropped += 1;
-        self.arbiter.count_dropped_packet();
+        self.counts.drop_packet();
     }
 }

@@ -10,7 +10,7 @@ mod message;
 
 use watershed_smb::{ChunkFlags, WriteChunk};
 
-use crate::arbiter::{ExhaustedPolicy, Search, Shared, Target};
+use crate::arbiter::{ExhaustedPolicy, Search, Shared, Target, WriterCounts};
 use crate::endpoint::Done;
 use crate::sync::Arc;
 use crate::writer::patches::PatchList;
@@ -71,6 +71,7 @@ struct OpenMessage {
 #[derive(Debug)]
 pub(in crate::writer) struct Core {
     arbiter: Arc<Shared>,
+    counts: Arc<WriterCounts>,
     writer_id: u16,
     target: Target,
     policy: ExhaustedPolicy,
@@ -100,18 +101,19 @@ pub(in crate::writer) struct Core {
     loss_to_report: bool,
     /// The first packet of the sequence has got through.
     begun: bool,
-    packets_dropped: u64,
 }
 
 impl Core {
     pub(in crate::writer) fn new(
         arbiter: Arc<Shared>,
+        counts: Arc<WriterCounts>,
         writer_id: u16,
         target: Target,
         policy: ExhaustedPolicy,
     ) -> Self {
         Self {
             arbiter,
+            counts,
             writer_id,
             target,
             policy,
@@ -132,7 +134,6 @@ impl Core {
             exhausted: false,
             loss_to_report: false,
             begun: false,
-            packets_dropped: 0,
         }
     }
 
@@ -141,7 +142,7 @@ impl Core {
     }
 
     pub(in crate::writer) fn packets_dropped(&self) -> u64 {
-        self.packets_dropped
+        self.counts.packets_dropped()
     }
 
     pub(in crate::writer) fn full_pages(&self) -> u64 {
@@ -161,6 +162,17 @@ impl Core {
             (self.in_packet, self.discarding, self.owes_continuation) = (false, true, false);
         }
         is_forked
+    }
+
+    pub(in crate::writer) fn write_packet(&mut self, packet: &[u8]) {
+        self.begin_packet();
+        if self.discarding {
+            // Nothing was begun that would have to be ended.
+            self.in_packet = false;
+            return;
+        }
+        self.append(packet);
+        self.finish_packet();
     }
 
     pub(in crate::writer) fn begin_packet(&mut self) {

@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::time::Duration;
 use watershed_engine::mem::{Region, page_size_bytes};
 use watershed_engine::{ChunkFlags, ChunkId, ChunkInfo, HugePages, Packet, ProducerId, WriterId};
-use watershed_shards::{Committer, ShardedBuffer, ShardedConfig};
+use watershed_shards::{Batch, Committer, ShardedBuffer, ShardedConfig, Source};
 
 /// The least that gives each of 1024 shards its eight extents.
 const MANY: (usize, usize) = (1 << 30, 1024);
@@ -245,6 +245,7 @@ impl<'a> Crowd<'a> {
     }
 
     fn commit(&mut self, count: usize) {
+        let mut batch = Batch::default();
         for _ in 0..count {
             let (who, chunk_id) = (self.at % self.size, self.at / self.size);
             let chunk = &self.chunks[self.at % self.chunks.len()];
@@ -258,7 +259,8 @@ impl<'a> Crowd<'a> {
                 complete: true,
                 ..ChunkInfo::default()
             };
-            self.committer.commit_chunk(&info, &chunk.bytes).expect("nobody holds a shard for long");
+            batch.chunks.push((info, Source::Borrowed(&chunk.bytes)));
+            self.committer.commit(&mut batch).expect("nobody holds a shard for long");
         }
     }
 }

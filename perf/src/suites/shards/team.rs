@@ -167,15 +167,6 @@ impl<'a> Writers<'a> {
 
     /// Commits so many chunks, `batch` at a time.
     pub(super) fn commit(&mut self, count: usize, batch: usize) {
-        if batch == 1 {
-            for _ in 0..count {
-                let (info, bytes) = self.feed.next();
-                while let Err(error) = self.committer.commit_chunk(&info, bytes) {
-                    wait_for_room(error);
-                }
-            }
-            return;
-        }
         let mut list = Batch::default();
         for _ in 0..count / batch {
             for _ in 0..batch {

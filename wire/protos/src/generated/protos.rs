@@ -1656,6 +1656,71 @@ impl VmstatCounters {
         }
     }
 }
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SystemInfoConfig {
+    #[prost(bool, optional, tag = "1")]
+    pub irq_names: ::core::option::Option<bool>,
+}
+/// The CPUs by number; one that is offline has an entry too.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CpuInfo {
+    #[prost(message, repeated, tag = "1")]
+    pub cpus: ::prost::alloc::vec::Vec<cpu_info::Cpu>,
+}
+/// Nested message and enum types in `CpuInfo`.
+pub mod cpu_info {
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct ArmCpuIdentifier {
+        #[prost(uint32, optional, tag = "1")]
+        pub implementer: ::core::option::Option<u32>,
+        #[prost(uint32, optional, tag = "2")]
+        pub architecture: ::core::option::Option<u32>,
+        #[prost(uint32, optional, tag = "3")]
+        pub variant: ::core::option::Option<u32>,
+        #[prost(uint32, optional, tag = "4")]
+        pub part: ::core::option::Option<u32>,
+        #[prost(uint32, optional, tag = "5")]
+        pub revision: ::core::option::Option<u32>,
+    }
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct Cpu {
+        #[prost(string, optional, tag = "1")]
+        pub processor: ::core::option::Option<::prost::alloc::string::String>,
+        /// In kHz.
+        #[prost(uint32, repeated, packed = "false", tag = "2")]
+        pub frequencies: ::prost::alloc::vec::Vec<u32>,
+        #[prost(uint32, optional, tag = "3")]
+        pub capacity: ::core::option::Option<u32>,
+        /// Bit 0: mte, bit 1: mte3.
+        #[prost(uint64, optional, tag = "5")]
+        pub features: ::core::option::Option<u64>,
+        #[prost(oneof = "cpu::Identifier", tags = "4")]
+        pub identifier: ::core::option::Option<cpu::Identifier>,
+    }
+    /// Nested message and enum types in `Cpu`.
+    pub mod cpu {
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
+        pub enum Identifier {
+            #[prost(message, tag = "4")]
+            ArmIdentifier(super::ArmCpuIdentifier),
+        }
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct InterruptInfo {
+    #[prost(message, repeated, tag = "1")]
+    pub irq_mapping: ::prost::alloc::vec::Vec<interrupt_info::InterruptMapping>,
+}
+/// Nested message and enum types in `InterruptInfo`.
+pub mod interrupt_info {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct InterruptMapping {
+        #[prost(uint32, optional, tag = "1")]
+        pub irq_id: ::core::option::Option<u32>,
+        #[prost(string, optional, tag = "2")]
+        pub name: ::core::option::Option<::prost::alloc::string::String>,
+    }
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TrackEventConfig {
     #[prost(string, repeated, tag = "1")]
@@ -2750,6 +2815,8 @@ pub struct DataSourceConfig {
     pub sys_stats_config: ::core::option::Option<SysStatsConfig>,
     #[prost(message, optional, tag = "113")]
     pub track_event_config: ::core::option::Option<TrackEventConfig>,
+    #[prost(message, optional, tag = "119")]
+    pub system_info_config: ::core::option::Option<SystemInfoConfig>,
     #[prost(string, optional, tag = "1000")]
     pub legacy_config: ::core::option::Option<::prost::alloc::string::String>,
     #[prost(message, optional, tag = "1001")]
@@ -3444,6 +3511,8 @@ pub struct TraceStats {
     pub chunk_payload_histogram_def: ::prost::alloc::vec::Vec<i64>,
     #[prost(message, repeated, tag = "18")]
     pub writer_stats: ::prost::alloc::vec::Vec<trace_stats::WriterStats>,
+    #[prost(message, optional, tag = "1001")]
+    pub commit_stats: ::core::option::Option<trace_stats::CommitStats>,
 }
 /// Nested message and enum types in `TraceStats`.
 pub mod trace_stats {
@@ -3490,6 +3559,36 @@ pub mod trace_stats {
         pub trace_writer_packet_loss: ::core::option::Option<u64>,
         #[prost(uint64, optional, tag = "20")]
         pub chunks_relocated: ::core::option::Option<u64>,
+        /// Watershed's own, as all fields from 1001 on; others pass over them. Shards of the buffer in
+        /// which the engine has failed.
+        #[prost(uint64, optional, tag = "1001")]
+        pub shards_poisoned: ::core::option::Option<u64>,
+        /// Chunks that were in them and had not been read, or came for them since.
+        #[prost(uint64, optional, tag = "1002")]
+        pub chunks_lost_in_poisoned_shards: ::core::option::Option<u64>,
+    }
+    /// What became of commits on their way into the buffers, over all sessions since the service
+    /// began. Watershed's own.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct CommitStats {
+        /// Commits that found a queue full and were tried again.
+        #[prost(uint64, optional, tag = "1")]
+        pub handed_back: ::core::option::Option<u64>,
+        /// Waits of producers whose calls were not taken meanwhile.
+        #[prost(uint64, optional, tag = "2")]
+        pub producer_waits: ::core::option::Option<u64>,
+        #[prost(uint64, optional, tag = "3")]
+        pub producer_wait_ns_sum: ::core::option::Option<u64>,
+        #[prost(uint64, optional, tag = "4")]
+        pub producer_wait_ns_max: ::core::option::Option<u64>,
+        /// Turns of workers at a shard, and the time from the first commit that waited for one to its
+        /// end, when the chunks are free again.
+        #[prost(uint64, optional, tag = "5")]
+        pub worker_turns: ::core::option::Option<u64>,
+        #[prost(uint64, optional, tag = "6")]
+        pub latency_ns_sum: ::core::option::Option<u64>,
+        #[prost(uint64, optional, tag = "7")]
+        pub latency_ns_max: ::core::option::Option<u64>,
     }
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct WriterStats {
@@ -5026,7 +5125,7 @@ pub struct TracePacket {
     pub machine_id: ::core::option::Option<u32>,
     #[prost(
         oneof = "trace_packet::Data",
-        tags = "11, 60, 2, 9, 6, 7, 89, 33, 34, 35, 45, 46, 69, 134, 124, 125, 126, 61, 43, 44, 1, 36, 50, 133, 72, 107, 113, 900"
+        tags = "11, 60, 2, 9, 6, 7, 89, 33, 34, 35, 45, 46, 67, 69, 134, 124, 125, 126, 130, 61, 43, 44, 1, 36, 50, 133, 72, 107, 113, 900"
     )]
     pub data: ::core::option::Option<trace_packet::Data>,
     #[prost(oneof = "trace_packet::OptionalTrustedUid", tags = "3")]
@@ -5161,6 +5260,8 @@ pub mod trace_packet {
         SystemInfo(super::SystemInfo),
         #[prost(message, tag = "46")]
         Trigger(super::Trigger),
+        #[prost(message, tag = "67")]
+        CpuInfo(super::CpuInfo),
         #[prost(message, tag = "69")]
         ServiceEvent(super::TracingServiceEvent),
         #[prost(message, tag = "134")]
@@ -5171,6 +5272,8 @@ pub mod trace_packet {
         Protovms(ProtoVms),
         #[prost(message, tag = "126")]
         TraceAttributes(super::TraceAttributes),
+        #[prost(message, tag = "130")]
+        InterruptInfo(super::InterruptInfo),
         #[prost(message, tag = "61")]
         ModuleSymbols(super::ModuleSymbols),
         #[prost(message, tag = "43")]

@@ -1,0 +1,120 @@
+//! Names of threads and processes: from events of the kernel, process trees and tracks.
+
+use std::collections::HashMap;
+
+use watershed_wire::protos::{ProcessTree, TrackDescriptor};
+
+use super::{IDLE, THREADS_MAX};
+
+/// Longer names are cut: a hostile trace has long ones.
+const NAME_SIZE_BYTES_MAX: usize = 256;
+
+/// A name as of some moment.
+#[derive(Debug)]
+struct Dated {
+    at_ns: u64,
+    name: String,
+}
+
+/// By id; of several names the latest counts.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    /// What the kernel calls threads.
+    comms: HashMap<i32, Dated>,
+    /// What process trees and tracks call threads.
+    threads: HashMap<i32, String>,
+    processes: HashMap<i32, String>,
+    /// The process of a thread.
+    process_of: HashMap<i32, i32>,
+}
+
+impl Names {
+    /// A thread's name in an event.
+    pub(super) fn take_comm(&mut self, tid: i32, at_ns: u64, name: &[u8]) {
+        if tid == IDLE || name.is_empty() {
+            return;
+        }
+        let room = self.comms.len() < THREADS_MAX;
+        match self.comms.get_mut(&tid) {
+            Some(known) if known.at_ns > at_ns => {}
+            Some(known) if known.name.as_bytes() == name => known.at_ns = at_ns,
+            Some(known) => *known = Dated { at_ns, name: text(name) },
+            None if room => {
+                self.comms.insert(tid, Dated { at_ns, name: text(name) });
+            }
+            None => {}
+        }
+    }
+
+    /// A thread was made, by a thread of `parent`'s process if it is of the same.
+    pub(super) fn take_new(&mut self, tid: i32, parent: i32, is_thread: bool) {
+        let process = match is_thread {
+            true => self.process_of(parent),
+            false => Some(tid),
+        };
+        if let Some(process) = process {
+            keep(&mut self.process_of, tid, process);
+        }
+    }
+
+    pub(super) fn take_tree(&mut self, tree: &ProcessTree) {
+        for process in &tree.processes {
+            keep(&mut self.process_of, process.pid(), process.pid());
+            if let Some(name) = process.cmdline.first().filter(|name| !name.is_empty()) {
+                keep(&mut self.processes, process.pid(), text(name.as_bytes()));
+            }
+        }
+        for thread in &tree.threads {
+            keep(&mut self.process_of, thread.tid(), thread.tgid());
+            self.take_thread(thread.tid(), thread.name());
+        }
+    }
+
+    pub(super) fn take_track(&mut self, track: &TrackDescriptor) {
+        if let Some(process) = &track.process {
+            keep(&mut self.process_of, process.pid(), process.pid());
+            if let Some(name) = process.process_name.as_ref().or(process.cmdline.first()) {
+                keep(&mut self.processes, process.pid(), text(name.as_bytes()));
+            }
+        }
+        if let Some(thread) = &track.thread {
+            // Ids have 32 bits everywhere else.
+            if let Ok(tid) = i32::try_from(thread.tid()) {
+                keep(&mut self.process_of, tid, thread.pid());
+                self.take_thread(tid, thread.thread_name());
+            }
+        }
+    }
+
+    fn take_thread(&mut self, tid: i32, name: &str) {
+        if !name.is_empty() {
+            keep(&mut self.threads, tid, text(name.as_bytes()));
+        }
+    }
+
+    /// What the kernel called it last, or else what a process tree does.
+    pub(super) fn thread(&self, tid: i32) -> Option<&str> {
+        let comm = self.comms.get(&tid).map(|dated| &dated.name);
+        let name = comm.or(self.threads.get(&tid));
+        name.map(String::as_str).or((tid == IDLE).then_some("idle"))
+    }
+
+    pub(super) fn process_of(&self, tid: i32) -> Option<i32> {
+        self.process_of.get(&tid).copied()
+    }
+
+    /// The command line's first word, or else the name of the main thread.
+    pub(super) fn process(&self, pid: i32) -> Option<&str> {
+        self.processes.get(&pid).map(String::as_str).or_else(|| self.thread(pid))
+    }
+}
+
+fn keep<T>(map: &mut HashMap<i32, T>, id: i32, value: T) {
+    if map.len() < THREADS_MAX || map.contains_key(&id) {
+        map.insert(id, value);
+    }
+}
+
+fn text(name: &[u8]) -> String {
+    String::from_utf8_lossy(&name[..name.len().min(NAME_SIZE_BYTES_MAX)]).into_owned()
+}

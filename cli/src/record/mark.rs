@@ -1,0 +1,254 @@
+//! The command that is recorded, as a slice of the trace: a data source of `record` itself.
+//!
+//! ```text
+//!   process of the command (pid, arguments)
+//!     track "command"   |---- make -j8 ------------------------|   exit_code or signal
+//! ```
+//!
+//! The session's config asks for the source, so a session of another service has it too, from the
+//! producer that `record` is then.
+
+use std::ffi::OsString;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use watershed_client::clock::boottime_ns;
+use watershed_client::data_source::{Context, DataSource, DataSourceFactory, Stop, Wake};
+use watershed_client::writer::TraceWriter;
+use watershed_wire::Encode as _;
+use watershed_wire::config::{ConfigError, TraceConfig};
+use watershed_wire::protos;
+use watershed_wire::protos::debug_annotation::{NameField, Value};
+use watershed_wire::protos::trace_packet::{Data, SequenceFlags};
+use watershed_wire::protos::track_descriptor::StaticOrDynamicName;
+use watershed_wire::protos::track_event::{self, Type};
+use watershed_wire::protos::{
+    DataSourceConfig, DataSourceDescriptor, DebugAnnotation, ProcessDescriptor, TracePacket, TrackDescriptor,
+    TrackEvent,
+};
+
+use crate::command_slice::{CATEGORY, COMMAND_LINE, EXIT_CODE, PID, SIGNAL};
+
+/// The data source's name.
+const NAME: &str = "watershed.command";
+
+/// Arguments are as long as the system lets them be; a slice's name is what a viewer has room for.
+const COMMAND_LINE_SIZE_BYTES_MAX: usize = 32 << 10;
+const SLICE_NAME_SIZE_BYTES_MAX: usize = 200;
+
+/// Marks one command. Clones mark the same one.
+#[derive(Clone, Default)]
+pub(super) struct Mark(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    /// While the data source is started.
+    writer: Option<TraceWriter>,
+    /// Not written yet, as it came before the data source's start.
+    waiting: Vec<TracePacket>,
+    /// Once the command has begun.
+    track_uuid: u64,
+}
+
+impl Mark {
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    /// What offers the data source.
+    pub(super) fn factory(&self) -> Box<dyn DataSourceFactory> {
+        Box::new(Factory(self.clone()))
+    }
+
+    /// The config with the data source; of `producer` alone, if there are others.
+    pub(super) fn added_to(config: &TraceConfig, producer: Option<&str>) -> Result<TraceConfig, ConfigError> {
+        let source = protos::trace_config::DataSource {
+            config: Some(DataSourceConfig { name: Some(NAME.to_owned()), ..Default::default() }),
+            producer_name_filter: producer.map(str::to_owned).into_iter().collect(),
+            ..Default::default()
+        };
+        // Messages one behind the other are one message with the fields of both.
+        let mut bytes = config.bytes().to_vec();
+        protos::TraceConfig { data_sources: vec![source], ..Default::default() }.append_to(&mut bytes);
+        TraceConfig::from_binary(bytes)
+    }
+
+    /// The command was started at `at_ns` of [`boottime_ns`] and is process `pid`.
+    pub(super) fn begin(&self, command: &[OsString], pid: u32, at_ns: u64) {
+        let mut state = self.state();
+        let mut hasher = DefaultHasher::new();
+        (NAME, pid, at_ns).hash(&mut hasher);
+        let process_uuid = hasher.finish();
+        state.track_uuid = process_uuid.wrapping_add(1);
+        let arguments: Vec<String> = command.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+        let line = cut(arguments.join(" "), COMMAND_LINE_SIZE_BYTES_MAX);
+        let process = TrackDescriptor {
+            uuid: Some(process_uuid),
+            process: Some(ProcessDescriptor {
+                pid: Some(pid.cast_signed()),
+                cmdline: within(arguments, COMMAND_LINE_SIZE_BYTES_MAX),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let track = TrackDescriptor {
+            uuid: Some(state.track_uuid),
+            parent_uuid: Some(process_uuid),
+            static_or_dynamic_name: Some(StaticOrDynamicName::Name("command".to_owned())),
+            ..Default::default()
+        };
+        let mut first = packet(at_ns, Data::TrackDescriptor(process));
+        first.sequence_flags = Some(SequenceFlags::SeqIncrementalStateCleared as u32);
+        state.write(first);
+        state.write(packet(at_ns, Data::TrackDescriptor(track)));
+        let about = vec![
+            annotation(COMMAND_LINE, Value::StringValue(line.clone())),
+            annotation(PID, Value::IntValue(pid.into())),
+        ];
+        let name = cut(line, SLICE_NAME_SIZE_BYTES_MAX);
+        state.write_event(Type::SliceBegin, Some(name), at_ns, about);
+    }
+
+    /// The command has ended just now.
+    pub(super) fn end(&self, status: ExitStatus) {
+        let about = match (status.code(), status.signal()) {
+            (Some(code), _) => annotation(EXIT_CODE, Value::IntValue(code.into())),
+            (None, number) => annotation(SIGNAL, Value::IntValue(number.unwrap_or_default().into())),
+        };
+        let mut state = self.state();
+        state.write_event(Type::SliceEnd, None, boottime_ns(), vec![about]);
+        state.flush();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn write_event(&mut self, kind: Type, name: Option<String>, at_ns: u64, about: Vec<DebugAnnotation>) {
+        let event = TrackEvent {
+            r#type: Some(kind as i32),
+            track_uuid: Some(self.track_uuid),
+            categories: vec![CATEGORY.to_owned()],
+            name_field: name.map(track_event::NameField::Name),
+            debug_annotations: about,
+            ..Default::default()
+        };
+        self.write(packet(at_ns, Data::TrackEvent(event)));
+    }
+
+    fn write(&mut self, packet: TracePacket) {
+        match &mut self.writer {
+            Some(writer) => writer.write_message(&packet),
+            None => self.waiting.push(packet),
+        }
+    }
+
+    fn flush(&mut self) {
+        if let Some(writer) = &mut self.writer {
+            writer.flush();
+        }
+    }
+}
+
+fn packet(at_ns: u64, data: Data) -> TracePacket {
+    TracePacket { timestamp: Some(at_ns), data: Some(data), ..Default::default() }
+}
+
+fn annotation(name: &str, value: Value) -> DebugAnnotation {
+    DebugAnnotation {
+        name_field: Some(NameField::Name(name.to_owned())),
+        value: Some(value),
+        ..Default::default()
+    }
+}
+
+fn cut(mut text: String, size_bytes_max: usize) -> String {
+    text.truncate(text.floor_char_boundary(size_bytes_max));
+    text
+}
+
+/// The first arguments, as many as have that size together.
+fn within(arguments: Vec<String>, size_bytes_max: usize) -> Vec<String> {
+    let mut left = size_bytes_max;
+    let fits = |argument: &String| {
+        let fits = argument.len() <= left;
+        left = left.saturating_sub(argument.len());
+        fits
+    };
+    arguments.into_iter().take_while(fits).collect()
+}
+
+struct Factory(Mark);
+
+impl DataSourceFactory for Factory {
+    fn descriptor(&self) -> DataSourceDescriptor {
+        DataSourceDescriptor {
+            name: Some(NAME.to_owned()),
+            will_notify_on_start: Some(true),
+            will_notify_on_stop: Some(true),
+            ..Default::default()
+        }
+    }
+
+    fn setup(&mut self, cx: &mut Context<'_>) -> Result<Box<dyn DataSource>, String> {
+        Ok(Box::new(Instance { mark: self.0.clone(), writer: Some(cx.create_writer()) }))
+    }
+}
+
+struct Instance {
+    mark: Mark,
+    /// Until it is started.
+    writer: Option<TraceWriter>,
+}
+
+impl DataSource for Instance {
+    fn start(&mut self, _: &mut Context<'_>) -> Wake {
+        let mut state = self.mark.state();
+        state.writer = self.writer.take();
+        for packet in std::mem::take(&mut state.waiting) {
+            state.write(packet);
+        }
+        Wake::Never
+    }
+
+    fn flush(&mut self, _: &mut Context<'_>) {
+        self.mark.state().flush();
+    }
+
+    fn stop(&mut self, _: &mut Context<'_>) -> Stop {
+        // Hands over what it has.
+        self.mark.state().writer = None;
+        Stop::Done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_config_has_one_source_more() {
+        let text = "buffers { size_kb: 64 } data_sources { config { name: \"a\" } } duration_ms: 7";
+        let config = TraceConfig::from_text(text).unwrap();
+        let with = Mark::added_to(&config, Some("me")).unwrap();
+        assert!(with.bytes().starts_with(config.bytes()));
+        let [before, added] = &with.view().data_sources[..] else { panic!("{}", with.to_text()) };
+        assert_eq!(*before, config.view().data_sources[0]);
+        assert_eq!(
+            (added.config.as_ref().unwrap().name(), &added.producer_name_filter[..]),
+            (NAME, &["me".to_owned()][..])
+        );
+    }
+
+    #[test]
+    fn long_commands_are_cut() {
+        assert_eq!(cut("äöü".to_owned(), 3), "ä");
+        let arguments = ["ls", "-l", "x"].map(str::to_owned).to_vec();
+        assert_eq!(within(arguments.clone(), 4), ["ls", "-l"]);
+        assert_eq!(within(arguments, 3), ["ls"]);
+    }
+}

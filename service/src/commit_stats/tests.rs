@@ -1,0 +1,107 @@
+//! A shard that fails while a session records.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use prost::Message as _;
+use watershed_engine::{HugePages, ProducerId};
+use watershed_smb::SharedMemory;
+use watershed_wire::protos::commit_data_request::ChunksToMove;
+use watershed_wire::protos::{
+    CommitDataRequest, DataSourceConfig, DataSourceDescriptor, Trace, TraceConfig, trace_config,
+};
+
+use super::*;
+use crate::{
+    ClockReadings, Output, OutputFile, PeerIdentity, ProducerHello, ProducerMemory, ReadProgress,
+    ServiceOptions, Shards, SystemInfo,
+};
+
+const WRITERS: u16 = 2;
+
+fn service() -> Service {
+    Service::new(ServiceOptions {
+        seed: 1,
+        uid: 0,
+        version: String::new(),
+        system: SystemInfo::default(),
+        scraping_by_default: false,
+        shards: Shards::Wanted(2),
+        huge_pages: HugePages::Advise,
+        workers: None,
+        memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
+        read_pool: Box::new(|| None),
+    })
+}
+
+fn config() -> TraceConfig {
+    let source = DataSourceConfig { name: Some("src".to_owned()), ..Default::default() };
+    TraceConfig {
+        buffers: vec![trace_config::BufferConfig { size_kb: Some(16 << 10), ..Default::default() }],
+        data_sources: vec![trace_config::DataSource { config: Some(source), ..Default::default() }],
+        ..Default::default()
+    }
+}
+
+/// A chunk of each writer, in a message: one packet with the time `chunk_id`.
+fn commit(service: &mut Service, producer_id: ProducerId, chunk_id: u8) {
+    let chunk = |writer_id: u16| {
+        let data = [&[chunk_id, 0, 0, 0][..], &writer_id.to_le_bytes(), &[1, 0, 2, 0x40, chunk_id]].concat();
+        ChunksToMove { data: Some(data), target_buffer: Some(1), ..Default::default() }
+    };
+    let chunks_to_move = (1..=WRITERS).map(chunk).collect();
+    let request = CommitDataRequest { chunks_to_move, ..Default::default() };
+    assert!(service.handle_commit_data(producer_id, &request));
+}
+
+fn warnings(service: &mut Service) -> Vec<Warning> {
+    let outputs = std::iter::from_fn(|| service.poll_output());
+    let warning = |output| if let Output::Warning(warning) = output { Some(warning) } else { None };
+    outputs.filter_map(warning).collect()
+}
+
+#[test]
+fn a_shard_that_fails_is_told() {
+    let (mut service, now) = (service(), ClockReadings::default());
+    let hello = ProducerHello { memory: ProducerMemory::Emulated, ..Default::default() };
+    let producer_id = service.handle_producer_connect(hello).unwrap().producer_id;
+    let source = DataSourceDescriptor { name: Some("src".to_owned()), ..Default::default() };
+    service.handle_register_data_source(producer_id, &source.encode_to_vec(), &now);
+    let consumer_id = service.handle_consumer_connect(PeerIdentity::default()).unwrap();
+    let config = config().encode_to_vec();
+    let session_id = service.handle_enable_tracing(consumer_id, &config, OutputFile::None, &now).unwrap();
+
+    commit(&mut service, producer_id, 1);
+    assert_eq!((service.commit_stats().poisoned, warnings(&mut service)), (Poisoned::default(), vec![]));
+    let buffer = service.buffers.iter().next().unwrap();
+    assert!(catch_unwind(AssertUnwindSafe(|| buffer.trace.panic_in_shard(0))).is_err());
+    commit(&mut service, producer_id, 2);
+    let warning = Warning::ShardPoisoned { session_id, index: 0, num_shards: 1 };
+    assert_eq!(warnings(&mut service), [warning], "when the first chunk is refused");
+    commit(&mut service, producer_id, 3);
+
+    service.note_producer_wait(5);
+    service.note_producer_wait(7);
+    service.handle_disable_tracing(consumer_id, &now);
+    let mut trace = Vec::new();
+    while service.read_framed(consumer_id, &mut trace, &now) == ReadProgress::More {}
+    let trace = Trace::decode(&trace[..]).unwrap();
+    // The service's own are later, or have no time.
+    let times = trace.packet.iter().map(|packet| packet.timestamp()).filter(|time| (1..4).contains(time));
+    assert_eq!(times.collect::<Vec<_>>(), [1, 2, 3]);
+    let is_stats = |data| match data {
+        watershed_wire::protos::trace_packet::Data::TraceStats(stats) => Some(stats),
+        _ => None,
+    };
+    let stats = trace.packet.into_iter().filter_map(|packet| packet.data).find_map(is_stats).unwrap();
+    let buffer = stats.buffer_stats[0];
+    // One was there, two were refused.
+    assert_eq!((buffer.shards_poisoned, buffer.chunks_lost_in_poisoned_shards), (Some(1), Some(3)));
+    let commits = stats.commit_stats.unwrap();
+    assert_eq!((commits.producer_waits, commits.producer_wait_ns_sum), (Some(2), Some(12)));
+    assert_eq!((commits.producer_wait_ns_max, commits.worker_turns), (Some(7), None));
+    assert_eq!(service.commit_stats().poisoned, Poisoned { shards: 1, chunks: 3 });
+    assert_eq!(warnings(&mut service), [], "once");
+    service.handle_free_buffers(consumer_id, &now);
+    assert_eq!(service.commit_stats().poisoned, Poisoned::default(), "of the buffers that there are");
+}
