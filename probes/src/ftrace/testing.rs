@@ -45,11 +45,6 @@ impl PageEncoder {
         self.encoder.end_of_pass();
         self.encoder.pids.take();
     }
-
-    /// What a page has room for, header included.
-    pub fn page_size_bytes(&self) -> usize {
-        self.layout.page_size_bytes()
-    }
 }
 
 fn compact_action(group: &str, format: &EventFormat) -> Option<Action> {
