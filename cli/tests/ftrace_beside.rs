@@ -107,7 +107,9 @@ fn texts_of_programs_come_from_the_top_level_buffer() {
         print_filter { rules { prefix: \"no \" allow: false } }";
     let mut recorder = start(&dir, "texts", config);
     let pid = recorder.child().id();
-    wait_until("it records", || recording(pid, &root, "sched/sched_switch").is_some());
+    wait_until("it records", || {
+        recording(pid, &root, "sched/sched_switch").is_some() && read(root.join("tracing_on")) == "1\n"
+    });
     let marker = |text: &str| fs::write(root.join("trace_marker"), text).unwrap();
     let texts = ["B|1|draw\n", "a text with an umlaut: \u{fc}\n", "no thanks\n"];
     texts.iter().for_each(|text| marker(text));

@@ -84,6 +84,8 @@ impl Ring {
     /// Takes the buffer of everybody, unless somebody else uses it.
     pub(super) fn take_top(tracefs: &TraceFs, roots: &Roots, mono_raw: bool) -> Result<Self, String> {
         let dir = tracefs.root().to_owned();
+        // What a recorder left behind that was killed is not what there was before.
+        remove_stale(tracefs, roots);
         if let Some(used) = used_by_others(&dir) {
             return Err(format!("the kernel's top-level buffer is in use by somebody else ({used})"));
         }
@@ -320,7 +322,14 @@ fn used_by_others(dir: &Path) -> Option<String> {
         return Some(format!("current_tracer is {}", tracer.trim()));
     }
     let events = content("set_event");
-    events.lines().next().map(|event| format!("it records {event}"))
+    if let Some(event) = events.lines().next() {
+        return Some(format!("it records {event}"));
+    }
+    // Those of processes that have ended were removed before.
+    let instances = fs::read_dir(dir.join("instances")).into_iter().flatten().flatten();
+    let names = instances.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut markers = names.filter(|name| name.starts_with(PREFIX) && name.contains("-top-"));
+    markers.next().map(|marker| format!("another recording, {marker}"))
 }
 
 /// Two rings of one process have different names.

@@ -91,6 +91,8 @@ fn the_buffer_of_everybody_is_put_back() {
     let ring = made_up.take_top(false).unwrap();
     let [marker] = &made_up.instances()[..] else { panic!("no marker") };
     assert!(marker.ends_with("-top-local-1"), "{marker}");
+    let error = made_up.take_top(false).unwrap_err();
+    assert!(error.contains("another recording"), "one at a time: {error}");
     ring.set_on(true).unwrap();
     // As a kernel shows what was written.
     made_up.write("trace_clock", "local [boot]");
