@@ -115,3 +115,27 @@ fn recordings_in_one_file_are_judged_one_by_one() {
     assert!(run.stdout.starts_with("t: 4 sessions, INCOMPLETE, "), "{}", run.stdout);
     assert!(run.stdout.contains("  session 3: no end: "), "{}", run.stdout);
 }
+
+#[test]
+fn a_summary_for_programs() {
+    let dir = Dir::new();
+    let run = dir.record(&["--no-daemon", "--json", "-o", "t.pftrace", "--", "true"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let summary: serde_json::Value = serde_json::from_str(&run.stdout).expect("one document");
+    assert_eq!(
+        (&summary["file"], summary["bytes"].as_u64()),
+        (&"t.pftrace".into(), Some(dir.size("t.pftrace")))
+    );
+    assert_eq!(summary["packets"].as_u64(), Some(packets(&dir.read("t.pftrace")).len() as u64));
+    assert_eq!(summary["losses"].as_array().map(Vec::len), Some(0), "{summary}");
+    assert!(!run.stderr.contains("no data lost"), "it is said once: {}", run.stderr);
+
+    let config = format!("{SMALL_FILE} file_write_period_ms: 500");
+    let run = dir.record_with_input(&["--json", "-c", "-", "-t", "1h", "-o", "u.pftrace"], config.as_bytes());
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    let summary: serde_json::Value = serde_json::from_str(&run.stdout).expect("one document");
+    assert!(summary["losses"][0].as_str().unwrap().contains("max_file_size_bytes"), "{summary}");
+
+    let run = dir.record(&["--json", "-o", "-"]);
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+}

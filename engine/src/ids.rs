@@ -1,7 +1,5 @@
 //! Producers, writers, chunks, flags and causes of loss.
 
-use std::fmt;
-
 /// A producer: the number of its connection, which is never used again, or an id of 16 bits from
 /// outside. Never 0 for a producer that is connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -105,18 +103,6 @@ impl LossReasons {
     /// engine.
     pub const SMB_FULL: LossReasons = LossReasons(256);
 
-    const NAMES: [(LossReasons, &'static str); 9] = [
-        (LossReasons::PRESENT, "PRESENT"),
-        (LossReasons::READ_GAP, "READ_GAP"),
-        (LossReasons::CHUNK_CORRUPTED, "CHUNK_CORRUPTED"),
-        (LossReasons::ORPHAN_CONTINUATION, "ORPHAN_CONTINUATION"),
-        (LossReasons::REASSEMBLY_GAP, "REASSEMBLY_GAP"),
-        (LossReasons::REASSEMBLY_BROKEN_CHAIN, "REASSEMBLY_BROKEN_CHAIN"),
-        (LossReasons::OVERWRITE, "OVERWRITE"),
-        (LossReasons::WRITER_ABORT, "WRITER_ABORT"),
-        (LossReasons::SMB_FULL, "SMB_FULL"),
-    ];
-
     /// Whether no bit is set.
     #[inline]
     pub fn is_empty(self) -> bool {
@@ -135,24 +121,6 @@ impl std::ops::BitOr for LossReasons {
 
     fn bitor(self, other: LossReasons) -> LossReasons {
         LossReasons(self.0 | other.0)
-    }
-}
-
-impl fmt::Display for LossReasons {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_empty() {
-            return f.write_str("none");
-        }
-        let mut rest = self.0;
-        let mut separator = "";
-        for (bit, name) in Self::NAMES {
-            if self.contains(bit) {
-                write!(f, "{separator}{name}")?;
-                separator = "|";
-                rest &= !bit.0;
-            }
-        }
-        if rest != 0 { write!(f, "{separator}{rest:#x}") } else { Ok(()) }
     }
 }
 

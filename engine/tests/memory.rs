@@ -43,7 +43,7 @@ fn count_without_loss(buffer: &mut Buffer) -> u64 {
     buffer.0.begin_read();
     let mut packets = 0;
     while let Some(packet) = buffer.0.read_next() {
-        assert!(packet.loss.is_empty(), "a false loss: {}", packet.loss);
+        assert!(packet.loss.is_empty(), "a false loss: {:?}", packet.loss);
         packets += 1;
     }
     packets

@@ -14,12 +14,14 @@
 //! | sessions | consumers | [`SESSIONS_MAX`], [`SESSIONS_PER_UID_MAX`] | each at every register and disconnect |
 //! | lists of a config | a consumer | [`BUFFERS_PER_SESSION_MAX`], [`DATA_SOURCES_PER_CONFIG_MAX`], [`PRODUCER_WISHES_MAX`], [`SEMAPHORES_PER_CONFIG_MAX`] | a source is offered to the entries of its name |
 //! | starts of sessions by name | consumers | [`START_TIMES_MAX`] | found by name |
-//! | pending flushes of a session | a consumer | [`PENDING_FLUSHES_MAX`] | each at an acknowledgement |
+//! | pending flushes of a session | a consumer | [`PENDING_FLUSHES_MAX`] | once each when it ends; all that end together share one scrape |
+//! | flushes that wait for a producer | consumers | [`PENDING_FLUSHES_MAX`] a session | an acknowledgement takes its own |
+//! | commits that wait for an acknowledgement | a producer without shared memory | [`HELD_COMMIT_BYTES_MAX`] | once each |
 //! | triggers of a call | a producer | [`TRIGGERS_PER_CALL_MAX`] | found by name in each session |
 //! | triggers of a session | producers | [`TRIGGERS_PER_CONFIG_MAX`], [`TRIGGERS_KEPT`], [`CLONE_HITS_PENDING_MAX`] | the last ones are kept |
 //! | remembered triggers | producers | [`TRIGGER_HISTORY_MAX`] | looked through for each trigger |
 //! | events for the trace | time, sessions | [`CLOCK_SNAPSHOTS_MAX`], [`FLUSH_EVENTS_MAX`], [`CONCURRENT_EVENTS_MAX`] | written at a read |
-//! | calls that wait for the service | connections | the shell's: what a socket and a frame hold; in one process a queue of the program's own threads | once each |
+//! | calls that wait for the service | connections | the shell's: what a socket and a frame hold; in one process `COMMITS_QUEUED_MAX` of the client's queue, one flush, start and stop a session | once each, some hundred a turn |
 //! | outputs | calls | what one call makes: the shell takes them before the next | |
 
 /// One millisecond in the unit in which the core counts.
@@ -142,6 +144,9 @@ pub(crate) fn is_writer_id(id: u32) -> bool {
 pub const PATCHES_PER_ENTRY_MAX: usize = 1024;
 /// Bytes of one patch: a redundant varint of four bytes.
 pub const PATCH_BYTES: usize = 4;
+/// Commits of a producer without shared memory that are held until it has acknowledged a flush: as
+/// much as the shared memory of most clients, some times over. Larger scrapes come in parts.
+pub const HELD_COMMIT_BYTES_MAX: usize = 4 << 20;
 /// A chunk sent by message, header included. What a record of the trace buffer can hold is one byte
 /// less.
 pub const EMULATED_CHUNK_BYTES_MAX: usize = 64 * 1024;

@@ -51,7 +51,7 @@ pub(crate) struct Counters {
     pub(crate) last_session_id: u64,
     pub(crate) last_instance_id: u64,
     pub(crate) last_flush_id: u64,
-    /// Data sources, instances and entries of configs looked at.
+    /// Data sources, instances, entries of configs, flushes and memories looked at.
     pub(crate) looked_at: u64,
     /// Chunks that did not pass the buffer stage, over all producers and sessions.
     pub(crate) chunks_discarded: u64,
@@ -125,15 +125,15 @@ impl Service {
         deadlines
     }
 
-    /// Time has passed: handles everything that is due, the longest overdue first. Calling it early
-    /// does no harm.
+    /// Time has passed: handles everything that is due, the longest overdue first; all flushes of a
+    /// session that are due come together. Calling it early does no harm.
     pub fn handle_timeout(&mut self, now: &ClockReadings) {
         if self.options.workers.is_none() {
             self.retry_commits();
         }
         while let Some((session_id, due)) = self.most_overdue(now) {
             match due {
-                Due::Flush(flush_id) => self.finish_flush(session_id, flush_id, now),
+                Due::Flushes => self.finish_flushes(session_id, now),
                 Due::TriggerHits => self.tell_due_hits(session_id, now),
                 Due::Timer(timer) => {
                     if let Some(session) = self.sessions.get_mut(&session_id) {
@@ -168,8 +168,9 @@ impl Service {
         has_more
     }
 
-    /// How many data sources, instances and entries of configs were looked at since the service
-    /// began: what a peer can make long. For tests of how much one call does.
+    /// How many data sources, instances, entries of configs and flushes were looked at since the
+    /// service began, and memories scraped: what a peer can make long. For tests of how much one
+    /// call does.
     pub fn looked_at(&self) -> u64 {
         self.counters.looked_at
     }
@@ -249,9 +250,9 @@ impl Service {
             }
         };
         for (session_id, session) in &self.sessions {
-            for (flush_id, flush) in &session.flushes {
+            for flush in session.flushes.values() {
                 if let Some(overdue_ns) = flush.deadline.overdue_ns(now) {
-                    consider(overdue_ns, *session_id, Due::Flush(*flush_id));
+                    consider(overdue_ns, *session_id, Due::Flushes);
                 }
             }
             for deadline in session.triggers.deadlines() {
@@ -284,7 +285,7 @@ impl Service {
 }
 
 enum Due {
-    Flush(crate::ids::FlushId),
+    Flushes,
     TriggerHits,
     Timer(Timer),
 }

@@ -6,24 +6,14 @@ mod common;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{drain, info, next_bytes, parse, payload, pools, read_all, write_packet};
+use common::{drain, info, next_bytes, parse, payload, pools, read_all, round_robin, write_packet};
 use watershed_engine::Packet;
-use watershed_shards::{Homes, ShardedBuffer, ShardedConfig};
-
-fn ring(num_shards: usize) -> ShardedBuffer {
-    let config = ShardedConfig {
-        num_shards: Some(num_shards),
-        homes: Homes::RoundRobin,
-        ..ShardedConfig::ring(16 << 20)
-    };
-    ShardedBuffer::create(config).unwrap()
-}
 
 /// Who asks for little gets little, in the same order, whatever was extracted.
 #[test]
 fn pieces_are_about_as_large_as_asked_for() {
     for num_shards in [1, 3] {
-        let buffer = ring(num_shards);
+        let buffer = round_robin(num_shards, 16);
         let mut committer = buffer.committer().unwrap();
         for round in 0..200 {
             for writer in 1..=5 {
@@ -47,7 +37,7 @@ fn pieces_are_about_as_large_as_asked_for() {
 #[test]
 fn pieces_can_be_taken_back() {
     for num_shards in [1, 3] {
-        let buffer = ring(num_shards);
+        let buffer = round_robin(num_shards, 16);
         let mut committer = buffer.committer().unwrap();
         for round in 0..100 {
             for writer in 1..=5 {
@@ -97,7 +87,7 @@ impl std::io::Write for Reluctant {
 
 #[test]
 fn pieces_are_written_whole_or_with_an_error() {
-    let buffer = ring(3);
+    let buffer = round_robin(3, 16);
     let mut committer = buffer.committer().unwrap();
     for round in 0..100 {
         for writer in 1..=5 {
@@ -120,7 +110,7 @@ fn pieces_are_written_whole_or_with_an_error() {
 /// Where all packets of a run are dropped, there is nothing to write, and no error.
 #[test]
 fn packets_that_are_all_dropped_are_written_without_an_error() {
-    let buffer = ring(3);
+    let buffer = round_robin(3, 16);
     let mut committer = buffer.committer().unwrap();
     for writer in 1..=5 {
         committer.commit_chunk(&info(1, writer, 0, 1, 0), &payload(&[vec![7; 700]])).unwrap();
@@ -139,7 +129,7 @@ fn packets_that_are_all_dropped_are_written_without_an_error() {
 #[test]
 fn a_packet_that_the_writer_refuses_leaves_its_loss_to_the_next() {
     for num_shards in [1, 3] {
-        let buffer = ring(num_shards);
+        let buffer = round_robin(num_shards, 16);
         let mut committer = buffer.committer().unwrap();
         // Chunk 3 never comes.
         for id in [0, 1, 2, 4, 5] {

@@ -5,26 +5,17 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{Bytes, info, next_bytes, owned, payload, read_all, write_packet};
+use common::{Bytes, info, next_bytes, owned, payload, read_all, round_robin, taken, write_packet};
 use watershed_engine::{ByteSource, SharedBytes};
-use watershed_shards::{Batch, CommitError, Committer, Homes, ShardedBuffer, ShardedConfig, Source};
+use watershed_shards::{Batch, CommitError, Committer, ShardedBuffer, ShardedConfig, Source};
 use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
-
-fn ring(num_shards: usize) -> ShardedBuffer {
-    let config = ShardedConfig {
-        num_shards: Some(num_shards),
-        homes: Homes::RoundRobin,
-        ..ShardedConfig::ring(16 << 20)
-    };
-    ShardedBuffer::create(config).unwrap()
-}
 
 /// A chunk that is still being written is copied as it is at the commit, also if it is queued, and
 /// remains its writer's.
 #[test]
 fn a_scraped_chunk_is_copied_before_the_commit_returns() {
     for waits in [false, true] {
-        let buffer = ring(1);
+        let buffer = round_robin(1, 16);
         let mut committer = buffer.committer().unwrap();
         let smb = Smb::new(Arc::new(SharedMemory::anonymous(4096).unwrap()), 4096).unwrap();
         let chunk = smb.try_acquire(0, PageLayout::Div1).unwrap();
@@ -54,7 +45,7 @@ fn a_scraped_chunk_is_copied_before_the_commit_returns() {
 #[test]
 fn taken_chunks_are_copied_from_the_memory_of_their_batch_and_freed() {
     for (waits, num_shards) in [(false, 1), (true, 1), (false, 2), (true, 2)] {
-        let buffer = ring(num_shards);
+        let buffer = round_robin(num_shards, 16);
         let mut committer = buffer.committer().unwrap();
         let smb = Smb::new(Arc::new(SharedMemory::anonymous(4096).unwrap()), 4096).unwrap();
         let mut batch = Batch::default();
@@ -110,7 +101,7 @@ fn queue_one(committer: &mut Committer, smb: &Smb, page: usize, writer: u16, chu
 #[test]
 fn memories_of_queued_batches_go_when_their_chunks_are_done() {
     for batches in [&[0, 0, 1, 0, 1, 1, 2][..], &[0; 200], &[0, 1].repeat(70)] {
-        let buffer = ring(1);
+        let buffer = round_robin(1, 16);
         let mut committer = buffer.committer().unwrap();
         let smbs =
             [(); 3].map(|()| Smb::new(Arc::new(SharedMemory::anonymous(64 * 4096).unwrap()), 4096).unwrap());
@@ -134,18 +125,6 @@ fn memories_of_queued_batches_go_when_their_chunks_are_done() {
     }
 }
 
-/// A chunk of one packet that was taken for reading, alone in its page.
-fn taken(smb: &Smb, page: usize, writer: u16, chunk_id: u32, payload: &[u8]) -> Source<'static> {
-    let chunk = smb.try_acquire(page, PageLayout::Div1).unwrap();
-    smb.write_header(
-        &chunk,
-        ChunkHeader { chunk_id, writer_id: writer, fragments: 1, flags: ChunkFlags::NONE },
-    );
-    smb.write_payload(&chunk, 0, payload);
-    smb.complete(chunk).unwrap();
-    Source::Shared(smb.try_begin_read(page, 0).unwrap().detach())
-}
-
 /// Runs of chunks in shared memory that are longer than a budget and than an extent, of two writers
 /// of one shard, with another source among them: all come out in order, and all are freed.
 #[test]
@@ -154,7 +133,7 @@ fn runs_go_on_after_whatever_interrupts_them() {
     let body = |n: u32| [&n.to_le_bytes()[..], &[7; 3900]].concat();
     for case in 0..2 * 2 * 3 {
         let (num_shards, waits, odd) = (case % 2 + 1, case / 2 % 2 == 1, case / 4);
-        let buffer = ring(num_shards);
+        let buffer = round_robin(num_shards, 16);
         let mut committer = buffer.committer().unwrap();
         let smb = Smb::new(Arc::new(SharedMemory::anonymous(256 * 4096).unwrap()), 4096).unwrap();
         for writer in 1..=3 {
@@ -268,7 +247,7 @@ fn a_source_that_contradicts_itself_harms_nobody_else() {
         (10, 9000, false),
         (65_000, 500, false),
     ] {
-        let buffer = ring(4);
+        let buffer = round_robin(4, 16);
         let mut committer = buffer.committer().unwrap();
         let body = |writer: u16, id: u32| [&[writer as u8, id as u8][..], &[5; 3000]].concat();
         for id in 0..200 {
@@ -295,7 +274,7 @@ fn a_source_that_contradicts_itself_harms_nobody_else() {
 
 #[test]
 fn sequences_get_their_shards_round_robin() {
-    let buffer = ring(4);
+    let buffer = round_robin(4, 16);
     let mut committer = buffer.committer().unwrap();
     for writer in 1..=8 {
         committer.commit_chunk(&info(1, writer, 0, 1, 0), &payload(&[b"packet".to_vec()])).unwrap();

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use common::{Bytes, Got, info, owned, payload, read_all, write_packet};
+use common::{Bytes, Got, info, owned, payload, read_all, wait_until, write_packet};
 use watershed_engine::ByteSource;
 use watershed_shards::{
     Batch, CommitError, Committer, QueueFull, ShardedBuffer, ShardedConfig, Source, Wait, WorkerPool,
@@ -216,7 +216,8 @@ fn a_worker_that_stops_in_the_middle_of_a_copy_delays_its_own_shard_only() {
             let pass = buffer.read_pass(write_packet);
             sender.send(pass.waits().to_vec()).unwrap();
         });
-        assert!(receiver.recv_timeout(Duration::from_millis(50)).is_err(), "the read waits");
+        wait_until("the read waits", || buffer.is_waited_for(stuck));
+        assert!(receiver.try_recv().is_err());
         open(&gate);
         let waits: Vec<Wait> = receiver.recv_timeout(Duration::from_secs(20)).unwrap();
         assert!(waits.iter().any(|wait| wait.shard == stuck && wait.owner.0 < WORKERS), "{waits:?}");

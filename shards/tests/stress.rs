@@ -10,14 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use common::{
-    Got, Random, drain, info, next_bytes, parse, payload, pools, read_all, read_in_pool, watched,
-    write_packet,
-};
+use common::numbered::{Seen, chunk};
+use common::{Random, drain, next_bytes, parse, pools, read_in_pool, watched, write_packet};
 use watershed_engine::{BufferConfig, ByteSource, ChunkInfo};
-use watershed_shards::{
-    Batch, CommitError, Committer, OwnedBytes, ShardedBuffer, ShardedConfig, Source, Wait,
-};
+use watershed_shards::{Batch, CommitError, Committer, OwnedBytes, ShardedBuffer, ShardedConfig, Source};
 
 fn buffer(size_bytes: usize, num_shards: usize, has_workers: bool) -> ShardedBuffer {
     let buffer = BufferConfig::ring(size_bytes);
@@ -29,43 +25,6 @@ fn buffer(size_bytes: usize, num_shards: usize, has_workers: bool) -> ShardedBuf
         ..ShardedConfig::ring(size_bytes)
     };
     ShardedBuffer::create(config).unwrap()
-}
-
-/// Chunk `id` of a writer: five packets that name the writer and their number.
-fn chunk(producer: u32, writer: u16, id: u32) -> (ChunkInfo, Vec<u8>) {
-    let body = |i: u32| {
-        let mut body = format!("{producer}/{writer}/{}/", id * 5 + i).into_bytes();
-        body.resize(200 + (id as usize * 37 + i as usize * 11) % 300, b'-');
-        body
-    };
-    let bodies: Vec<Vec<u8>> = (0..5).map(body).collect();
-    (info(producer, writer, id, bodies.len(), 0), payload(&bodies))
-}
-
-/// What a reader has seen of each writer: the number of the next packet.
-#[derive(Default)]
-struct Seen(HashMap<(u32, u16), u64>);
-
-impl Seen {
-    /// Checks a packet: of its sequence, later than the last, and with a loss if something between
-    /// is missing.
-    fn check(&mut self, got: &Got) {
-        let text = String::from_utf8_lossy(&got.bytes);
-        let mut parts = text.split('/');
-        let mut number =
-            || parts.next().and_then(|part| part.parse::<u64>().ok()).expect("a numbered packet");
-        assert_eq!((number(), number()), (got.producer_id.into(), got.writer_id.into()), "of its sequence");
-        let number = number();
-        let next = self.0.entry((got.producer_id, got.writer_id)).or_insert(0);
-        assert!(number >= *next, "{text:.30}: packet {number} after {}", *next - 1);
-        if number == *next {
-            // Nothing of this sequence was lost since its last packet, so no loss may be reported.
-            assert_eq!(got.loss, 0, "{text:.30}: a false loss");
-        } else {
-            assert_ne!(got.loss, 0, "{text:.30}: {} packets are missing without a loss", number - *next);
-        }
-        *next = number + 1;
-    }
 }
 
 fn commit_all(committer: &mut Committer, chunks: &[(ChunkInfo, Vec<u8>)]) {
@@ -306,58 +265,4 @@ fn evictions_are_reported_as_losses() {
 fn workers_lose_nothing() {
     stress(4, 64 << 20, true);
     stress(4, 4 << 20, true);
-}
-
-#[test]
-fn a_stopped_shard_delays_no_other() {
-    let buffer = buffer(4 << 20, 4, false);
-    let mut committer = buffer.committer().unwrap();
-    let mut next_ids = [0u32; 12];
-    let mut write = |committer: &mut Committer, writer: usize| {
-        let (info, bytes) = chunk(1, writer as u16 + 1, next_ids[writer]);
-        let committed = committer.commit_chunk(&info, &bytes);
-        next_ids[writer] += u32::from(committed.is_ok());
-        committed
-    };
-    for round in 0..600 {
-        write(&mut committer, round % 12).unwrap();
-    }
-    let before = buffer.shard_stats();
-    let stuck = before.iter().position(|(stats, _)| stats.chunks_written > 0).expect("a shard in use");
-    let stopped = buffer.stop_shard(stuck);
-    // Sixteen batches are queued, then those of this shard are refused; the others' evictions go
-    // on, round after round.
-    let mut refused = 0;
-    let mut taken = 0;
-    for round in 0..6000 {
-        match write(&mut committer, round % 12) {
-            Ok(()) => taken += 1,
-            Err(CommitError::QueueFull(full)) => {
-                assert_eq!(full.shard, stuck);
-                refused += 1;
-            }
-            Err(error) => panic!("{error}"),
-        }
-    }
-    assert!(refused > 0 && taken > 3000, "{refused} refused, {taken} taken");
-    // A read waits for the stopped shard, and names it.
-    thread::scope(|scope| {
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let buffer = &buffer;
-        scope.spawn(move || {
-            let pass = buffer.read_pass(write_packet);
-            sender.send(pass.waits().to_vec()).unwrap();
-        });
-        // In several steps: if the whole process is stopped for a while, one of them passes before
-        // the reader begins.
-        for _ in 0..6 {
-            assert!(receiver.recv_timeout(Duration::from_millis(50)).is_err(), "the read waits");
-        }
-        drop(stopped);
-        let waits: Vec<Wait> = receiver.recv_timeout(Duration::from_secs(20)).unwrap();
-        assert!(waits.iter().any(|wait| wait.shard == stuck), "{waits:?}");
-    });
-    let mut seen = Seen::default();
-    read_all(&buffer).iter().for_each(|got| seen.check(got));
-    assert!(buffer.ledger().is_balanced());
 }

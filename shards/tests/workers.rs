@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{info, payload, read_all, shared_chunk};
+use common::{info, payload, read_all, shared_chunk, wait_until};
 use watershed_shards::{Batch, CommitError, ShardedBuffer, ShardedConfig, Source, Topology, WorkerPool};
 use watershed_smb::{SharedMemory, Smb};
 
@@ -29,14 +29,6 @@ fn buffer(workers: &WorkerPool) -> ShardedBuffer {
 
 fn memory() -> Smb {
     Smb::new(Arc::new(SharedMemory::anonymous(PAGES * 4096).unwrap()), 4096).unwrap()
-}
-
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !is_so() {
-        assert!(started.elapsed() < Duration::from_secs(30), "{what}");
-        thread::yield_now();
-    }
 }
 
 /// What workers did is timed, from the commit on.
@@ -108,7 +100,7 @@ fn a_pool_outlives_its_buffers_and_buffers_their_pool() {
     };
     let stopped = (0..3).map(|shard| first.stop_worker(shard)).collect::<Vec<_>>();
     commit(&first, 0, 0);
-    thread::sleep(Duration::from_millis(20));
+    wait_until("the workers have looked and left it", || workers.all_parked());
     assert!(!smb.snapshot(0).unwrap().is_free(), "no worker may come");
     drop(stopped);
     wait_until("a worker comes", || smb.snapshot(0).unwrap().is_free());
@@ -132,7 +124,7 @@ fn a_buffer_that_comes_later_is_served() {
     assert_eq!((workers.num_workers(), workers.num_pinned()), (1, 0));
     for _ in 0..3 {
         let (smb, buffer) = (memory(), buffer(&workers));
-        thread::sleep(Duration::from_millis(20));
+        wait_until("the worker parks", || workers.all_parked());
         let mut committer = buffer.committer().unwrap();
         let chunk = shared_chunk(&smb, 0, (1, 1, 0), vec![7; 100]);
         committer

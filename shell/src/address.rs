@@ -6,7 +6,8 @@
 //! | in `/run/perfetto`, where that can be entered | `traced-producer.sock` | `traced-consumer.sock` |
 //! | else | `/tmp/perfetto-producer` | `/tmp/perfetto-consumer` |
 //!
-//! On Android both are below `/dev/socket`, where the system's own service listens.
+//! On Android both are below `/dev/socket`, where the system's own service listens. A program made
+//! for Linux runs there too, so what system it is shows when it runs.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -29,6 +30,15 @@ pub const PRODUCER_VARIABLE: &str = "PERFETTO_PRODUCER_SOCK_NAME";
 pub const CONSUMER_VARIABLE: &str = "PERFETTO_CONSUMER_SOCK_NAME";
 
 const RUN_FOLDER: &str = "/run/perfetto";
+/// Where Android's init makes the sockets of the services that it starts.
+const ANDROID_FOLDER: &str = "/dev/socket";
+
+/// Whether this is an Android system, whatever the program was made for. Below /dev only root makes
+/// folders.
+#[must_use]
+pub fn is_android() -> bool {
+    cfg!(target_os = "android") || Path::new(ANDROID_FOLDER).is_dir()
+}
 
 /// A Unix socket: a path, or a name in the abstract namespace (written with a leading `@`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -192,8 +202,8 @@ fn new_socket() -> io::Result<OwnedFd> {
 }
 
 fn default_path(peer: &str) -> PathBuf {
-    if cfg!(target_os = "android") {
-        return format!("/dev/socket/traced_{peer}").into();
+    if is_android() {
+        return format!("{ANDROID_FOLDER}/traced_{peer}").into();
     }
     let run_folder = OsStr::from_bytes(RUN_FOLDER.as_bytes());
     match rustix::fs::access(run_folder, rustix::fs::Access::EXEC_OK) {

@@ -125,14 +125,38 @@ fn field_given_twice() {
     assert_eq!(message, "'duration_ms' is already set");
 }
 
+/// What asks for data sources that only others have is read by name, and is in the bytes that they
+/// get.
 #[test]
-fn sub_config_that_the_schema_does_not_know() {
+fn sub_configs_of_others_are_read() {
+    let text = r#"
+        data_sources { config {
+            name: "android.log"
+            android_log_config { log_ids: LID_CRASH min_prio: PRIO_WARN filter_tags: "a" }
+        } }
+        data_sources { config {
+            name: "linux.perf"
+            perf_event_config {
+                timebase { frequency: 99 counter: SW_CPU_CLOCK tracepoint { name: "sched/sched_switch" } }
+                callstack_sampling { scope { target_cmdline: "x*" } kernel_frames: true }
+            }
+        } }
+        data_sources { config { name: "android.statsd" statsd_tracing_config { push_atom_id: ATOM_BATTERY_LEVEL_CHANGED } } }
+        data_sources { config { name: "org.chromium.trace_event" chrome_config { trace_config: "{}" } } }
+    "#;
+    let config = TraceConfig::from_text(text).unwrap();
+    let echo = config.to_text();
+    for line in
+        ["log_ids: LID_CRASH", "counter: SW_CPU_CLOCK", "ATOM_BATTERY_LEVEL_CHANGED", "trace_config: \"{}\""]
+    {
+        assert!(echo.contains(line), "{line} in {echo}");
+    }
+    assert_eq!(TraceConfig::from_text(&echo).unwrap().bytes(), config.bytes());
     assert_error(
-        "data_sources { config {\n name: \"org.chromium.trace_event\"\n chrome_config { trace_config: \"{}\" } } }",
-        3,
-        18,
-        "the fields of 'chrome_config', a ChromeConfig are not known to this program, found 'trace_config'; \
-         give the config in binary form, which is passed through unchanged",
+        "data_sources { config { android_log_config { min_prio: PRIO_LOUD } } }",
+        1,
+        56,
+        "expected a value of AndroidLogPriority, found 'PRIO_LOUD'; did you mean 'PRIO_UNUSED'?",
     );
 }
 

@@ -1,6 +1,6 @@
 //! One recording: from an open output to the summary.
 
-use std::io::{self, IsTerminal as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
@@ -124,6 +124,9 @@ fn open_output(args: &Args, config: &TraceConfig) -> Result<Output, Failure> {
 fn standard_output(args: &Args) -> Result<Output, Failure> {
     if !args.command.is_empty() {
         return Err(Failure::usage("-o -: standard output is the command's; name a file"));
+    }
+    if args.json {
+        return Err(Failure::usage("-o -: with --json the summary goes to standard output; name a file"));
     }
     if io::stdout().is_terminal() {
         return Err(Failure::usage(
@@ -261,7 +264,14 @@ impl Recording {
         let mut losses = summary::losses(config.view(), end, self.session.packets_dropped(), &tally);
         losses.extend(self.missing.iter().map(|missing| format!("what nobody offers: {missing}")));
         let is_lossy = !losses.is_empty();
-        eprintln!("{}", Summary { path, time, tally: &tally, losses });
+        let summary = Summary { path, time, tally: &tally, losses };
+        if args.json {
+            // Who does not read it has no use for an error either.
+            let line = serde_json::to_string(&summary).expect("numbers and texts");
+            let _ = writeln!(io::stdout(), "{line}");
+        } else {
+            eprintln!("{summary}");
+        }
         let path = path.display();
         match end {
             End { write_error: Some(error), .. } => Some(format!("writing {path} failed: {error}")),

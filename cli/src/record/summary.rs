@@ -5,6 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use indicatif::HumanBytes;
+use serde::Serialize;
+use serde::ser::SerializeStruct as _;
 use watershed_wire::protos::trace_config::buffer_config::FillPolicy;
 use watershed_wire::protos::trace_packet::DataLossReason;
 use watershed_wire::protos::{TraceConfig, TraceStats};
@@ -36,6 +38,19 @@ impl fmt::Display for Summary<'_> {
             [] => write!(f, ", no data lost"),
             losses => losses.iter().try_for_each(|loss| write!(f, "\n  lost: {loss}")),
         }
+    }
+}
+
+impl Serialize for Summary<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut summary = serializer.serialize_struct("Summary", 6)?;
+        summary.serialize_field("file", &self.path.to_string_lossy())?;
+        summary.serialize_field("bytes", &self.tally.bytes)?;
+        summary.serialize_field("seconds", &self.time.as_secs_f64())?;
+        summary.serialize_field("packets", &self.tally.packets)?;
+        summary.serialize_field("sequences", &self.tally.sequences())?;
+        summary.serialize_field("losses", &self.losses)?;
+        summary.end()
     }
 }
 
@@ -193,6 +208,10 @@ mod tests {
         assert_eq!(
             summary.to_string(),
             "t.pftrace: 2.00 KiB, 1.5 s, 1 packet from 0 sequences, no data lost"
+        );
+        assert_eq!(
+            serde_json::to_string(&summary).unwrap(),
+            r#"{"file":"t.pftrace","bytes":2048,"seconds":1.54,"packets":1,"sequences":0,"losses":[]}"#
         );
     }
 

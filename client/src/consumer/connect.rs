@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
-use watershed_shell::address::Address;
+use watershed_shell::address::{Address, is_android};
 use watershed_shell::socket::peer_credentials;
 use watershed_wire::ipc::Event;
 
@@ -145,7 +145,7 @@ impl Users {
         let own_uid = rustix::process::geteuid().as_raw();
         match trust {
             Trust::Anybody => Ok(()),
-            Trust::RootOrSelf => self.check_for(own_uid, cfg!(target_os = "android")),
+            Trust::RootOrSelf => self.check_for(own_uid, is_android()),
         }
     }
 

@@ -36,21 +36,26 @@ pub struct TestDaemon {
     log: Arc<Mutex<Vec<String>>>,
 }
 
+/// Of a daemon whose sockets are in a folder.
+pub fn options(folder: &Path, num_workers: usize) -> DaemonOptions {
+    DaemonOptions {
+        producer_sockets: vec![Address::Path(folder.join("producer"))],
+        consumer_socket: Address::Path(folder.join("consumer")),
+        permissions: None,
+        version: "Perfetto v58.0-test".to_owned(),
+        system: SystemInfo::default(),
+        shards: Shards::Wanted(2),
+        num_workers,
+        pin_workers: false,
+        huge_pages: watershed_service::HugePages::Advise,
+        output_folder: Some(folder.canonicalize().unwrap()),
+    }
+}
+
 impl TestDaemon {
     pub fn start(num_workers: usize) -> TestDaemon {
         let folder = tempfile::tempdir().unwrap();
-        let options = DaemonOptions {
-            producer_sockets: vec![Address::Path(folder.path().join("producer"))],
-            consumer_socket: Address::Path(folder.path().join("consumer")),
-            permissions: None,
-            version: "Perfetto v58.0-test".to_owned(),
-            system: SystemInfo::default(),
-            shards: Shards::Wanted(2),
-            num_workers,
-            pin_workers: false,
-            huge_pages: watershed_service::HugePages::Advise,
-            output_folder: Some(folder.path().canonicalize().unwrap()),
-        };
+        let options = options(folder.path(), num_workers);
         let log = Arc::new(Mutex::new(Vec::new()));
         let lines = Arc::clone(&log);
         let daemon = Daemon::new(options, move |line| lines.lock().unwrap().push(line.to_owned())).unwrap();

@@ -15,7 +15,7 @@ mod snapshot;
 use std::sync::Arc;
 
 use crate::accounts::{Accounts, BufferStats, Ledger};
-use crate::config::{BufferConfig, ChunkInfo, CreateError, FillPolicy, HugePages, Patch, Refused};
+use crate::config::{BufferConfig, ChunkInfo, CreateError, FillPolicy, Patch, Refused};
 use crate::evict::Evictor;
 use crate::evict::sink::OverwriteSink;
 use crate::ids::{ChunkId, LossReasons, ProducerId, WriterId, key_of};
@@ -93,7 +93,8 @@ impl TraceBuffer {
         self.writer.policy()
     }
 
-    /// Whether a DISCARD buffer has met a chunk that did not fit.
+    /// Whether a DISCARD buffer has met a chunk that did not fit. The feature `testing`.
+    #[cfg(any(test, feature = "testing"))]
     pub fn is_sealed(&self) -> bool {
         self.writer.is_sealed()
     }
@@ -101,11 +102,6 @@ impl TraceBuffer {
     /// Whether anything was ever written. Reading does not change the answer.
     pub fn has_data(&self) -> bool {
         self.used_size_bytes() > 0
-    }
-
-    /// Which pages the memory is made of: not always what was asked for.
-    pub fn granted_pages(&self) -> HugePages {
-        self.store.ring.region().granted()
     }
 
     /// Memory of the buffer: its size, and what is kept beside the payload (records,
@@ -147,11 +143,6 @@ impl TraceBuffer {
     /// From now on nothing but reading changes the buffer. Irrevocable.
     pub fn set_read_only(&mut self) {
         self.is_read_only = true;
-    }
-
-    /// Whether nothing but reading changes the buffer.
-    pub fn is_read_only(&self) -> bool {
-        self.is_read_only
     }
 
     /// Sets who is shown the packets that are overwritten, in place of who was. With a sink every

@@ -213,7 +213,8 @@ impl Shard {
         self.0.writer_stats()
     }
 
-    /// What is kept beside the payload, in bytes.
+    /// What is kept beside the payload, in bytes. The feature `testing`.
+    #[cfg(any(test, feature = "testing"))]
     pub fn metadata_bytes(&self) -> usize {
         self.0.metadata_bytes()
     }

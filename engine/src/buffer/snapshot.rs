@@ -18,7 +18,7 @@ impl TraceBuffer {
     pub fn clone_read_only(&self) -> Result<TraceBuffer, CreateError> {
         let size_bytes = self.size_bytes();
         // Pages out of the system's pool are for the buffer that asked for them.
-        let pages = match self.granted_pages() {
+        let pages = match self.store.ring.region().granted() {
             HugePages::No => HugePages::No,
             _ => HugePages::Advise,
         };

@@ -90,6 +90,7 @@ impl Writer {
         self.policy
     }
 
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn is_sealed(&self) -> bool {
         self.is_sealed
     }

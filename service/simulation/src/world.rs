@@ -189,12 +189,19 @@ impl World {
         self.schedule(at_ns, event);
     }
 
+    /// Flushes whose outcome consumers have not been told.
+    fn num_flushes(&self) -> u64 {
+        self.consumers.values().map(|consumer| consumer.flushes.len() as u64).sum()
+    }
+
     /// A call of the service, whose work and outputs are bounded by what its peers have.
     pub(crate) fn call<R>(&mut self, call: impl FnOnce(&mut Service, &ClockReadings) -> R) -> R {
+        let num_flushes = self.num_flushes();
         let before = self.service.looked_at();
         let result = call(&mut self.service, &self.now);
         let looked_at = self.service.looked_at() - before;
-        let budget = 64 + 16 * (self.num_registered + 1) * (self.sessions.len() as u64 + 1);
+        let num_rows = (self.num_registered + 1) * (self.sessions.len() as u64 + 1);
+        let budget = 64 + 16 * num_rows + num_flushes;
         assert!(looked_at <= budget, "one turn has looked at {looked_at} rows, {budget} at most");
         result
     }
@@ -204,9 +211,8 @@ impl World {
     pub(crate) fn pump(&mut self) {
         loop {
             let mut num_outputs = 0;
-            let num_flushes: usize = self.consumers.values().map(|consumer| consumer.flushes.len()).sum();
             let num_rows = (self.num_registered + 1) * (self.sessions.len() as u64 + 1);
-            let budget = 256 + 16 * num_rows + num_flushes as u64;
+            let budget = 256 + 16 * num_rows + self.num_flushes();
             while let Some(output) = self.service.poll_output() {
                 num_outputs += 1;
                 assert!(num_outputs <= budget, "one turn has {num_outputs} outputs, {budget} at most");

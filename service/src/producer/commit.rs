@@ -216,7 +216,32 @@ impl Service {
         producer_id: ProducerId,
         request: &protos::CommitDataRequest,
     ) -> bool {
-        let Some(producer) = self.producers.get(&producer_id) else { return false };
+        let Some(producer) = self.producers.get_mut(&producer_id) else { return false };
+        if matches!(producer.chunks, ChunkSource::None) {
+            return false;
+        }
+        let acknowledged = request.flush_request_id.filter(|id| *id != 0).map(FlushId);
+        if !producer.holds_commits() {
+            self.commit_requests(producer_id, &[request]);
+        } else {
+            producer.held.add(request);
+            if acknowledged.is_some() || producer.held.is_full() {
+                self.commit_held(producer_id);
+            }
+        }
+        if let Some(flush_id) = acknowledged {
+            self.acknowledge_flushes(producer_id, flush_id);
+        }
+        true
+    }
+
+    /// Commits requests as one: no read sees a part of them.
+    pub(super) fn commit_requests(
+        &mut self,
+        producer_id: ProducerId,
+        requests: &[&protos::CommitDataRequest],
+    ) {
+        let Some(producer) = self.producers.get(&producer_id) else { return };
         let mut stage = BufferStage::new(
             producer_id,
             producer,
@@ -224,30 +249,17 @@ impl Service {
             &mut self.buffers,
             &mut self.counters,
         );
-        match &producer.chunks {
-            ChunkSource::None => return false,
-            ChunkSource::Shared(smb) => {
-                for entry in &request.chunks_to_move {
-                    // A producer with shared memory may still send a chunk by message.
-                    if entry.data.is_some() {
-                        stage.move_message(entry);
-                    } else {
-                        stage.move_shared(smb, entry);
-                    }
-                }
-            }
-            ChunkSource::Messages => {
-                request.chunks_to_move.iter().for_each(|entry| stage.move_message(entry))
+        for entry in requests.iter().flat_map(|request| &request.chunks_to_move) {
+            match &producer.chunks {
+                // A producer with shared memory may still send a chunk by message.
+                ChunkSource::Shared(smb) if entry.data.is_none() => stage.move_shared(smb, entry),
+                _ => stage.move_message(entry),
             }
         }
-        for entry in &request.chunks_to_patch {
+        for entry in requests.iter().flat_map(|request| &request.chunks_to_patch) {
             stage.patch(entry);
         }
         let failed = stage.commit();
         failed.into_iter().for_each(|session_id| self.warn_of_poisoned(session_id));
-        if let Some(flush_id) = request.flush_request_id.filter(|id| *id != 0) {
-            self.acknowledge_flushes(producer_id, FlushId(flush_id));
-        }
-        true
     }
 }

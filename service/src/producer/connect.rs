@@ -12,7 +12,8 @@ use crate::ids::SessionId;
 use crate::limits::{PRODUCER_NAME_BYTES_MAX, PRODUCERS_MAX, is_writer_id};
 use crate::output::{ProducerCommand, Warning};
 use crate::producer::{
-    ChunkSource, ConnectedProducer, Producer, ProducerHello, ProducerMemory, ProducerWelcome, ScrapingMode,
+    ChunkSource, ConnectedProducer, HeldCommits, Producer, ProducerHello, ProducerMemory, ProducerWelcome,
+    ScrapingMode,
 };
 use crate::service::Service;
 
@@ -66,6 +67,8 @@ impl Service {
             chunks,
             warned_of_too_many: false,
             writers: BTreeMap::new(),
+            awaited: BTreeMap::new(),
+            held: HeldCommits::default(),
             allowed_buffers: BTreeSet::new(),
         };
         self.producers.insert(producer_id, producer);
@@ -148,6 +151,7 @@ impl Service {
         if !self.producers.contains_key(&producer_id) {
             return;
         }
+        self.commit_held(producer_id);
         for session_id in self.session_ids() {
             self.scrape(session_id, producer_id);
         }
@@ -183,6 +187,8 @@ impl Service {
 
     /// A writer of the producer has ended. Its number may come back, with chunks that count from 0.
     pub fn handle_unregister_trace_writer(&mut self, producer_id: ProducerId, writer_id: u32) {
+        // The end of a writer comes behind its chunks.
+        self.commit_held(producer_id);
         let Some(producer) = self.producers.get_mut(&producer_id) else { return };
         let writer_id = writer_id as u16;
         producer.writers.remove(&writer_id);

@@ -2,6 +2,7 @@
 
 mod commit;
 mod connect;
+mod held;
 mod registry;
 mod scrape;
 mod sources;
@@ -13,8 +14,9 @@ use std::sync::Arc;
 use watershed_engine::{ClientIdentity, ProducerId};
 use watershed_smb::{SharedMemory, Smb};
 
-use crate::ids::BufferId;
+use crate::ids::{BufferId, FlushId, SessionId};
 
+use held::HeldCommits;
 pub(crate) use registry::{SourceKey, Sources};
 pub use sources::RegisteredDataSource;
 pub(crate) use sources::{Descriptor, Source};
@@ -149,6 +151,10 @@ pub(crate) struct Producer {
     /// Registered writers and their buffers, both cut to 16 bits and otherwise as the producer
     /// said.
     writers: BTreeMap<u16, u16>,
+    /// Flushes that it has been asked for and has not acknowledged, and whose they are.
+    pub(crate) awaited: BTreeMap<FlushId, SessionId>,
+    /// Commits of a producer without shared memory since it was asked for a flush.
+    held: HeldCommits,
     /// The buffers that it may write to: those on which something was set up, until they are freed.
     pub(crate) allowed_buffers: BTreeSet<BufferId>,
 }

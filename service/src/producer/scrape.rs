@@ -23,6 +23,7 @@ impl Service {
         if !producer.scraped || !session.buffers.iter().any(|id| producer.allowed_buffers.contains(id)) {
             return;
         }
+        self.counters.looked_at += 1;
         let buffer_ids = session.buffers.clone();
         let (sessions, buffers) = (&mut self.sessions, &mut self.buffers);
         let mut stage = BufferStage::new(producer_id, producer, sessions, buffers, &mut self.counters);

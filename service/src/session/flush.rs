@@ -1,10 +1,18 @@
 //! Flushes: producers are asked to commit what they hold, and the session waits until they have
 //! said that they did.
 //!
+//! ```text
+//!   session.flushes:  number -> who is waited for      producer.awaited:  number -> session
+//!                       |                                 an acknowledgement takes all up to its own
+//!                       v                                 and looks at no other
+//!   nobody any more, or too late: all that are due end together, behind one scrape
+//! ```
+//!
 //! Numbers grow over all sessions, and the acknowledgement of one is that of all earlier ones, of
 //! every session: a producer commits in order. Whatever the outcome, all producers' memory is
 //! scraped at the end: data of sources that are never asked (`no_flush`) comes only so.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use watershed_engine::ProducerId;
@@ -98,6 +106,9 @@ impl Service {
         let waits_for = asked.keys().copied().collect();
         session.flushes.insert(request_id, PendingFlush { deadline, waits_for, flags, then });
         for (producer_id, instance_ids) in asked {
+            if let Some(producer) = self.producers.get_mut(&producer_id) {
+                producer.awaited.insert(request_id, session_id);
+            }
             self.command(producer_id, ProducerCommand::Flush { request_id, instance_ids, flags });
         }
         Ok(request_id)
@@ -105,11 +116,16 @@ impl Service {
 
     /// The producer has committed everything that it was asked for up to this flush.
     pub(crate) fn acknowledge_flushes(&mut self, producer_id: ProducerId, up_to: FlushId) {
-        for session in self.sessions.values_mut() {
-            for (_, flush) in session.flushes.range_mut(..=up_to) {
-                if flush.waits_for.remove(&producer_id) && flush.waits_for.is_empty() {
-                    flush.deadline = Deadline::AT_ONCE;
-                }
+        let Some(producer) = self.producers.get_mut(&producer_id) else { return };
+        while let Some(first) = producer.awaited.first_entry().filter(|first| *first.key() <= up_to) {
+            self.counters.looked_at += 1;
+            let (flush_id, session_id) = first.remove_entry();
+            let session = self.sessions.get_mut(&session_id);
+            let Some(flush) = session.and_then(|session| session.flushes.get_mut(&flush_id)) else {
+                continue;
+            };
+            if flush.waits_for.remove(&producer_id) && flush.waits_for.is_empty() {
+                flush.deadline = Deadline::AT_ONCE;
             }
         }
     }
@@ -119,9 +135,41 @@ impl Service {
         self.acknowledge_flushes(producer_id, FlushId(u64::MAX));
     }
 
-    /// Everyone has answered, or the time for it is over.
-    pub(crate) fn finish_flush(&mut self, session_id: SessionId, flush_id: FlushId, now: &ClockReadings) {
+    /// Ends the flushes of the session for which everyone has answered, or whose time is over, the
+    /// longest overdue first. One scrape is for all of them: what was answered was written before.
+    pub(crate) fn finish_flushes(&mut self, session_id: SessionId, now: &ClockReadings) {
+        let Some(session) = self.sessions.get(&session_id) else { return };
+        let overdue = session
+            .flushes
+            .iter()
+            .filter_map(|(flush_id, flush)| Some((Reverse(flush.deadline.overdue_ns(now)?), *flush_id)));
+        let mut due: Vec<(Reverse<u64>, FlushId)> = overdue.collect();
+        due.sort_unstable();
+        for (_, flush_id) in &due {
+            self.give_up_waiting(session_id, *flush_id);
+        }
+        self.scrape_all(session_id);
+        for (_, flush_id) in due {
+            self.finish_flush(session_id, flush_id, now);
+        }
+    }
+
+    /// Whoever has not answered by now need not do so any more. What it has sent is committed.
+    fn give_up_waiting(&mut self, session_id: SessionId, flush_id: FlushId) {
+        self.counters.looked_at += 1;
+        let flush = self.sessions.get(&session_id).and_then(|session| session.flushes.get(&flush_id));
+        let late: Vec<ProducerId> = flush.into_iter().flat_map(|flush| &flush.waits_for).copied().collect();
+        for producer_id in late {
+            if let Some(producer) = self.producers.get_mut(&producer_id) {
+                producer.awaited.remove(&flush_id);
+                self.commit_held(producer_id);
+            }
+        }
+    }
+
+    fn finish_flush(&mut self, session_id: SessionId, flush_id: FlushId, now: &ClockReadings) {
         let Some(session) = self.sessions.get_mut(&session_id) else { return };
+        // An earlier one may have ended the session.
         let Some(flush) = session.flushes.remove(&flush_id) else { return };
         let success = flush.waits_for.is_empty();
         if !success && flush.flags.names_late_sources() {
@@ -138,11 +186,8 @@ impl Service {
         } else {
             session.counters.flushes_failed += 1;
         }
-        self.scrape_all(session_id);
-        if let Some(session) = self.sessions.get_mut(&session_id) {
-            session.snapshot_clocks(now);
-            session.pending.events.all_data_sources_flushed(now);
-        }
+        session.snapshot_clocks(now);
+        session.pending.events.all_data_sources_flushed(now);
         match flush.then {
             AfterFlush::Nothing => {}
             AfterFlush::Answer(consumer_id) => {
@@ -158,6 +203,9 @@ impl Service {
 
     /// The session is about to be erased: whoever waits for a flush of it is told that it failed.
     pub(super) fn fail_flushes(&mut self, session_id: SessionId) {
+        let Some(session) = self.sessions.get(&session_id) else { return };
+        let flush_ids: Vec<FlushId> = session.flushes.keys().copied().collect();
+        flush_ids.into_iter().for_each(|flush_id| self.give_up_waiting(session_id, flush_id));
         let Some(session) = self.sessions.get_mut(&session_id) else { return };
         for (flush_id, flush) in std::mem::take(&mut session.flushes) {
             if let AfterFlush::Answer(consumer_id) = flush.then {

@@ -1,12 +1,14 @@
 //! Flushes: who is asked, who is waited for, what is counted, and scraping, which ends each of
 //! them.
 
+use watershed_service::limits::HELD_COMMIT_BYTES_MAX;
 use watershed_service::{
     ConsumerEvent, ConsumerId, FlushFlags, FlushId, FlushRefused, ProducerCommand, ProducerHello, ProducerId,
     ProducerMemory, ScrapingMode,
 };
 use watershed_wire::protos;
 use watershed_wire::protos::TraceConfig;
+use watershed_wire::protos::commit_data_request::ChunksToMove;
 use watershed_wire::protos::trace_config::WriteFlushMode;
 use watershed_wire::protos::tracing_service_event::EventType;
 
@@ -377,4 +379,49 @@ fn producers_without_shared_memory_are_asked_to_scrape_themselves() {
     acknowledge(&mut world, producer, flush_id.0);
     world.run_due();
     assert_eq!(world.events_of(consumer), [done(flush_id, true)]);
+}
+
+/// A chunk in a message: of writer 1, with one packet.
+fn by_message(chunk_id: u8, text: &str, target: u32) -> ChunksToMove {
+    let packet = packet(text);
+    let data = [&[chunk_id, 0, 0, 0, 1, 0, 1, 0, packet.len() as u8][..], &packet].concat();
+    ChunksToMove { data: Some(data), target_buffer: Some(target), ..Default::default() }
+}
+
+/// They scrape their memory in no order of chunks, and send it in several requests.
+#[test]
+fn no_read_falls_into_the_scrape_of_a_producer_without_shared_memory() {
+    for ends_by in ["acknowledgement", "timeout", "disconnect", "size"] {
+        let mut world = World::new();
+        let hello =
+            ProducerHello { memory: ProducerMemory::Emulated, scraping: ScrapingMode::Enabled, ..hello() };
+        let producer = world.connect_as(hello);
+        world.register(producer, "src");
+        let (consumer, _) = world.enable(&one_source("src"));
+        let target = world.producers[&producer].target_buffer(0);
+        world.commit(producer, moves(vec![by_message(0, "before", target)]));
+        assert_eq!(world.read(consumer).texts(), ["before"]);
+        flush(&mut world, consumer);
+        world.commit(producer, moves(vec![by_message(2, "second", target)]));
+        assert!(world.read(consumer).texts().is_empty(), "the first one is still to come");
+        world.commit(producer, moves(vec![by_message(1, "first", target)]));
+        assert!(world.read(consumer).texts().is_empty(), "there may be more");
+        match ends_by {
+            "acknowledgement" => _ = world.acknowledge_flush(producer),
+            "timeout" => _ = world.advance_ms(6000),
+            "disconnect" => _ = world.disconnect(producer),
+            _ => {
+                // Chunks that nobody wants.
+                let nothing = moves(vec![by_message(9, &"x".repeat(100), target + 1); 1000]);
+                let size_bytes = prost::Message::encoded_len(&nothing);
+                for _ in 0..HELD_COMMIT_BYTES_MAX / size_bytes + 1 {
+                    world.commit(producer, nothing.clone());
+                }
+            }
+        }
+        let trace = world.read(consumer);
+        assert_eq!(trace.texts(), ["first", "second"], "by {ends_by}");
+        let lost = trace.packets.iter().filter(|packet| packet.previous_packet_dropped() != 0);
+        assert_eq!(lost.count(), 0, "by {ends_by}");
+    }
 }

@@ -4,10 +4,12 @@
 use prost::Message;
 use watershed_service::limits::{
     CONSUMERS_MAX, DATA_SOURCES_PER_CONFIG_MAX, DATA_SOURCES_PER_PRODUCER_MAX,
-    DESCRIPTOR_BYTES_PER_PRODUCER_MAX, INSTANCES_PER_PRODUCER_MAX, PRODUCER_WISHES_MAX,
+    DESCRIPTOR_BYTES_PER_PRODUCER_MAX, INSTANCES_PER_PRODUCER_MAX, PENDING_FLUSHES_MAX, PRODUCER_WISHES_MAX,
     SEMAPHORES_PER_CONFIG_MAX, START_TIMES_MAX,
 };
-use watershed_service::{ConnectError, EnableError, ProducerHello, ProducerId, ProducerMemory, Warning};
+use watershed_service::{
+    ConnectError, EnableError, FlushFlags, ProducerHello, ProducerId, ProducerMemory, ScrapingMode, Warning,
+};
 use watershed_wire::protos;
 use watershed_wire::protos::TraceConfig;
 use watershed_wire::protos::trace_config::{ProducerConfig, SessionSemaphore};
@@ -237,4 +239,38 @@ fn a_buffer_for_which_there_are_no_huge_pages_is_told() {
     let mut others = World::new();
     others.enable(&config(pool_kb + 4096));
     assert_eq!(others.warnings, [], "nobody asked for them");
+}
+
+#[test]
+fn flushes_that_end_together_are_looked_at_once_each() {
+    let mut world = World::new();
+    let hello = ProducerHello { scraping: ScrapingMode::Enabled, ..hello() };
+    let producer = world.connect_as(hello);
+    let other = connect(&mut world, "other");
+    world.register(producer, "src").register(other, "other");
+    let (consumer, _) = world.enable(&one_source("src"));
+    let (waiting, _) = world.enable(&one_source("other"));
+    for (consumer, timeout_ms) in [(consumer, 0), (waiting, 60_000)] {
+        for _ in 0..PENDING_FLUSHES_MAX {
+            let flags = FlushFlags::EXPLICIT;
+            world.service.handle_flush(consumer, timeout_ms, flags, &world.now).expect("there is room");
+        }
+    }
+    let acknowledge = |world: &mut World| {
+        let flush_request_id = Some(u64::MAX);
+        world.commit(producer, protos::CommitDataRequest { flush_request_id, ..Default::default() });
+    };
+    world.pump();
+    let num = PENDING_FLUSHES_MAX as u64;
+    assert_eq!(work(&mut world, acknowledge), num, "those of others are not looked at");
+    assert_eq!(work(&mut world, acknowledge), 0, "once each");
+    let ending = work(&mut world, |world| {
+        world.run_due();
+    });
+    assert_eq!(ending, num + 1, "and one scrape for all");
+    assert_eq!(world.events_of(consumer).len(), PENDING_FLUSHES_MAX);
+    assert_eq!(world.events_of(waiting).len(), 0);
+    world.advance_ms(70_000);
+    assert_eq!(world.events_of(waiting).len(), PENDING_FLUSHES_MAX);
+    assert_eq!(work(&mut world, acknowledge), 0);
 }

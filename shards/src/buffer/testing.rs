@@ -92,6 +92,11 @@ impl ShardedBuffer {
         std::panic::resume_unwind(Box::new("broken"));
     }
 
+    /// Whether a read, a clone or statistics wait for a shard.
+    pub fn is_waited_for(&self, shard: usize) -> bool {
+        self.shared.slots.get(shard).lock.is_waited_for()
+    }
+
     /// Locks a shard until the guard is dropped, like a thread that stops while it owns the shard.
     pub fn stop_shard(&self, shard: usize) -> Stopped<'_> {
         Stopped { _guard: ShardGuard::lock(&self.shared, shard, OwnerId(STOPPED_OWNER), |_, _| {}) }

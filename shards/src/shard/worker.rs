@@ -164,6 +164,12 @@ impl WorkerPool {
         let _ = self.0.state.on_room.set(OnRoom(Box::new(call)));
     }
 
+    /// Whether all of them are parked, or about to be. The feature `testing`.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn all_parked(&self) -> bool {
+        self.0.state.sleepers.all_parked()
+    }
+
     /// The way to the pool for a buffer that is being made.
     pub(crate) fn link(&self, num_shards: usize) -> WorkerLink {
         let served = Served {

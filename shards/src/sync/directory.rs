@@ -13,7 +13,10 @@
 //!
 //! Keys are never moved, and an entry is one word. So whoever remembers an entry sees by one load
 //! whether it is still the key's, also if it was freed and used again. Only a new key takes a lock:
-//! two threads that put the same key into different entries would split its home. The table is as
+//! two threads that put the same key into different entries would split its home. An exchange of an
+//! entry does not prevent that while others free entries: two threads may find different ones free,
+//! and a third may have seen the entry of the one that then gives up. To mark entries as tentative
+//! takes more code than a mutex, which only the first chunk of a sequence meets. The table is as
 //! large as the most sequences that there were at a time need.
 //!
 //! A home is chosen once. It stays until the sequence has ended *and* no committer can be about to

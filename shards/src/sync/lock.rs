@@ -108,6 +108,12 @@ impl OwnerLock {
         false
     }
 
+    /// Whether somebody waits for the lock.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.0.load(Ordering::SeqCst) & WAITER != 0
+    }
+
     /// The owner: a hint, for reports.
     pub(crate) fn owner(&self) -> Option<OwnerId> {
         (self.0.load(Ordering::Relaxed) & OWNER).checked_sub(1).map(OwnerId)

@@ -65,6 +65,11 @@ impl Sleepers {
         Sleepers { is_parked: (0..num_workers).map(|_| AtomicBool::new(false).into()).collect() }
     }
 
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn all_parked(&self) -> bool {
+        self.is_parked.iter().all(|parked| parked.load(Ordering::SeqCst))
+    }
+
     /// Chooses a parked worker for the caller to unpark. Nobody else gets it.
     #[inline]
     pub(crate) fn wake_one(&self) -> Option<usize> {

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub(crate) mod log;
+pub(crate) mod numbered;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::thread;
@@ -12,8 +15,8 @@ use watershed_engine::{
     ByteSource, ChunkFlags, ChunkId, ChunkInfo, ClientIdentity, Packet, ProducerId, WriterId,
 };
 use watershed_shards::{
-    Batch, CommitError, Committer, OwnedBytes, PacketWriter, ReadPass, ShardedBuffer, Source, Topology,
-    WorkerPool,
+    Batch, CommitError, Committer, Homes, OwnedBytes, PacketWriter, ReadPass, ShardedBuffer, ShardedConfig,
+    Source, Topology, WorkerPool,
 };
 use watershed_smb::{ChunkFlags as SmbFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
 
@@ -243,13 +246,8 @@ pub(crate) fn shared_chunk(
     (producer, writer, id): (u32, u16, u32),
     body: Vec<u8>,
 ) -> (ChunkInfo, Source<'static>) {
-    let chunk = smb.try_acquire(page, PageLayout::Div1).unwrap();
-    let header = ChunkHeader { chunk_id: id, writer_id: writer, fragments: 1, flags: SmbFlags::NONE };
-    smb.write_header(&chunk, header);
-    smb.write_payload(&chunk, 0, &payload(&[body]));
-    smb.complete(chunk).unwrap();
-    let token = smb.try_begin_read(page, 0).unwrap().detach();
-    (info(producer, writer, id, 1, 0), Source::Shared(token))
+    let source = taken(smb, page, writer, id, &payload(&[body]));
+    (info(producer, writer, id, 1, 0), source)
 }
 
 pub(crate) fn shared_memory(pages: usize) -> Smb {
@@ -277,4 +275,31 @@ pub(crate) fn panics(work: impl FnOnce()) -> bool {
 /// Workers of a buffer, as many as most tests have shards.
 pub(crate) fn workers(wanted: bool) -> Option<WorkerPool> {
     wanted.then(|| WorkerPool::start(4, &Topology::of_this_process(), true).unwrap())
+}
+
+/// A ring of so many shards, which sequences get in turn.
+pub(crate) fn round_robin(num_shards: usize, mb: usize) -> ShardedBuffer {
+    let homes = Homes::RoundRobin;
+    let config = ShardedConfig { num_shards: Some(num_shards), homes, ..ShardedConfig::ring(mb << 20) };
+    let buffer = ShardedBuffer::create(config).unwrap();
+    assert_eq!(buffer.report().layout.num_shards, num_shards);
+    buffer
+}
+
+/// A chunk of one writer that was taken for reading, alone in its page.
+pub(crate) fn taken(smb: &Smb, page: usize, writer: u16, chunk_id: u32, payload: &[u8]) -> Source<'static> {
+    let chunk = smb.try_acquire(page, PageLayout::Div1).unwrap();
+    let header = ChunkHeader { chunk_id, writer_id: writer, fragments: 1, flags: SmbFlags::NONE };
+    smb.write_header(&chunk, header);
+    smb.write_payload(&chunk, 0, payload);
+    smb.complete(chunk).unwrap();
+    Source::Shared(smb.try_begin_read(page, 0).unwrap().detach())
+}
+
+pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < WATCH_LIMIT, "{what}");
+        thread::yield_now();
+    }
 }

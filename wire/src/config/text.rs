@@ -3,7 +3,7 @@
 
 use miette::Diagnostic as _;
 use prost_reflect::text_format::ParseError;
-use prost_reflect::{DynamicMessage, EnumDescriptor, Kind, MessageDescriptor};
+use prost_reflect::{DynamicMessage, EnumDescriptor, MessageDescriptor};
 
 use super::error::{Position, TextError};
 use crate::schema;
@@ -98,12 +98,6 @@ fn schema_message(full_name: &str) -> Option<MessageDescriptor> {
 
 fn unknown_field(field: &str, message: &MessageDescriptor) -> String {
     let name = message.name();
-    if message.fields().len() == 0 {
-        let holder = holder_of(message);
-        return format!(
-            "the fields of {holder}{name} are not known to this program, found '{field}'; {USE_BINARY}"
-        );
-    }
     let known: Vec<String> = message.fields().map(|field| field.name().to_owned()).collect();
     let hint = suggest(field, &known);
     let way_out = match hint.is_empty() || name == "DataSourceConfig" {
@@ -111,16 +105,6 @@ fn unknown_field(field: &str, message: &MessageDescriptor) -> String {
         false => String::new(),
     };
     format!("expected a field of {name}, found '{field}'{hint}{way_out}")
-}
-
-/// The config field that holds such a message, as `'chrome_config', a `, for messages that lie
-/// directly in a data source's config.
-fn holder_of(message: &MessageDescriptor) -> String {
-    let holder = schema::message("DataSourceConfig").and_then(|config| {
-        let holds = |kind: Kind| kind.as_message() == Some(message);
-        config.fields().find(|field| holds(field.kind()))
-    });
-    holder.map_or_else(String::new, |field| format!("'{}', a ", field.name()))
 }
 
 fn unknown_value(value: &str, descriptor: &EnumDescriptor) -> String {

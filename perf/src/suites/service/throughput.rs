@@ -93,9 +93,11 @@ pub(super) fn ring(name: &str, workers: Workers, options: &Options) -> Result<Me
     })
 }
 
-/// Into a file in memory. The time ends with the file.
+/// Into a file in memory. The time ends with the file. What the system takes to write as many bytes
+/// into such a file, and nothing else, stands beside it.
 pub(super) fn file(name: &str, options: &Options) -> Result<Measurement, WrongAnswer> {
-    runs(name, options, || {
+    let bare = Series::new((0..3).map(|_| bare_write_s_per_gb(options)).collect::<Result<_, _>>()?);
+    let result = runs(name, options, || {
         let daemon = RunningDaemon::start(Workers::default())?;
         let mut load = Load::start(LoadRole::four_threads(daemon.producer_socket(), FILE))?;
         let mut consumer = daemon.consumer()?;
@@ -115,7 +117,20 @@ pub(super) fn file(name: &str, options: &Options) -> Result<Measurement, WrongAn
         let stats = consumer.stats().map_err(|error| error.to_string())?;
         Found::in_file(file)?.count_lost(&mut run.written, &stats)?;
         Ok(run)
-    })
+    })?;
+    Ok(result.with("bare_write_s_per_gb", bare.median()))
+}
+
+/// Seconds for each gigabyte that one thread writes into a file in memory, in blocks as large as
+/// the daemon's.
+fn bare_write_s_per_gb(options: &Options) -> Result<f64, WrongAnswer> {
+    let (block, blocks) = (vec![1; 1 << 20], options.size(1024, 16));
+    let mut file = tempfile::tempfile_in("/dev/shm").map_err(|error| error.to_string())?;
+    let started = Instant::now();
+    for _ in 0..blocks {
+        std::io::Write::write_all(&mut file, &block).map_err(|error| error.to_string())?;
+    }
+    Ok(started.elapsed().as_secs_f64() / (blocks as f64 * block.len() as f64 / 1e9))
 }
 
 /// Into a ring, while the file of another session takes nothing for half a second, time and again.

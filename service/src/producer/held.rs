@@ -1,0 +1,56 @@
+//! Commits of producers without shared memory while they scrape themselves.
+//!
+//! ```text
+//!   service                         producer
+//!     Flush 7  ------------------->
+//!              <------------------- chunks      held
+//!              <------------------- chunks      held
+//!              <------------------- chunks, acknowledges 7
+//!     all of them are one batch
+//! ```
+//!
+//! What a producer scrapes of its own memory comes in several requests, and in any order of chunks.
+//! A read between two of them would take a chunk that is still to come for a loss.
+
+use watershed_engine::ProducerId;
+use watershed_wire::protos::CommitDataRequest;
+
+use crate::limits::HELD_COMMIT_BYTES_MAX;
+use crate::producer::{ChunkSource, Producer};
+use crate::service::Service;
+
+/// Requests in the order in which they came.
+#[derive(Debug, Default)]
+pub(super) struct HeldCommits {
+    requests: Vec<CommitDataRequest>,
+    bytes: usize,
+}
+
+impl HeldCommits {
+    pub(super) fn add(&mut self, request: &CommitDataRequest) {
+        self.bytes += prost::Message::encoded_len(request);
+        self.requests.push(request.clone());
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes >= HELD_COMMIT_BYTES_MAX
+    }
+}
+
+impl Producer {
+    /// Whether commits have to wait for the acknowledgement of a flush.
+    pub(super) fn holds_commits(&self) -> bool {
+        matches!(self.chunks, ChunkSource::Messages) && !self.awaited.is_empty()
+    }
+}
+
+impl Service {
+    /// Commits what is held of the producer, as one batch.
+    pub(crate) fn commit_held(&mut self, producer_id: ProducerId) {
+        let Some(producer) = self.producers.get_mut(&producer_id) else { return };
+        let HeldCommits { requests, .. } = std::mem::take(&mut producer.held);
+        if !requests.is_empty() {
+            self.commit_requests(producer_id, &requests.iter().collect::<Vec<_>>());
+        }
+    }
+}
