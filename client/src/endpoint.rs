@@ -33,6 +33,11 @@ pub trait Endpoint: Send + Sync {
     fn activate_triggers(&self, names: &[String]);
     /// Calls `done` when everything before has been processed.
     fn sync(&self, done: Done);
+    /// Whether a batch that is due is to be committed now. Otherwise the producer tries again a
+    /// little later; what it has to answer or to end is committed all the same.
+    fn has_room(&self) -> bool {
+        true
+    }
     /// Sends what a full socket has not taken yet. The producer's thread, which sends it otherwise,
     /// calls this where a writer makes it wait for the service.
     fn send_waiting(&self) {}

@@ -526,3 +526,60 @@ fn a_session_that_is_dropped_is_over() {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
+
+/// A sink that stops the service's thread in its first write, until the test drops its end.
+struct Stopping {
+    entered: Sender<()>,
+    released: Receiver<()>,
+}
+
+impl Write for Stopping {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = self.entered.send(());
+        let _ = self.released.recv();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// While the service's thread writes to a slow file, nothing that the program repeats makes its
+/// queue longer and longer, and nothing is lost by that.
+#[test]
+fn what_waits_for_the_service_is_bounded() {
+    const REPEATED: u64 = 1000;
+    /// As many as the queue takes, one that is being made, and answers.
+    const COMMITS_MAX: u64 = 256 + 8;
+
+    let Setup { backend, writers, .. } = backend();
+    let mut config = config(NAME, "");
+    config.write_into_file = Some(true);
+    config.file_write_period_ms = Some(100);
+    let (entered, writing) = mpsc::channel();
+    let (release, released) = mpsc::channel();
+    let session = start(&backend, &config, Sink::writer(Stopping { entered, released })).unwrap();
+    let mut writer = writers.recv_timeout(WATCHDOG).expect("a writer for the test");
+    writing.recv_timeout(WATCHDOG).expect("the file is written");
+
+    let before = backend.arbiter_stats().commits;
+    let (done, all_done) = mpsc::channel();
+    for _ in 0..REPEATED {
+        session.flush();
+        let done = done.clone();
+        writer.flush_with(Box::new(move || done.send(()).unwrap()));
+        // The producer's thread has been awake in between.
+        let _ = backend.arbiter_stats();
+    }
+    (0..REPEATED).for_each(|_| session.stop());
+    let commits = backend.arbiter_stats().commits - before;
+    assert!((200..=COMMITS_MAX).contains(&commits), "{commits} commits wait");
+
+    drop(release);
+    (0..REPEATED).for_each(|_| all_done.recv_timeout(WATCHDOG).expect("each flush of the writer is over"));
+    let end = session.wait_timeout(WATCHDOG).expect("it was stopped");
+    let flushes = end.stats.as_ref().expect("statistics").flushes_requested();
+    // Before each write, one for all that the program asked for, and the last one.
+    assert!((2..50).contains(&flushes), "{flushes} flushes");
+}

@@ -85,8 +85,8 @@ pub(crate) struct Args {
     #[arg(long)]
     fail_on_loss: bool,
 
-    /// Say at the end what was recorded and lost as one line of JSON on standard output, behind what
-    /// COMMAND wrote there: file, bytes, seconds, packets, sequences, losses
+    /// Say at the end what was recorded and lost as one line of JSON on standard output, behind
+    /// what COMMAND wrote there: file, bytes, seconds, packets, sequences, losses
     #[arg(long)]
     json: bool,
 

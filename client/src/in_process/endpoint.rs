@@ -1,24 +1,25 @@
 //! The way from a producer to the service in the same process: a queue, which also has what the
 //! owners of sessions ask for.
 //!
-//! It has no limit of its own. Only this program's threads make it longer:
+//! Each of its calls has a limit, so it is bounded, and nobody waits for room in it: a thread that
+//! waited could be one that the service's thread itself waits for, in the program's sink or its
+//! handler of events. While the service's thread writes to a slow file, the queue holds at most:
 //!
 //! | calls in the queue | who makes them | how many at most |
 //! |---|---|---|
 //! | chunks to move | the producer's thread, from what writers returned | the chunks of the shared memory: each is free for a writer again only after its commit was handled |
 //! | patches | likewise | the sizes of nested messages that were open where a chunk ended, once each |
-//! | commits without chunks | likewise, for writers that flush | one for each turn of the producer's thread |
-//! | writers that begin and end | likewise | 32767 of each in one turn of it, as ids come back when it sends them |
+//! | commits when batches are due | likewise | [`COMMITS_QUEUED_MAX`]; then the batch waits, as ids of ended writers do |
+//! | commits that answer | likewise | one for each flush and each end of an instance that the service asks for |
+//! | writers that begin and end | likewise | 32767 of each in one commit, as ids come back when it is sent |
 //! | data source offered | the program | its calls of `register` |
 //! | started, stopped | the producer's thread | one for each command of the service |
 //! | calls with an answer (start of a session, statistics, read, flush and wait) | the program | one for each thread: it waits |
-//! | start, flush, stop of a session | the program | no bound: nobody waits for them |
-//! | end of a session | the program | one for each session |
+//! | start, stop, end of a session | the program | one each for a session: later calls have nothing to add |
+//! | flush of a session without an answer | the program | one for a session: it is also for who asks meanwhile |
 //!
-//! So while the service's thread writes to a slow file, a program that flushes a session or a
-//! writer in a loop, or begins and ends writers in one, makes the queue longer with each. A limit
-//! would have to make it wait, and the thread that waits could be one that the service's thread
-//! itself waits for: in the program's sink, or in its handler of events, which both threads call.
+//! What the batch has meanwhile is bounded by the shared memory, but for what to call when a writer
+//! has been flushed: that is the program's own.
 
 use std::sync::mpsc::Sender;
 
@@ -27,6 +28,11 @@ use watershed_wire::protos::CommitDataRequest;
 
 use super::shell::Request;
 use crate::endpoint::{Done, Endpoint};
+use crate::sync::{Arc, AtomicUsize, Ordering};
+
+/// Commits that wait for the service's thread. Beyond that a batch that is due waits for room, and
+/// the shared memory for what is in it: then the writers' policies decide.
+const COMMITS_QUEUED_MAX: usize = 256;
 
 /// A call of the producer port.
 pub(super) enum Call {
@@ -35,7 +41,7 @@ pub(super) enum Call {
     Unregister(String),
     RegisterWriter { writer_id: u16, target_buffer: u16 },
     UnregisterWriter { writer_id: u16 },
-    Commit(CommitDataRequest, Option<Done>),
+    Commit(CommitDataRequest, Option<Done>, Queued),
     Started { instance_id: u64 },
     Stopped { instance_id: u64 },
     Sync(Done),
@@ -44,9 +50,25 @@ pub(super) enum Call {
 pub(super) struct QueueEndpoint {
     pub(super) producer_id: ProducerId,
     pub(super) requests: Sender<Request>,
+    /// Commits in the queue.
+    commits: Arc<AtomicUsize>,
+}
+
+/// One commit in the queue, for as long as it lives.
+pub(super) struct Queued(Arc<AtomicUsize>);
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        // Relaxed, as all accesses: nothing is published by it, and the limit is not a sharp one.
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl QueueEndpoint {
+    pub(super) fn new(producer_id: ProducerId, requests: Sender<Request>) -> Self {
+        Self { producer_id, requests, commits: Arc::default() }
+    }
+
     fn call(&self, call: Call) {
         // An error means that the service has ended: calls are ignored then.
         let _ = self.requests.send(Request::Producer(self.producer_id, call));
@@ -75,7 +97,12 @@ impl Endpoint for QueueEndpoint {
     }
 
     fn commit_data(&self, request: CommitDataRequest, done: Option<Done>) {
-        self.call(Call::Commit(request, done));
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        self.call(Call::Commit(request, done, Queued(Arc::clone(&self.commits))));
+    }
+
+    fn has_room(&self) -> bool {
+        self.commits.load(Ordering::Relaxed) < COMMITS_QUEUED_MAX
     }
 
     fn data_source_started(&self, instance_id: u64) {

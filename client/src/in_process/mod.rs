@@ -170,7 +170,7 @@ impl InProcess {
         let (reply, connected) = mpsc::channel();
         let _ = requests.send(Request::Connect { hello: Box::new(hello), reply });
         let producer_id = connected.recv().map_err(|_| InProcessError::Ended)??;
-        let endpoint = Arc::new(QueueEndpoint { producer_id, requests: requests.clone() });
+        let endpoint = Arc::new(QueueEndpoint::new(producer_id, requests.clone()));
         let producer = Producer::spawn(
             endpoint,
             options.producer,

@@ -9,7 +9,7 @@ use watershed_service::{ConnectError, ConsumerId, EnableError, Unread};
 use watershed_wire::protos::TraceStats;
 
 use super::shell::Request;
-use crate::sync::{Arc, Condvar, Mutex, PoisonError, lock};
+use crate::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, PoisonError, lock};
 
 /// Why a session did not start. Nothing was recorded.
 #[derive(Debug, Error)]
@@ -59,14 +59,24 @@ struct Progress {
     end: Option<Arc<SessionEnd>>,
 }
 
-/// What the service's thread tells the owner.
+/// What the service's thread tells the owner, and has been asked for and not done.
 #[derive(Debug, Default)]
 pub(super) struct Notices {
     progress: Mutex<Progress>,
     changed: Condvar,
+    /// A flush that nobody waits for is in the queue.
+    flush_queued: AtomicBool,
+    start_asked: AtomicBool,
+    stop_asked: AtomicBool,
 }
 
 impl Notices {
+    /// The service's thread has come to the flush that nobody waits for.
+    pub(super) fn flush_begins(&self) {
+        // AcqRel, as in `Session::flush`: who has found the mark there is before this.
+        self.flush_queued.swap(false, Ordering::AcqRel);
+    }
+
     pub(super) fn all_started(&self) {
         lock(&self.progress).all_started = true;
         self.changed.notify_all();
@@ -132,12 +142,18 @@ impl Session {
 
     /// Starts a session whose config has `deferred_start`.
     pub fn start(&self) {
-        self.request(Request::Start);
+        // Relaxed, as in `stop`: the queue publishes.
+        if !self.owner.notices.start_asked.swap(true, Ordering::Relaxed) {
+            self.request(Request::Start);
+        }
     }
 
-    /// Asks all data sources to hand over what they have, without waiting for it.
+    /// Asks all data sources to hand over what they have, without waiting for it. A call before the
+    /// service has come to an earlier one adds nothing: that one is for both.
     pub fn flush(&self) {
-        self.request(|consumer_id| Request::Flush { consumer_id, timeout_ms: 0, reply: None });
+        if !self.owner.notices.flush_queued.swap(true, Ordering::AcqRel) {
+            self.request(|consumer_id| Request::Flush { consumer_id, timeout_ms: 0, reply: None });
+        }
     }
 
     /// Asks all data sources to hand over what they have, and waits for them. False if one of them
@@ -154,7 +170,9 @@ impl Session {
     /// Ends the session: data sources are flushed and stopped, then what is in the buffers goes to
     /// the sink. Does not wait for it.
     pub fn stop(&self) {
-        self.request(Request::Stop);
+        if !self.owner.notices.stop_asked.swap(true, Ordering::Relaxed) {
+            self.request(Request::Stop);
+        }
     }
 
     /// Waits until every data source of the session has started; false if that took longer than

@@ -173,7 +173,7 @@ impl Shell {
             Call::UnregisterWriter { writer_id } => {
                 service.handle_unregister_trace_writer(producer_id, writer_id.into());
             }
-            Call::Commit(request, done) => {
+            Call::Commit(request, done, _queued) => {
                 // Not processed only when the producer has no memory, and then there was nothing to
                 // commit.
                 service.handle_commit_data(producer_id, &request);
@@ -240,6 +240,11 @@ impl Shell {
         reply: Option<Sender<bool>>,
         now: &ClockReadings,
     ) {
+        if reply.is_none()
+            && let Some(live) = self.sessions.get(&consumer_id)
+        {
+            live.notices.flush_begins();
+        }
         let flush = self.service.handle_flush(consumer_id, timeout_ms, FlushFlags::EXPLICIT, now);
         let Some(reply) = reply else { return };
         match (flush, self.sessions.get_mut(&consumer_id)) {

@@ -7,9 +7,9 @@ use watershed_smb::Smb;
 use watershed_wire::protos::DataSourceConfig;
 use watershed_wire::{Decode as _, Encode as _};
 
-use super::Command;
 use super::instance::{Answers, Instance, Offered};
 use super::startup::{StartupError, Startups};
+use super::{BATCH_COMMITS, Command};
 use crate::arbiter::{Arbiter, ArbiterOptions, ExhaustedPolicy, Waker};
 use crate::data_source::{Context, DataSource, DataSourceFactory, InstanceInfo, Wake};
 use crate::endpoint::Endpoint;
@@ -223,7 +223,10 @@ impl ProducerCore {
         }
         if self.commit_at_ns.is_some_and(|at| at <= now_ns) {
             self.commit_at_ns = None;
-            self.commit();
+            match self.endpoint.has_room() {
+                true => self.commit(),
+                false => self.handle_wake(BATCH_COMMITS, now_ns),
+            }
         }
     }
 

@@ -11,7 +11,9 @@ use watershed_wire::protos::{
     CommitDataRequest, DataSourceConfig, DataSourceDescriptor, TraceConfig, trace_config,
 };
 
+use super::super::endpoint::QueueEndpoint;
 use super::*;
+use crate::endpoint::Endpoint as _;
 
 const PAGE_BYTES: usize = 4096;
 const MEMORY_BYTES: usize = 2 << 20;
@@ -82,7 +84,8 @@ fn what_a_commit_leaves_is_done_while_nobody_asks_for_anything() {
     enabled.recv().unwrap().unwrap();
 
     let chunks_to_move = (0..CHUNKS).map(|i| chunk(&smb, i)).collect();
-    call(Call::Commit(CommitDataRequest { chunks_to_move, ..Default::default() }, None));
+    let endpoint = QueueEndpoint::new(producer_id, requests.clone());
+    endpoint.commit_data(CommitDataRequest { chunks_to_move, ..Default::default() }, None);
     // Nothing else is asked for. The wait is a watchdog: it ends when all pages are free.
     let end = Instant::now() + Duration::from_secs(60);
     let in_use = || (0..smb.num_pages()).filter(|page| !smb.snapshot(*page).unwrap().is_free()).count();
