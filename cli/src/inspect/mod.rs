@@ -26,9 +26,10 @@ mod unpack;
 mod verdict;
 
 use std::fs::File;
-use std::io::{self, BufWriter, ErrorKind, Read, Write as _};
+use std::io::{self, BufWriter, ErrorKind, IsTerminal as _, Read, Write as _};
 use std::path::{Path, PathBuf};
 
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use watershed_wire::reader::{Damage, DamageKind, Limits, TraceReader};
 
 use self::report::{Report, Source};
@@ -38,6 +39,9 @@ use crate::exit::{Exit, Failure, printed};
 
 /// Rows of each table of `--top`, unless somebody says how many.
 const TOP_ROWS: usize = 20;
+
+/// Shorter files are read before anybody has seen how far it is.
+const PROGRESS_BYTES_MIN: u64 = 64 << 20;
 
 /// Arguments of `watershed inspect`.
 #[derive(Debug, clap::Args)]
@@ -74,11 +78,15 @@ pub(crate) fn run(args: &Args, verbose: bool) -> Result<Exit, Failure> {
     };
     let cannot_read = |error| Failure::failed(format_args!("cannot read {name}: {error}"));
     let broken = Broken::default();
-    let mut input = open(&args.trace).and_then(|input| unpack(input, &broken)).map_err(cannot_read)?;
+    let progress = progress();
+    let input = open(&args.trace, &progress).and_then(|input| unpack(input, &broken));
+    let mut input = input.map_err(cannot_read)?;
     let mut sessions = Sessions::new(args.top);
     let mut reader = TraceReader::new(Limits::default());
     let mut read_bytes = 0;
-    let damage = read(&mut *input, &mut reader, &mut sessions, &mut read_bytes).map_err(cannot_read)?;
+    let damage = read(&mut *input, &mut reader, &mut sessions, &mut read_bytes);
+    progress.finish_and_clear();
+    let damage = damage.map_err(cannot_read)?;
     if sessions.packets() == 0
         && let Some(reason) = broken.take().or_else(|| no_trace(read_bytes, damage.as_ref()))
     {
@@ -118,11 +126,24 @@ fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-fn open(path: &Path) -> io::Result<Box<dyn Read>> {
-    match is_stdin(path) {
-        true => Ok(Box::new(io::stdin().lock())),
-        false => Ok(Box::new(File::open(path)?)),
+fn open(path: &Path, progress: &ProgressBar) -> io::Result<Box<dyn Read>> {
+    if is_stdin(path) {
+        return Ok(Box::new(progress.wrap_read(io::stdin().lock())));
     }
+    let file = File::open(path)?;
+    let size_bytes = file.metadata()?.len();
+    progress.set_length(size_bytes);
+    if size_bytes >= PROGRESS_BYTES_MIN && io::stderr().is_terminal() {
+        progress.set_draw_target(ProgressDrawTarget::stderr_with_hz(4));
+    }
+    Ok(Box::new(progress.wrap_read(file)))
+}
+
+/// Hidden until it is known to be worth a line.
+fn progress() -> ProgressBar {
+    let template = "reading {bar:40} {bytes} of {total_bytes}";
+    let style = ProgressStyle::with_template(template).expect("a test draws the template");
+    ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()).with_style(style)
 }
 
 /// Drives the reader to the end of the input or to the first damage, which is what it gives.
@@ -178,4 +199,14 @@ fn print(report: &Report, args: &Args, verbose: bool) -> io::Result<()> {
         human::write(&mut out, report, verbose, args.top.then_some(rows))?;
     }
     out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_template_is_valid() {
+        let progress = super::progress();
+        assert!(progress.is_hidden());
+        progress.finish_and_clear();
+    }
 }

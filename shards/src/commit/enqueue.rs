@@ -30,12 +30,22 @@ impl Committer {
         if !is_busy || self.shared.has_poisoned() || !batch.is_only_shared_of(key) {
             return None;
         }
-        Some(self.enqueue(key, batch, true))
+        Some(self.enqueue_inlined(key, batch, true))
     }
 
     /// Queues chunks of one writer.
-    #[inline]
+    #[inline(never)]
     pub(super) fn enqueue(
+        &mut self,
+        key: Key,
+        batch: &mut Batch<'_>,
+        is_owned: bool,
+    ) -> Result<(), QueueFull> {
+        self.enqueue_inlined(key, batch, is_owned)
+    }
+
+    #[inline(always)]
+    fn enqueue_inlined(
         &mut self,
         key: Key,
         batch: &mut Batch<'_>,

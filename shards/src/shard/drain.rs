@@ -43,6 +43,9 @@ impl ShardGuard<'_> {
     /// A batch with a smaller ticket goes before one that was queued before it. It is of another
     /// committer, who had not come back from its commit when the other one took its tickets.
     pub(crate) fn sort_queue(&mut self, cut: u64) {
+        if self.is_drained() {
+            return;
+        }
         let state = &mut *self.state;
         let taken = std::mem::replace(&mut state.backlog, NodeList::none());
         let nodes = state.in_progress.take().into_iter().chain(taken).chain(self.slot.queue.take_all());
