@@ -81,15 +81,15 @@ pub enum CloneRefused {
     /// It writes into a file, so its clone is a file as well.
     #[error("the session writes into a file: a clone of it needs an open file, too")]
     NoFile,
-    /// Clones count as sessions.
-    #[error("uid {uid} has {} sessions, more are not allowed", limits::SESSIONS_PER_UID_MAX)]
-    TooManySessionsOfUid {
-        /// Whose sessions.
+    /// Those that are being made count too.
+    #[error("uid {uid} has {} clones of sessions, more are not allowed", limits::CLONES_PER_UID_MAX)]
+    TooManyClonesOfUid {
+        /// Whose clones.
         uid: i32,
     },
     /// Likewise.
-    #[error("there are {} sessions, more are not allowed", limits::SESSIONS_MAX)]
-    TooManySessions,
+    #[error("there are {} clones of sessions, more are not allowed", limits::CLONES_MAX)]
+    TooManyClones,
     /// A buffer that was to be cleared could not be replaced.
     #[error("no memory for the clone: {0}")]
     NoMemory(String),

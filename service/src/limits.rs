@@ -11,7 +11,7 @@
 //! | sequences of a session | writers | what its buffers know, and [`SEQUENCES_KEPT`] | found by key; a few are looked at for each new one |
 //! | chunks, patches of a request | a producer | the frame; [`PATCHES_PER_ENTRY_MAX`] | once each |
 //! | consumers | connections | [`CONSUMERS_MAX`] | found by number |
-//! | sessions | consumers | [`SESSIONS_MAX`], [`SESSIONS_PER_UID_MAX`] | each at every register and disconnect |
+//! | sessions | consumers | [`SESSIONS_MAX`], [`SESSIONS_PER_UID_MAX`], [`CLONES_MAX`], [`CLONES_PER_UID_MAX`] | each at every register and disconnect |
 //! | lists of a config | a consumer | [`BUFFERS_PER_SESSION_MAX`], [`DATA_SOURCES_PER_CONFIG_MAX`], [`PRODUCER_WISHES_MAX`], [`SEMAPHORES_PER_CONFIG_MAX`] | a source is offered to the entries of its name |
 //! | starts of sessions by name | consumers | [`START_TIMES_MAX`] | found by name |
 //! | pending flushes of a session | a consumer | [`PENDING_FLUSHES_MAX`] | once each when it ends; all that end together share one scrape |
@@ -44,10 +44,14 @@ pub const DATA_SOURCE_NAME_BYTES_MAX: usize = 1024;
 pub const INSTANCES_PER_PRODUCER_MAX: usize = 1024;
 /// Buffers alive at one time over all sessions. Ids are 16 bits and 0 is never given out.
 pub const BUFFERS_MAX: usize = u16::MAX as usize;
-/// Sessions at one time, whatever their state.
+/// Sessions at one time, whatever their state, clones apart.
 pub const SESSIONS_MAX: usize = 15;
-/// Sessions at one time for one user id.
+/// Sessions at one time for one user id, clones apart.
 pub const SESSIONS_PER_UID_MAX: usize = 5;
+/// Clones at one time, those that are being made included: one of each session.
+pub const CLONES_MAX: usize = SESSIONS_MAX;
+/// Clones at one time for one user id, likewise.
+pub const CLONES_PER_UID_MAX: usize = SESSIONS_PER_UID_MAX;
 /// Buffers of one session.
 pub const BUFFERS_PER_SESSION_MAX: usize = 128;
 /// Entries of `data_sources` in one config.
@@ -167,8 +171,11 @@ pub const FIRST_PRODUCER_SEQUENCE_ID: u32 = SERVICE_SEQUENCE_ID + 1;
 
 // What would break silently if one constant changed without the others.
 const _: () = assert!(SESSIONS_PER_UID_MAX <= SESSIONS_MAX);
-const _: () = assert!(SESSIONS_MAX <= CONSUMERS_MAX, "each session has its consumer");
-const _: () = assert!(SESSIONS_MAX * BUFFERS_PER_SESSION_MAX <= BUFFERS_MAX, "buffer ids cannot run out");
+const _: () = assert!(SESSIONS_MAX + CLONES_MAX <= CONSUMERS_MAX, "each session has its consumer");
+const _: () = assert!(
+    (SESSIONS_MAX + CLONES_MAX) * BUFFERS_PER_SESSION_MAX <= BUFFERS_MAX,
+    "buffer ids cannot run out"
+);
 const _: () = assert!(DURATION_MS_MAX_GUARDRAIL <= DURATION_MS_MAX);
 const _: () = assert!(GUARDRAIL_BUFFERS_KB_MAX <= BUFFER_SIZE_KB_MAX as u64);
 const _: () = assert!(FILE_WRITE_PERIOD_MS_MIN <= FILE_WRITE_PERIOD_MS_DEFAULT);

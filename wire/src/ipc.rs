@@ -59,4 +59,7 @@ pub use self::out::OutFrames;
 pub use self::read_buffers::{
     READ_BUFFERS_REPLY_SIZE_BYTES_MAX, ReadBuffersReply, SLICE_SIZE_BYTES_MAX, read_buffers_replies,
 };
-pub use self::service_state::{SERVICE_STATE_SIZE_BYTES_LIMIT, SplitServiceState, split_service_state};
+pub use self::service_state::{
+    SERVICE_STATE_ENTRY_SIZE_BYTES_MAX, SERVICE_STATE_SIZE_BYTES_LIMIT, SplitServiceState,
+    split_service_state,
+};

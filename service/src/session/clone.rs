@@ -203,14 +203,20 @@ impl Service {
         if self.has_or_awaits_session(consumer_id) {
             return Err(CloneRefused::AlreadyHasSession);
         }
-        let uid = self.consumers.get(&consumer_id).map_or(0, |consumer| consumer.identity.uid);
-        let of_uid = self.sessions.values().filter(|session| session.consumer_uid == uid).count();
-        let num_pending = self.pending_clones().count();
-        if of_uid + num_pending >= limits::SESSIONS_PER_UID_MAX {
-            return Err(CloneRefused::TooManySessionsOfUid { uid });
+        self.check_number_of_clones(consumer_id)
+    }
+
+    fn check_number_of_clones(&self, consumer_id: ConsumerId) -> Result<(), CloneRefused> {
+        let uid_of = |consumer_id| self.consumers.get(&consumer_id).map_or(0, |found| found.identity.uid);
+        let made = self.sessions.values().filter(|session| session.state == SessionState::Cloned);
+        let pending = self.pending_clones().map(|clone| uid_of(clone.consumer_id));
+        let uids: Vec<i32> = made.map(|session| session.consumer_uid).chain(pending).collect();
+        let uid = uid_of(consumer_id);
+        if uids.iter().filter(|other| **other == uid).count() >= limits::CLONES_PER_UID_MAX {
+            return Err(CloneRefused::TooManyClonesOfUid { uid });
         }
-        match self.sessions.len() + num_pending >= limits::SESSIONS_MAX {
-            true => Err(CloneRefused::TooManySessions),
+        match uids.len() >= limits::CLONES_MAX {
+            true => Err(CloneRefused::TooManyClones),
             false => Ok(()),
         }
     }

@@ -164,11 +164,12 @@ fn check_semaphores(message: &protos::TraceConfig, others: &[&Session]) -> Check
 }
 
 fn check_session_limits(uid: i32, others: &[&Session]) -> Checked {
-    let of_uid = others.iter().filter(|other| other.consumer_uid == uid).count();
-    if of_uid >= limits::SESSIONS_PER_UID_MAX {
+    let originals = others.iter().filter(|other| other.state != SessionState::Cloned);
+    let uids: Vec<i32> = originals.map(|other| other.consumer_uid).collect();
+    if uids.iter().filter(|other| **other == uid).count() >= limits::SESSIONS_PER_UID_MAX {
         return Err(EnableError::TooManySessionsOfUid { uid });
     }
-    if others.len() >= limits::SESSIONS_MAX {
+    if uids.len() >= limits::SESSIONS_MAX {
         return Err(EnableError::TooManySessions);
     }
     Ok(())

@@ -244,17 +244,38 @@ fn only_its_user_and_root_may_clone_a_session() {
 }
 
 #[test]
-fn clones_count_as_sessions_and_hold_no_names() {
+fn all_sessions_can_be_cloned_at_one_time() {
+    let mut world = World::new();
+    let mut sessions = Vec::new();
+    for uid in [1, 2, 3].into_iter().flat_map(|uid| [uid; 5]) {
+        let consumer = world.consumer_of(uid);
+        sessions.push((uid, world.try_enable(consumer, &TraceConfig::default()).expect("below the limit")));
+    }
+    for (uid, session) in &sessions {
+        let consumer = world.consumer_of(*uid);
+        try_clone(&mut world, consumer, CloneSource::Session(*session)).expect("a clone of each");
+    }
+    let root = world.consumer_of(0);
+    let another = CloneSource::Session(sessions[0].1);
+    assert_eq!(try_clone(&mut world, root, another.clone()), Err(CloneRefused::TooManyClones));
+    world.run_due();
+    assert_eq!(try_clone(&mut world, root, another), Err(CloneRefused::TooManyClones));
+}
+
+#[test]
+fn clones_are_limited_and_hold_no_names() {
     let named = TraceConfig { unique_session_name: Some("name".to_owned()), ..TraceConfig::default() };
     let (mut world, _, original, session) = world_with_session(&named);
-    let consumers: Vec<ConsumerId> = (0..5).map(|_| world.consumer()).collect();
+    let consumers: Vec<ConsumerId> = (0..6).map(|_| world.consumer()).collect();
     let asked =
         consumers.iter().map(|consumer| try_clone(&mut world, *consumer, CloneSource::Session(session)));
     let asked: Vec<_> = asked.map(|result| result.is_ok()).collect();
-    assert_eq!(asked, [true, true, true, true, false], "five sessions of one user");
-    let refused = try_clone(&mut world, consumers[4], CloneSource::Session(session));
-    assert_eq!(refused, Err(CloneRefused::TooManySessionsOfUid { uid: 1000 }));
+    assert_eq!(asked, [true, true, true, true, true, false], "five clones of one user");
+    let refused = try_clone(&mut world, consumers[5], CloneSource::Session(session));
+    assert_eq!(refused, Err(CloneRefused::TooManyClonesOfUid { uid: 1000 }), "while they are made");
     world.run_due();
+    let refused = try_clone(&mut world, consumers[5], CloneSource::Session(session));
+    assert_eq!(refused, Err(CloneRefused::TooManyClonesOfUid { uid: 1000 }), "when they are there");
     world.free(original);
     let (_, again) = world.enable(&named);
     assert_eq!(world.service.session_state(again), Some(SessionState::Started));

@@ -12,6 +12,10 @@ use crate::raw::delimited_len;
 /// arguments and of the call.
 pub(super) const CALL_OVERHEAD_BYTES_MAX: usize = 11 + 6 + 6 + 2 + 4 + 4;
 
+/// What a successful reply may take of a frame beside its payload: 11 for the request id, 2 each
+/// for `success` and `has_more`, 4 each for key and size of the payload and of the reply.
+pub(super) const REPLY_OVERHEAD_BYTES_MAX: usize = 11 + 2 + 2 + 4 + 4;
+
 const REQUEST_ID: u32 = 2;
 const MSG_INVOKE_METHOD: u32 = 5;
 const MSG_INVOKE_METHOD_REPLY: u32 = 6;
@@ -157,5 +161,13 @@ mod tests {
         let size_bytes = FRAME_SIZE_BYTES_MAX + 1;
         assert_eq!(append_call(&mut out, u64::MAX, &call, &args[..]), Err(FrameTooLong { size_bytes }));
         assert!(out.is_empty());
+    }
+
+    #[test]
+    fn the_longest_reply_fits_with_any_id() {
+        let reply = vec![7; FRAME_SIZE_BYTES_MAX - REPLY_OVERHEAD_BYTES_MAX];
+        let mut out = Vec::new();
+        append_reply(&mut out, u64::MAX, true, &reply[..]).unwrap();
+        assert_eq!(out.len(), 4 + FRAME_SIZE_BYTES_MAX);
     }
 }

@@ -2,11 +2,17 @@
 
 use prost::Message;
 
+use super::envelope::REPLY_OVERHEAD_BYTES_MAX;
 use super::messages::{QueryServiceStateResponse, TracingServiceState};
+use crate::framing::FRAME_SIZE_BYTES_MAX;
 use crate::raw::delimited_len;
 
-/// The encoded state in one reply is smaller than this (spec, service 3.9).
+/// The encoded state in one reply is smaller than this (spec, service 3.9), unless it is one entry.
 pub const SERVICE_STATE_SIZE_BYTES_LIMIT: usize = (128 << 10) - 128;
+
+/// The largest entry with key and size, alone in a reply: what a frame has room for beside key and
+/// size of the state. The largest descriptor that a producer can send has a place in it.
+pub const SERVICE_STATE_ENTRY_SIZE_BYTES_MAX: usize = FRAME_SIZE_BYTES_MAX - REPLY_OVERHEAD_BYTES_MAX - 4;
 
 /// A state in pieces.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,7 +26,8 @@ pub struct SplitServiceState {
 /// Cuts a state into replies that fit a frame each.
 ///
 /// First comes all that is there once, then producers and sessions, then data sources, each as long
-/// as there is room. A client that joins the encoded replies has the encoding of the whole.
+/// as there is room; a larger one gets a reply of its own. A client that joins the encoded replies
+/// has the encoding of the whole.
 pub fn split_service_state(state: TracingServiceState) -> SplitServiceState {
     let TracingServiceState { producers, data_sources, tracing_sessions, .. } = state;
     let head = TracingServiceState {
@@ -55,11 +62,11 @@ impl Splitter {
     fn add<T: Message>(&mut self, entry: T, list: fn(&mut TracingServiceState) -> &mut Vec<T>) {
         // The keys of all three lists have one byte.
         let entry_bytes = delimited_len(1, entry.encoded_len());
-        if entry_bytes >= SERVICE_STATE_SIZE_BYTES_LIMIT {
+        if entry_bytes > SERVICE_STATE_ENTRY_SIZE_BYTES_MAX {
             self.left_out += 1;
             return;
         }
-        if self.size_bytes + entry_bytes >= SERVICE_STATE_SIZE_BYTES_LIMIT {
+        if self.size_bytes > 0 && self.size_bytes + entry_bytes >= SERVICE_STATE_SIZE_BYTES_LIMIT {
             self.end_part();
         }
         self.size_bytes += entry_bytes;

@@ -4,7 +4,10 @@ use proptest::prelude::*;
 use prost::Message as _;
 use watershed_wire::framing::FRAME_SIZE_BYTES_MAX;
 use watershed_wire::ipc::messages::{QueryServiceStateResponse, ServiceDataSource, TracingServiceState};
-use watershed_wire::ipc::{SERVICE_STATE_SIZE_BYTES_LIMIT, SplitServiceState, split_service_state};
+use watershed_wire::ipc::{
+    SERVICE_STATE_ENTRY_SIZE_BYTES_MAX, SERVICE_STATE_SIZE_BYTES_LIMIT, SplitServiceState,
+    split_service_state,
+};
 use watershed_wire::protos::tracing_service_state::{Producer, TracingSession};
 
 fn head() -> TracingServiceState {
@@ -68,13 +71,26 @@ fn a_data_source_at_the_limit_begins_a_reply() {
 
 #[test]
 fn an_entry_that_fits_nowhere_is_left_out() {
-    let limit = SERVICE_STATE_SIZE_BYTES_LIMIT;
-    let sizes = [limit - 1, limit, limit + 1, 1 << 20, 30_000];
+    let largest = SERVICE_STATE_ENTRY_SIZE_BYTES_MAX;
+    let sizes = [largest, largest + 1, 1 << 20, 30_000];
     let state = TracingServiceState { data_sources: sizes.map(data_source).to_vec(), ..head() };
     let split = split_service_state(state);
-    assert_eq!(split.entries_left_out, 3);
+    assert_eq!(split.entries_left_out, 2);
     let kept: Vec<_> = together(&split).data_sources;
-    assert_eq!(kept, [data_source(limit - 1), data_source(30_000)]);
+    assert_eq!(kept, [data_source(largest), data_source(30_000)]);
+}
+
+#[test]
+fn a_large_entry_is_a_reply_of_its_own() {
+    let largest = SERVICE_STATE_ENTRY_SIZE_BYTES_MAX;
+    let sizes = [largest, largest, SERVICE_STATE_SIZE_BYTES_LIMIT, 30_000];
+    let data_sources = sizes.map(data_source).to_vec();
+    for (head, replies) in [(head(), 5), (TracingServiceState::default(), 4)] {
+        let state = TracingServiceState { data_sources: data_sources.clone(), ..head };
+        let split = split_service_state(state.clone());
+        assert_eq!((split.replies.len(), split.entries_left_out), (replies, 0));
+        assert_eq!(together(&split), state);
+    }
 }
 
 #[test]
