@@ -20,6 +20,7 @@ use rustix::time::{ClockId, clock_gettime};
 use support::TraceOfEvents;
 use watershed_wire::protos::trace_packet::Data;
 use watershed_wire::protos::{FtraceEventBundle, FtraceStats, Trace};
+use watershed_wire::raw::Fields;
 
 const HANDOVERS: usize = 1_000;
 /// Of a hundred events of a thread, those that the kernel may leave out of its own ring without
@@ -227,18 +228,26 @@ struct Recorded {
     counts: BTreeMap<u32, u64>,
     told: BTreeMap<u32, u64>,
     bundles: Vec<FtraceEventBundle>,
-    /// Bytes of all bundles, for texts that typed events hold.
-    bytes: Vec<u8>,
+    /// New threads: who started it, its id, and whether it is one of the starter's process.
+    started: Vec<(i32, i32, bool)>,
+    /// Programs that were started, by thread.
+    executed: Vec<(i32, String)>,
 }
+
+/// Fields of `FtraceEvent`, and the flag of a clone that makes a thread.
+const TASK_NEWTASK: u32 = 235;
+const SCHED_PROCESS_EXEC: u32 = 237;
+const CLONE_THREAD: u64 = 0x10000;
 
 fn read(path: &Path) -> Recorded {
     let bytes = fs::read(path).unwrap();
     let trace = Trace::decode(&bytes[..]).unwrap();
     let events = TraceOfEvents::decode(&bytes[..]).unwrap();
-    let mut recorded = Recorded { bytes, ..Recorded::default() };
+    let mut recorded = Recorded::default();
     for (packet, events) in trace.packet.into_iter().zip(events.packet) {
         if let Some(bundle) = events.bundle {
             *recorded.counts.entry(bundle.cpu).or_default() += bundle.event.len() as u64;
+            bundle.event.iter().for_each(|event| recorded.add_other(event));
         }
         match packet.data {
             Some(Data::FtraceEvents(bundle)) => recorded.add(bundle),
@@ -260,6 +269,26 @@ fn read(path: &Path) -> Recorded {
 }
 
 impl Recorded {
+    /// An event that is not written compactly.
+    fn add_other(&mut self, event: &[u8]) {
+        let value = |message: &'_ [u8], number: u32| {
+            let mut fields = Fields::new(message).map(Result::unwrap);
+            fields.find(|field| field.number == number).map(|field| match field.value.bytes() {
+                Some(bytes) => (0, bytes.to_vec()),
+                None => (field.value.varint().unwrap(), Vec::new()),
+            })
+        };
+        let current = value(event, 2).unwrap().0 as i32;
+        if let Some((_, task)) = value(event, TASK_NEWTASK) {
+            let flags = value(&task, 3).unwrap().0;
+            self.started.push((current, value(&task, 1).unwrap().0 as i32, flags & CLONE_THREAD != 0));
+        }
+        if let Some((_, exec)) = value(event, SCHED_PROCESS_EXEC) {
+            let program = String::from_utf8(value(&exec, 1).unwrap().1).unwrap();
+            self.executed.push((value(&exec, 2).unwrap().0 as i32, program));
+        }
+    }
+
     fn add(&mut self, bundle: FtraceEventBundle) {
         assert!(!bundle.lost_events() && bundle.error.is_empty(), "{:?}", bundle.error);
         let compact = bundle.compact_sched.clone().unwrap_or_default();
@@ -502,8 +531,24 @@ fn check_names(recorded: &Recorded, workload: &Workload) {
     // The program that was started ran under its own name.
     let ran = recorded.switches.iter().chain(&recorded.wakings).any(|s| s.tid == workload.child as i32);
     assert!(ran, "the child never ran");
-    let text = b"/true";
-    assert!(recorded.bytes.windows(text.len()).any(|window| window == text), "no exec of true");
+    let child = workload.child as i32;
+    let is_true = |(tid, program): &(i32, String)| *tid == child && program.ends_with("/true");
+    assert!(recorded.executed.iter().any(is_true), "{:?}", recorded.executed);
+    check_started(recorded, workload, child);
+}
+
+/// Who started whom, of those that the kernel did not leave out: most of them.
+fn check_started(recorded: &Recorded, workload: &Workload, child: i32) {
+    let of_players = workload.players.iter().map(|player| player.tid);
+    let of_computing = workload.computing.iter().map(|&(tid, _)| tid);
+    let threads: Vec<i32> = of_players.chain(of_computing).chain([workload.sleeper.0]).collect();
+    let test = gettid().as_raw_nonzero().get();
+    let ours = recorded.started.iter().filter(|(_, tid, _)| threads.contains(tid) || *tid == child);
+    let ours: Vec<_> = ours.collect();
+    assert!(ours.len() > threads.len() / 2, "{ours:?}");
+    for &&(by, tid, is_thread) in &ours {
+        assert_eq!((by, is_thread), (test, tid != child), "who started {tid}");
+    }
 }
 
 fn check_stats(recorded: &Recorded) {

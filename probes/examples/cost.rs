@@ -1,9 +1,11 @@
-//! What one poll of each source costs on this machine, in CPU time.
+//! What one poll of each source costs on this machine, in CPU time, and an event of the kernel from
+//! its page to its packet.
 //!
-//! `cargo run --release -p watershed-probes --example cost`
+//! `cargo run --release -p watershed-probes --features testing --example cost`
 
 use procfs_core::FromRead;
 use procfs_core::process::Stat;
+use watershed_probes::testing::PageEncoder;
 use watershed_probes::{Notices, Probe, ProcessStatsProbe, Roots, SysStatsProbe};
 use watershed_wire::protos::{ProcessStatsConfig, SysStatsConfig, TracePacket};
 
@@ -46,7 +48,31 @@ fn measure(name: &str, probe: &mut impl Probe) {
     );
 }
 
+/// Two pages of a kernel, time and again.
+fn measure_events() {
+    let formats = [
+        ("sched", include_str!("../tests/formats/6.18-x86_64/sched_switch")),
+        ("sched", include_str!("../tests/formats/6.18-x86_64/sched_waking")),
+    ];
+    let header_page = include_str!("../tests/pages/6.18-x86_64/whole/header_page");
+    let text = include_str!("../tests/pages/6.18-x86_64/whole/trace.txt");
+    let pages = include_bytes!("../tests/pages/6.18-x86_64/whole/pages").repeat(16);
+    let events = text.lines().filter(|line| line.contains(": sched_")).count() as u64 * 16 * POLLS;
+    let mut encoder = PageEncoder::new(header_page, &formats, true, true).expect("files of a kernel");
+    let (mut bytes, started) = (0, std::time::Instant::now());
+    for _ in 0..POLLS {
+        encoder.encode(0, &pages, &mut |packet| bytes += packet.len() as u64);
+    }
+    println!(
+        "{:<28} {:>6.1} ns wall an event, {:.2} bytes",
+        "scheduling, from its page",
+        started.elapsed().as_nanos() as f64 / events as f64,
+        bytes as f64 / events as f64
+    );
+}
+
 fn main() {
+    measure_events();
     let roots = Roots::default();
     let notices = Notices::new();
     let ms = Some(1000);

@@ -26,6 +26,9 @@ mod sys_stats;
 mod system_info;
 
 pub use clock::boottime_now_ns;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub use ftrace::testing;
 pub use ftrace::{FTRACE_NAME, FtraceFactory, ftrace_access, ftrace_unknown_events};
 pub use notice::{NOTICES_MAX, Notice, Notices};
 pub use on_demand::OnDemand;

@@ -76,22 +76,33 @@ impl WakingFormat {
     }
 }
 
+/// A name in two words, the first byte lowest, zeros from its NUL on.
+type Comm = [u64; 2];
+
 /// The names of a bundle.
 #[derive(Debug, Default)]
 struct Names {
-    known: Vec<[u8; COMM_SIZE]>,
+    known: Vec<Comm>,
+    /// By the low bits of a thread's id, the number of the name that it had last: a hint, which is
+    /// compared.
+    of_tid: [u8; 32],
 }
 
 impl Names {
-    /// Few threads take turns, and those of the last switches are the likeliest.
     #[inline]
-    fn number(&mut self, comm: [u8; COMM_SIZE]) -> u64 {
-        let found = self.known.iter().rposition(|&known| known == comm);
-        let number = found.unwrap_or_else(|| {
-            self.known.push(comm);
-            self.known.len() - 1
-        });
-        number as u64
+    fn number(&mut self, tid: i32, comm: Comm) -> u64 {
+        let hint = &mut self.of_tid[tid as usize % 32];
+        if self.known.get(usize::from(*hint)) != Some(&comm) {
+            let found = self.known.iter().position(|&known| known == comm);
+            let number = found.unwrap_or_else(|| {
+                self.known.push(comm);
+                self.known.len() - 1
+            });
+            // A page has more names than that only if they are made up.
+            let Ok(small) = u8::try_from(number) else { return number as u64 };
+            *hint = small;
+        }
+        u64::from(*hint)
     }
 }
 
@@ -120,11 +131,29 @@ pub(super) struct TooShort;
 
 /// Bytes up to the NUL, zeros behind it: what the kernel leaves there is no part of the name.
 #[inline]
-fn comm(record: &[u8], offset: usize) -> [u8; COMM_SIZE] {
-    let mut name = [0; COMM_SIZE];
-    let text = read::until_nul(&record[offset..offset + COMM_SIZE]);
-    name[..text.len()].copy_from_slice(text);
-    name
+fn comm(record: &[u8], offset: usize) -> Comm {
+    let [low, high] = [0, 8].map(|at| u64::from_le_bytes(read::array(record, offset + at)));
+    match until_zero(low) {
+        (low, true) => [low, 0],
+        (low, false) => [low, until_zero(high).0],
+    }
+}
+
+/// The bytes below the first that is zero, and whether there is one.
+#[inline]
+fn until_zero(word: u64) -> (u64, bool) {
+    const ONES: u64 = u64::MAX / 0xFF;
+    // The high bit of each byte that is zero; above the first one, of others too.
+    let zeros = word.wrapping_sub(ONES) & !word & (ONES << 7);
+    match zeros {
+        0 => (word, false),
+        _ => (word & ((1 << (zeros.trailing_zeros() - 7)) - 1), true),
+    }
+}
+
+#[inline]
+fn put_int(out: &mut Vec<u8>, value: i32) {
+    put_varint(out, i64::from(value) as u64);
 }
 
 impl Compact {
@@ -141,12 +170,15 @@ impl Compact {
         }
         put_varint(&mut self.switch_timestamp, timestamp_ns.wrapping_sub(self.switch_last_ns));
         self.switch_last_ns = timestamp_ns;
-        let (offset, size) = format.prev_state;
-        put_varint(&mut self.switch_prev_state, read::signed(&record[offset..], size) as u64);
-        let next_pid = read::tid(record, format.next_pid);
-        put_varint(&mut self.switch_next_pid, i64::from(next_pid) as u64);
-        put_varint(&mut self.switch_next_prio, read::signed(&record[format.next_prio..], 4) as u64);
-        let name = self.names.number(comm(record, format.next_comm));
+        let state = match format.prev_state {
+            (offset, 8) => i64::from_le_bytes(read::array(record, offset)),
+            (offset, _) => i64::from(read::int(record, offset)),
+        };
+        put_varint(&mut self.switch_prev_state, state as u64);
+        let next_pid = read::int(record, format.next_pid);
+        put_int(&mut self.switch_next_pid, next_pid);
+        put_int(&mut self.switch_next_prio, read::int(record, format.next_prio));
+        let name = self.names.number(next_pid, comm(record, format.next_comm));
         put_varint(&mut self.switch_next_comm, name);
         Ok(next_pid)
     }
@@ -164,11 +196,11 @@ impl Compact {
         }
         put_varint(&mut self.waking_timestamp, timestamp_ns.wrapping_sub(self.waking_last_ns));
         self.waking_last_ns = timestamp_ns;
-        let pid = read::tid(record, format.pid);
-        put_varint(&mut self.waking_pid, i64::from(pid) as u64);
-        put_varint(&mut self.waking_target_cpu, read::signed(&record[format.target_cpu..], 4) as u64);
-        put_varint(&mut self.waking_prio, read::signed(&record[format.prio..], 4) as u64);
-        let name = self.names.number(comm(record, format.comm));
+        let pid = read::int(record, format.pid);
+        put_int(&mut self.waking_pid, pid);
+        put_int(&mut self.waking_target_cpu, read::int(record, format.target_cpu));
+        put_int(&mut self.waking_prio, read::int(record, format.prio));
+        let name = self.names.number(pid, comm(record, format.comm));
         put_varint(&mut self.waking_comm, name);
         put_varint(&mut self.waking_flags, u64::from(record[format.common_flags]));
         Ok(pid)
@@ -187,7 +219,8 @@ impl Compact {
     /// Appends a `CompactSched` and empties the columns.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
         for name in &self.names.known {
-            put_bytes(out, 5, String::from_utf8_lossy(read::until_nul(name)).as_bytes());
+            let name = name.map(u64::to_le_bytes);
+            put_bytes(out, 5, String::from_utf8_lossy(read::until_nul(name.as_flattened())).as_bytes());
         }
         self.names.known.clear();
         let columns = [
@@ -270,6 +303,30 @@ mod tests {
             waking_common_flags: vec![0x10],
         };
         assert_eq!(CompactSched::decode(&out[..]).unwrap(), expected);
+    }
+
+    #[test]
+    fn names_have_one_number_whoever_has_them() {
+        let mut names = Names::default();
+        let first: Vec<_> = (0..400).map(|n| names.number(7 + n as i32 % 3 * 64, [n % 300, n])).collect();
+        assert_eq!(first, (0..400).collect::<Vec<_>>());
+        let again: Vec<_> = (0..400).map(|n| names.number(n as i32, [n % 300, n])).collect();
+        assert_eq!(again, first);
+    }
+
+    #[test]
+    fn names_end_at_their_first_nul() {
+        let bytes = [b'a', 0x80, 0xFF, 1, 0, 1, b'x', 0, 0xFF, 0, 1, 1, 1, 1, 1, 0x80];
+        for end in 0..=COMM_SIZE {
+            let mut record: Vec<u8> = bytes.iter().map(|&byte| byte.max(1)).collect();
+            if let Some(nul) = record.get_mut(end) {
+                *nul = 0;
+            }
+            let mut expected = record.clone();
+            expected[end..].fill(0);
+            assert_eq!(comm(&record, 0).map(u64::to_le_bytes).as_flattened(), expected, "{end}");
+        }
+        assert_eq!(comm(&bytes, 0), [u64::from(u32::from_le_bytes([b'a', 0x80, 0xFF, 1])), 0]);
     }
 
     #[test]

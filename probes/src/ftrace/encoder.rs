@@ -59,6 +59,18 @@ pub(super) enum Role {
     Print,
 }
 
+impl Role {
+    /// What the events of the kernel mean.
+    pub(super) fn of(group: &str, name: &str) -> Self {
+        match (group, name) {
+            ("task", "task_rename") | ("sched", "sched_process_exec") => Self::Renames,
+            ("sched", "sched_process_free") => Self::Frees,
+            ("ftrace", "print") => Self::Print,
+            _ => Self::Plain,
+        }
+    }
+}
+
 /// What a session asked for.
 #[derive(Debug, Default)]
 pub(super) struct Choice {
@@ -88,7 +100,7 @@ impl Choice {
 
     fn wants(&self, plan: &Plan, role: Role, record: &[u8], current: i32) -> bool {
         if let Some(tids) = &self.tids {
-            let mut named = plan.pids.iter().map(|&offset| read::tid(record, offset));
+            let mut named = plan.pids.iter().map(|&offset| read::int(record, offset));
             if !tids.contains(&current) && !named.any(|tid| tids.contains(&tid)) {
                 return false;
             }
@@ -227,7 +239,7 @@ impl Encoder {
     #[inline]
     fn encode_record(&mut self, cpu: u32, record: &Record<'_>, clock: BundleClock) -> Result<bool, i32> {
         let Some(chosen) = self.choice.event(record.event_id) else { return Ok(false) };
-        let current = read::tid(record.bytes, self.choice.common_pid);
+        let current = read::int(record.bytes, self.choice.common_pid);
         self.bundle.open(cpu, clock, &self.last_ns);
         let (compact, timestamp_ns) = (&mut self.bundle.compact, record.timestamp_ns);
         match &chosen.action {
@@ -282,14 +294,16 @@ impl Encoder {
 }
 
 impl Bundle {
-    #[inline]
+    #[inline(always)]
     fn open(&mut self, cpu: u32, clock: BundleClock, last_ns: &HashMap<u32, u64>) {
-        if !std::mem::replace(&mut self.is_open, true) {
+        if !self.is_open {
             self.begin(cpu, clock, last_ns.get(&cpu).copied().unwrap_or(0));
         }
     }
 
+    #[cold]
     fn begin(&mut self, cpu: u32, clock: BundleClock, last_ns: u64) {
+        self.is_open = true;
         self.errors = 0;
         self.described.clear();
         let body = &mut self.body;
@@ -342,7 +356,7 @@ impl Bundle {
 }
 
 fn note_pids(pids: &mut Pids, plan: &Plan, role: Role, record: &[u8], current: i32) {
-    let named = plan.pids.iter().map(|&offset| read::tid(record, offset));
+    let named = plan.pids.iter().map(|&offset| read::int(record, offset));
     match role {
         Role::Renames => pids.renamed(current),
         Role::Frees => named.for_each(|tid| pids.ended(tid)),

@@ -366,4 +366,21 @@ mod tests {
         assert_eq!(texts.len(), 2);
         assert_eq!((texts[&0x10].as_slice(), texts[&0x20].as_slice()), (&b"a \\\"b\\\""[..], &b""[..]));
     }
+
+    #[test]
+    fn addresses_that_the_kernel_hides() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots { proc: dir.path().join("proc"), sys: dir.path().join("sys") };
+        std::fs::create_dir_all(roots.sys.join("kernel/tracing/instances")).unwrap();
+        std::fs::write(roots.sys.join("kernel/tracing/trace_clock"), "[local]").unwrap();
+        std::fs::create_dir(&roots.proc).unwrap();
+        let mut known = Kernel::new(TraceFs::find(&roots).unwrap()).known;
+        let kallsyms = |text: &str| std::fs::write(roots.proc.join("kallsyms"), text).unwrap();
+        // As with kptr_restrict=2.
+        kallsyms("0000000000000000 T _stext\n0000000000000000 t do_work\n");
+        let error = known.symbols(&roots).unwrap_err().to_string();
+        assert!(error.contains("kernel.kptr_restrict"), "{error}");
+        kallsyms("ffffffff81000000 T _stext\n");
+        assert_eq!(known.symbols(&roots).unwrap().name(0xffff_ffff_8100_0001), Some("_stext"));
+    }
 }

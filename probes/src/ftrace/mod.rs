@@ -33,6 +33,8 @@ mod settings;
 mod source;
 mod stats;
 mod symbols;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod tracefs;
 mod watch;
 
@@ -65,3 +67,8 @@ pub fn ftrace_unknown_events(roots: &Roots, names: &[String]) -> Vec<String> {
         Err(_) => names.to_vec(),
     }
 }
+
+#[cfg(test)]
+mod kernels_tests;
+#[cfg(test)]
+mod recorded_tests;

@@ -5,14 +5,27 @@
 const VARINT: u32 = 0;
 const LENGTH: u32 = 2;
 
-/// Appends a varint.
-#[inline]
-pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
+/// Appends a varint. Most have up to three bytes, which take one look at the vector's capacity.
+#[inline(always)]
+pub(super) fn put_varint(out: &mut Vec<u8>, value: u64) {
+    let more = |shift: u32| (value >> shift) as u8 | 0x80;
+    match value {
+        0..0x80 => out.push(value as u8),
+        0x80..0x4000 => out.extend_from_slice(&[more(0), (value >> 7) as u8]),
+        0x4000..0x20_0000 => out.extend_from_slice(&[more(0), more(7), (value >> 14) as u8]),
+        _ => put_long_varint(out, value),
     }
-    out.push(value as u8);
+}
+
+#[cold]
+fn put_long_varint(out: &mut Vec<u8>, mut value: u64) {
+    let (mut bytes, mut size) = ([0; 10], 0);
+    while value >= 0x80 {
+        bytes[size] = value as u8 | 0x80;
+        (value, size) = (value >> 7, size + 1);
+    }
+    bytes[size] = value as u8;
+    out.extend_from_slice(&bytes[..=size]);
 }
 
 /// The key of a varint field, as it lies before the value.

@@ -24,10 +24,16 @@ pub(super) fn signed(bytes: &[u8], size: usize) -> i64 {
     }
 }
 
-/// A thread id at `offset`.
+/// The bytes at `offset`, zeros where the record does not have them.
 #[inline]
-pub(super) fn tid(record: &[u8], offset: usize) -> i32 {
-    record.get(offset..).map_or(0, |bytes| signed(bytes, 4) as i32)
+pub(super) fn array<const N: usize>(record: &[u8], offset: usize) -> [u8; N] {
+    record.get(offset..).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or([0; N])
+}
+
+/// A number of 4 bytes at `offset`, such as a thread id.
+#[inline]
+pub(super) fn int(record: &[u8], offset: usize) -> i32 {
+    i32::from_le_bytes(array(record, offset))
 }
 
 /// Up to the first NUL.

@@ -54,13 +54,17 @@ enum Kind {
     /// Ours; the kernel stops it when this file is closed.
     Own { _free_buffer: Option<File> },
     /// The buffer of everybody, where programs' texts go; what it had before we came, and the
-    /// instance whose name says so after a crash.
-    Top { clock: String, tracing_on: String, marker: PathBuf },
+    /// instance whose name says so after a crash, if the kernel has instances.
+    Top { clock: String, tracing_on: String, size_kb: Option<u32>, marker: Option<PathBuf> },
 }
 
 impl Ring {
-    /// Makes an instance that records nothing yet.
+    /// Makes an instance that records nothing yet; takes the buffer of everybody where the kernel
+    /// has no instances.
     pub(super) fn create(tracefs: &TraceFs, roots: &Roots, mono_raw: bool) -> Result<Self, String> {
+        if !tracefs.has_instances() {
+            return Self::take_top(tracefs, roots, mono_raw);
+        }
         remove_stale(tracefs, roots);
         let dir = tracefs.root().join("instances").join(own_name(roots, ""));
         fs::create_dir(&dir)
@@ -80,17 +84,19 @@ impl Ring {
     /// Takes the buffer of everybody, unless somebody else uses it.
     pub(super) fn take_top(tracefs: &TraceFs, roots: &Roots, mono_raw: bool) -> Result<Self, String> {
         let dir = tracefs.root().to_owned();
+        // What a recorder left behind that was killed is not what there was before.
+        remove_stale(tracefs, roots);
         if let Some(used) = used_by_others(&dir) {
             return Err(format!("the kernel's top-level buffer is in use by somebody else ({used})"));
         }
         let clock = current_clock(&dir).unwrap_or_else(|| "local".to_owned());
         let tracing_on = tracefs::read(&dir.join("tracing_on")).map_err(|e| e.to_string())?.trim().to_owned();
-        let name = own_name(roots, &format!("-top-{clock}-{tracing_on}"));
-        let marker = dir.join("instances").join(name);
-        fs::create_dir(&marker).map_err(|e| e.to_string())?;
-        let _ = tracefs::write(&marker.join("tracing_on"), "0");
-        let kind = Kind::Top { clock, tracing_on, marker };
-        Self::open(tracefs, dir, kind, mono_raw)
+        let marker = match tracefs.has_instances() {
+            true => Some(mark_top(&dir, &own_name(roots, &format!("-top-{clock}-{tracing_on}")))?),
+            false => None,
+        };
+        let size_kb = buffer_size_kb(&dir);
+        Self::open(tracefs, dir, Kind::Top { clock, tracing_on, size_kb, marker }, mono_raw)
     }
 
     fn open(tracefs: &TraceFs, dir: PathBuf, kind: Kind, mono_raw: bool) -> Result<Self, String> {
@@ -147,9 +153,7 @@ impl Ring {
 
     /// Memory for each CPU, in KiB.
     pub(super) fn buffer_size_kb(&self) -> Option<u32> {
-        let text = tracefs::read(&self.dir.join("buffer_size_kb")).ok()?;
-        // "7 (expanded: 1408)" before the first use.
-        text.split_whitespace().next()?.parse().ok()
+        buffer_size_kb(&self.dir)
     }
 
     pub(super) fn set_buffer_size_kb(&self, kb: u32) -> io::Result<()> {
@@ -264,9 +268,14 @@ impl Drop for Ring {
                 self.kind = Kind::Own { _free_buffer: None };
                 let _ = fs::remove_dir(&self.dir);
             }
-            Kind::Top { clock, tracing_on, marker } => {
+            Kind::Top { clock, tracing_on, size_kb, marker } => {
                 restore_top(&self.dir, clock, tracing_on);
-                let _ = fs::remove_dir(marker);
+                if let Some(kb) = size_kb.filter(|_| self.buffer_size_kb() != *size_kb) {
+                    let _ = self.set_buffer_size_kb(kb);
+                }
+                if let Some(marker) = marker {
+                    let _ = fs::remove_dir(marker);
+                }
             }
         }
     }
@@ -286,6 +295,20 @@ fn is_empty(error: &io::Error) -> bool {
     normal.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
+fn buffer_size_kb(dir: &Path) -> Option<u32> {
+    let text = tracefs::read(&dir.join("buffer_size_kb")).ok()?;
+    // "7 (expanded: 1408)" before the first use.
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// Makes an instance that records nothing, whose name says what the buffer of everybody had.
+fn mark_top(root: &Path, name: &str) -> Result<PathBuf, String> {
+    let marker = root.join("instances").join(name);
+    fs::create_dir(&marker).map_err(|e| format!("cannot make {}: {e}", marker.display()))?;
+    let _ = tracefs::write(&marker.join("tracing_on"), "0");
+    Ok(marker)
+}
+
 fn current_clock(dir: &Path) -> Option<String> {
     let text = tracefs::read(&dir.join("trace_clock")).ok()?;
     Some(text.split_once('[')?.1.split_once(']')?.0.to_owned())
@@ -299,7 +322,14 @@ fn used_by_others(dir: &Path) -> Option<String> {
         return Some(format!("current_tracer is {}", tracer.trim()));
     }
     let events = content("set_event");
-    events.lines().next().map(|event| format!("it records {event}"))
+    if let Some(event) = events.lines().next() {
+        return Some(format!("it records {event}"));
+    }
+    // Those of processes that have ended were removed before.
+    let instances = fs::read_dir(dir.join("instances")).into_iter().flatten().flatten();
+    let names = instances.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut markers = names.filter(|name| name.starts_with(PREFIX) && name.contains("-top-"));
+    markers.next().map(|marker| format!("another recording, {marker}"))
 }
 
 /// Two rings of one process have different names.
@@ -336,3 +366,7 @@ fn remove_stale(tracefs: &TraceFs, roots: &Roots) {
         let _ = fs::remove_dir(entry.path());
     }
 }
+
+#[cfg(test)]
+#[path = "ring_tests.rs"]
+mod tests;

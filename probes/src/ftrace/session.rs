@@ -81,8 +81,10 @@ impl Session {
         if !resolved.unknown.is_empty() {
             notices.add(FTRACE_NAME, format!("no event {} in this kernel", resolved.unknown.join(", ")));
         }
-        let (top_events, own_events) =
-            resolved.events.into_iter().partition(|event| joined(event) == "ftrace/print");
+        // Without instances there is one ring for all.
+        let has_instances = known.tracefs.has_instances();
+        let is_of_top = |event: &EventName| has_instances && joined(event) == "ftrace/print";
+        let (top_events, own_events) = resolved.events.into_iter().partition(is_of_top);
         let mut session = Session {
             id,
             is_started: false,
@@ -140,12 +142,7 @@ impl Session {
                 (Some((_, waking)), "sched/sched_waking") => Some(Action::Waking(*waking)),
                 _ => self.plan(&event, &format, known).map(|plan| Action::Message(Arc::new(plan))),
             };
-            let role = match joined(&event).as_str() {
-                "task/task_rename" | "sched/sched_process_exec" => Role::Renames,
-                "sched/sched_process_free" => Role::Frees,
-                "ftrace/print" => Role::Print,
-                _ => Role::Plain,
-            };
+            let role = Role::of(&event.0, &event.1);
             if let (Role::Print, Some(filter), Some(text)) = (role, &config.print_filter, format.field("buf"))
             {
                 choice.print_filter = PrintFilter::new(filter, text.offset);

@@ -91,6 +91,11 @@ impl TraceFs {
         &self.root
     }
 
+    /// Whether recording can have an instance of its own, as since Linux 3.10.
+    pub(super) fn has_instances(&self) -> bool {
+        self.root.join("instances").exists()
+    }
+
     /// The format file of an event.
     pub(super) fn format(&self, group: &str, name: &str) -> io::Result<String> {
         read(&self.root.join("events").join(group).join(name).join("format"))
@@ -137,6 +142,19 @@ mod tests {
         let error = TraceFs::find(&roots(dir.path())).unwrap_err();
         assert!(matches!(error, Unavailable::NoTracefs), "{error}");
         assert!(error.to_string().contains("CONFIG_FTRACE"));
+    }
+
+    #[test]
+    fn words_for_those_who_may_not() {
+        let denied = || io::Error::from(rustix::io::Errno::ACCESS);
+        let place = PathBuf::from("/sys/kernel/tracing");
+        for (error, words) in [
+            (Unavailable::NoAccess(place, denied()), "run as root"),
+            (Unavailable::NotMounted(denied()), "as root: mount -t tracefs nodev /sys/kernel/tracing"),
+        ] {
+            let said = error.to_string();
+            assert!(said.contains(words) && said.contains("Permission denied"), "{said}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -21,7 +21,8 @@ pub(super) type Target = Arc<Mutex<Option<PollRequest>>>;
 /// The thread. It ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Watch {
-    drained: Sender<()>,
+    /// Has room for one: who was not waiting needs no more.
+    drained: SyncSender<()>,
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
@@ -35,7 +36,7 @@ impl Watch {
         let pipes: Vec<File> =
             ring.pipes.iter().map(|pipe| pipe.file.try_clone()).collect::<Result<_, _>>().ok()?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).ok()?);
-        let (drained, until_drained) = mpsc::channel();
+        let (drained, until_drained) = mpsc::sync_channel(1);
         let stopped = Arc::clone(&stop);
         let body = move || {
             while wait(&pipes, &stopped) {
@@ -56,7 +57,7 @@ impl Watch {
 
     /// The pipes have been read.
     pub(super) fn drained(&self) {
-        let _ = self.drained.send(());
+        let _ = self.drained.try_send(());
     }
 }
 
@@ -80,10 +81,9 @@ fn wait(pipes: &[File], stop: &OwnedFd) -> bool {
 impl Drop for Watch {
     fn drop(&mut self) {
         let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
-        let _ = self.drained.send(());
         if let Some(thread) = self.thread.take() {
             // Its pipes are closed when it has ended.
-            self.drained = mpsc::channel().0;
+            self.drained = mpsc::sync_channel(1).0;
             let _ = thread.join();
         }
     }

@@ -3,7 +3,8 @@
 use watershed_wire::protos::trace_config::buffer_config::FillPolicy;
 use watershed_wire::protos::trace_config::trigger_config::{Trigger, TriggerMode};
 use watershed_wire::protos::trace_config::{
-    BufferConfig, BuiltinDataSource, DataSource, FFlushMode, IncrementalStateConfig, TriggerConfig,
+    BufferConfig, BuiltinDataSource, CompressionType, DataSource, FFlushMode, IncrementalStateConfig,
+    TriggerConfig,
 };
 use watershed_wire::protos::{DataSourceConfig, TraceConfig};
 
@@ -82,6 +83,7 @@ fn into_file(config: &mut TraceConfig, choices: &mut Choices) {
     config.write_into_file = Some(true);
     config.file_write_period_ms = Some(choices.between(1, 6000) as u32);
     config.max_file_size_bytes = choices.one_in(4).then(|| choices.between(1000, 50_000));
+    config.compression_type = choices.one_in(3).then_some(CompressionType::Deflate.into());
     config.fflush_post_write = choices.one_in(2).then_some(FFlushMode::FflushEnabled.into());
 }
 

@@ -8,6 +8,7 @@ use watershed_service::{
     PacketBatch, PeerIdentity, ReadProgress, SessionId, SessionState, limits,
 };
 use watershed_wire::protos::TraceConfig;
+use watershed_wire::reader::{Limits, TraceReader};
 
 use crate::check::reader::{Reader, names_a_loss, of_producers, packets_of, summary};
 use crate::config;
@@ -211,6 +212,19 @@ impl World {
         if session.is_filtered {
             self.report.filtered += packets_of(bytes).len() as u64;
         }
+    }
+
+    /// Another part of a session's file, which may be compressed. Each part can be read by itself.
+    pub(crate) fn take_of_file(&mut self, session_id: SessionId, bytes: &[u8]) {
+        let mut reader = TraceReader::new(Limits::default());
+        reader.feed(bytes);
+        let mut plain = Vec::new();
+        while let Some(packet) = reader.poll_packet().expect("a file of packets") {
+            prost::encoding::bytes::encode(1, &packet.bytes.to_vec(), &mut plain);
+        }
+        reader.end().expect("whole packets");
+        self.report.compressed += reader.packets_compressed();
+        self.take(session_id, &plain);
     }
 
     /// True if the consumer has it now.

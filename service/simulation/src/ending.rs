@@ -95,7 +95,7 @@ impl World {
         let written: FileWritten = step.write_to(&mut out);
         self.fail_file(session_id, fails.is_err());
         let before = self.report.packets;
-        self.take(session_id, &bytes);
+        self.take_of_file(session_id, &bytes);
         self.report.in_files += self.report.packets - before;
         self.files.entry(session_id).or_default().extend(bytes);
         self.call(|service, now| service.handle_written(written, now));

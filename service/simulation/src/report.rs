@@ -27,6 +27,8 @@ pub struct Report {
     pub filtered: u64,
     /// Packets that were written into files.
     pub in_files: u64,
+    /// Compressed parts of files.
+    pub compressed: u64,
     /// Sessions that another connection took over.
     pub attached: u64,
     /// Connections that ended in the middle of something.
@@ -51,6 +53,7 @@ impl Report {
             (&mut self.triggers, other.triggers),
             (&mut self.filtered, other.filtered),
             (&mut self.in_files, other.in_files),
+            (&mut self.compressed, other.compressed),
             (&mut self.attached, other.attached),
             (&mut self.deaths, other.deaths),
             (&mut self.lies, other.lies),

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
+use watershed_service::limits::PENDING_FLUSHES_MAX;
 use watershed_service::{
     ClockReadings, ConsumerEvent, ConsumerId, FileAction, FileWrite, Output, ProducerCommand, ProducerId,
     Service, ServiceOptions, SessionId, Shards, SystemInfo,
@@ -189,14 +190,17 @@ impl World {
         self.schedule(at_ns, event);
     }
 
-    /// Flushes whose outcome consumers have not been told.
-    fn num_flushes(&self) -> u64 {
-        self.consumers.values().map(|consumer| consumer.flushes.len() as u64).sum()
+    /// How many flushes may be pending. Those of a session whose consumer has gone are in no list.
+    fn num_flushes_max(&self) -> u64 {
+        match self.settings.has_long_lists {
+            true => PENDING_FLUSHES_MAX as u64 * (self.sessions.len() as u64 + 1),
+            false => 64 + self.consumers.values().map(|consumer| consumer.flushes.len() as u64).sum::<u64>(),
+        }
     }
 
     /// A call of the service, whose work and outputs are bounded by what its peers have.
     pub(crate) fn call<R>(&mut self, call: impl FnOnce(&mut Service, &ClockReadings) -> R) -> R {
-        let num_flushes = self.num_flushes();
+        let num_flushes = self.num_flushes_max();
         let before = self.service.looked_at();
         let result = call(&mut self.service, &self.now);
         let looked_at = self.service.looked_at() - before;
@@ -212,7 +216,7 @@ impl World {
         loop {
             let mut num_outputs = 0;
             let num_rows = (self.num_registered + 1) * (self.sessions.len() as u64 + 1);
-            let budget = 256 + 16 * num_rows + self.num_flushes();
+            let budget = 256 + 16 * num_rows + self.num_flushes_max();
             while let Some(output) = self.service.poll_output() {
                 num_outputs += 1;
                 assert!(num_outputs <= budget, "one turn has {num_outputs} outputs, {budget} at most");
@@ -229,7 +233,7 @@ impl World {
                 FileAction::Copy { from, to, offset_bytes, size_bytes } => {
                     let (begin, size) = (offset_bytes as usize, size_bytes as usize);
                     let bytes = self.files[&from][begin..][..size].to_vec();
-                    self.take(to, &bytes);
+                    self.take_of_file(to, &bytes);
                     self.files.entry(to).or_default().extend(bytes);
                     self.schedule(at_ns, Event::FileDone(to));
                 }

@@ -50,6 +50,7 @@ fn whatever_happens() {
             sums.triggers,
             sums.filtered,
             sums.in_files,
+            sums.compressed,
             sums.attached,
             sums.deaths,
             sums.lies,

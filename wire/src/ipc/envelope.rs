@@ -12,8 +12,8 @@ use crate::raw::delimited_len;
 /// arguments and of the call.
 pub(super) const CALL_OVERHEAD_BYTES_MAX: usize = 11 + 6 + 6 + 2 + 4 + 4;
 
-/// What a successful reply may take of a frame beside its payload: 11 for the request id, 2 each for
-/// `success` and `has_more`, 4 each for key and size of the payload and of the reply.
+/// What a successful reply may take of a frame beside its payload: 11 for the request id, 2 each
+/// for `success` and `has_more`, 4 each for key and size of the payload and of the reply.
 pub(super) const REPLY_OVERHEAD_BYTES_MAX: usize = 11 + 2 + 2 + 4 + 4;
 
 const REQUEST_ID: u32 = 2;

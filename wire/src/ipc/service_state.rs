@@ -26,7 +26,8 @@ pub struct SplitServiceState {
 /// Cuts a state into replies that fit a frame each.
 ///
 /// First comes all that is there once, then producers and sessions, then data sources, each as long
-/// as there is room; a larger one gets a reply of its own. A client that joins the encoded replies has the encoding of the whole.
+/// as there is room; a larger one gets a reply of its own. A client that joins the encoded replies
+/// has the encoding of the whole.
 pub fn split_service_state(state: TracingServiceState) -> SplitServiceState {
     let TracingServiceState { producers, data_sources, tracing_sessions, .. } = state;
     let head = TracingServiceState {

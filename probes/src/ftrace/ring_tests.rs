@@ -1,0 +1,141 @@
+//! Rings of a made-up tracefs. Its files are plain ones: what is written to one lies over what it
+//! had.
+
+use super::*;
+use crate::ftrace::tracefs::TraceFs;
+
+/// Files of a tracefs of one CPU that nobody uses.
+struct MadeUp(tempfile::TempDir);
+
+impl MadeUp {
+    fn new(clocks: &str) -> Self {
+        let made_up = Self(tempfile::tempdir().unwrap());
+        for (file, content) in [
+            ("trace_clock", clocks),
+            ("tracing_on", "1\n"),
+            ("buffer_size_kb", "7 (expanded: 1408)\n"),
+            ("current_tracer", "nop\n"),
+            ("set_event", ""),
+            ("events/header_page", include_str!("../../tests/pages/6.18-x86_64/whole/header_page")),
+            ("events/sched/sched_switch/enable", "0\n"),
+            ("per_cpu/cpu0/trace_pipe_raw", ""),
+        ] {
+            made_up.write(file, content);
+        }
+        made_up
+    }
+
+    fn with_instances(self) -> Self {
+        fs::create_dir(self.root().join("instances")).unwrap();
+        self
+    }
+
+    fn root(&self) -> PathBuf {
+        self.0.path().join("sys/kernel/tracing")
+    }
+
+    fn write(&self, file: &str, content: &str) {
+        let path = self.root().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    fn read(&self, file: &str) -> String {
+        fs::read_to_string(self.root().join(file)).unwrap()
+    }
+
+    fn roots(&self) -> Roots {
+        Roots { proc: PathBuf::from("/proc"), sys: self.0.path().join("sys") }
+    }
+
+    fn take_top(&self, mono_raw: bool) -> Result<Ring, String> {
+        let tracefs = TraceFs::find(&self.roots()).unwrap();
+        Ring::take_top(&tracefs, &self.roots(), mono_raw)
+    }
+
+    fn instances(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.root().join("instances")).unwrap().flatten();
+        entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
+    }
+}
+
+#[test]
+fn clocks_in_the_order_of_their_use() {
+    for (offered, mono_raw, number, written) in [
+        ("[local] global boot mono_raw", false, 0, Some("boot")),
+        ("[local] global boot mono_raw", true, 4, Some("mono_raw")),
+        ("[local] global boot", true, 0, Some("boot")),
+        ("[local] global", false, 2, Some("global")),
+        ("local [x86-tsc]", false, 3, Some("local")),
+        ("local global [boot]", false, 0, None),
+    ] {
+        let made_up = MadeUp::new(offered).with_instances();
+        let ring = made_up.take_top(mono_raw).unwrap();
+        assert_eq!(ring.clock, number, "{offered}");
+        assert!(made_up.read("trace_clock").starts_with(written.unwrap_or(offered)), "{offered}");
+        let needs_snapshot = matches!(number, 2 | 3);
+        made_up.write("per_cpu/cpu0/stats", "entries: 0\nnow ts: 12.5\n");
+        let clock = ring.bundle_clock();
+        assert_eq!((clock.number, clock.snapshot_ns.is_some()), (number, needs_snapshot), "{offered}");
+        if let Some((ring_ns, _)) = clock.snapshot_ns {
+            assert_eq!(ring_ns, 12_500_000_000);
+        }
+    }
+    let made_up = MadeUp::new("[uptime] perf").with_instances();
+    assert_eq!(made_up.take_top(true).unwrap_err(), "no usable clock, the kernel offers [uptime] perf");
+}
+
+#[test]
+fn the_buffer_of_everybody_is_put_back() {
+    let made_up = MadeUp::new("[local] boot").with_instances();
+    let ring = made_up.take_top(false).unwrap();
+    let [marker] = &made_up.instances()[..] else { panic!("no marker") };
+    assert!(marker.ends_with("-top-local-1"), "{marker}");
+    let error = made_up.take_top(false).unwrap_err();
+    assert!(error.contains("another recording"), "one at a time: {error}");
+    ring.set_on(true).unwrap();
+    // As a kernel shows what was written.
+    made_up.write("trace_clock", "local [boot]");
+    drop(ring);
+    assert!(made_up.read("trace_clock").starts_with("local"));
+    assert_eq!((made_up.read("tracing_on").as_str(), made_up.instances()), ("1\n", vec![]));
+}
+
+#[test]
+fn a_buffer_that_somebody_uses_is_left_alone() {
+    for (file, content, words) in [
+        ("current_tracer", "function\n", "current_tracer is function"),
+        ("set_event", "oom:mark_victim\nirq:irq_handler_entry\n", "it records oom:mark_victim"),
+    ] {
+        let made_up = MadeUp::new("[local] boot").with_instances();
+        made_up.write(file, content);
+        let error = made_up.take_top(false).unwrap_err();
+        assert!(error.contains("in use by somebody else") && error.contains(words), "{error}");
+        assert_eq!(
+            (made_up.read(file).as_str(), made_up.read("trace_clock").as_str()),
+            (content, "[local] boot")
+        );
+        assert_eq!(made_up.instances(), [""; 0]);
+    }
+}
+
+#[test]
+fn without_instances_there_is_the_buffer_of_everybody() {
+    let made_up = MadeUp::new("[local] boot");
+    let tracefs = TraceFs::find(&made_up.roots()).unwrap();
+    let mut ring = Ring::create(&tracefs, &made_up.roots(), false).unwrap();
+    let switch: EventName = ("sched".to_owned(), "sched_switch".to_owned());
+    assert_eq!(ring.set_events(&BTreeSet::from([switch])), []);
+    ring.set_buffer_size_kb(2048).unwrap();
+    assert!(made_up.read("events/sched/sched_switch/enable").starts_with('1'));
+    assert!(made_up.read("buffer_size_kb").starts_with("2048"));
+    assert!(!made_up.root().join("instances").exists());
+    made_up.write("buffer_size_kb", "2048\n");
+    drop(ring);
+    assert!(made_up.read("events/sched/sched_switch/enable").starts_with('0'));
+    assert!(made_up.read("buffer_size_kb").starts_with('7'));
+    // Somebody else has it: nothing can be recorded.
+    made_up.write("set_event", "oom:mark_victim\n");
+    let error = Ring::create(&tracefs, &made_up.roots(), false).unwrap_err();
+    assert!(error.contains("in use by somebody else"), "{error}");
+}
