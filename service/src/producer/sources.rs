@@ -34,8 +34,8 @@ pub(crate) struct Descriptor {
     pub(crate) no_flush: bool,
 }
 
-/// The fields of a `DataSourceDescriptor` that the service acts on. The others are passed on as they
-/// are: what is in them is between the producer and those who ask.
+/// The fields of a `DataSourceDescriptor` that the service acts on. The others are passed on as
+/// they are: what is in them is between the producer and those who ask.
 #[derive(Clone, PartialEq, prost::Message)]
 struct ActedOn {
     #[prost(string, optional, tag = "1")]
