@@ -50,7 +50,6 @@
 //! the mapping below it. The format is Perfetto's shared memory ABI, v1.
 
 mod copy;
-mod count;
 mod epoch;
 mod header;
 mod layout;

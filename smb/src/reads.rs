@@ -5,10 +5,8 @@
 //!   take_up(smb)   attach, drop   attach, drop   put_down or take_up(another) or drop
 //!                  |zero header   |zero header   |
 //!                  +------------- one page ------+--> its bitmap: all of them Free, in one read-modify-write
-//!                                                +--> the clones that were taken up: counted down in one
 //! ```
 
-use crate::count::{Reference, Spent};
 use crate::layout::{ChunkState, MAX_CHUNKS_PER_PAGE, PageLayout};
 use crate::read::{Payload, ReadToken};
 use crate::smb::{Place, Smb, TransitionError};
@@ -17,14 +15,12 @@ use crate::sync::Ordering;
 /// The memory whose chunks are being read, and the chunks that have been read and are not free yet.
 ///
 /// Freeing a chunk is a read-modify-write of its page's bitmap, which the producer's writers
-/// change; dropping a clone of [`Smb`] is one of a count that all clones share. Here consecutive
-/// chunks of one page are freed together, and so are clones of one memory: when another page or
-/// memory comes, and when this is dropped. Holding it for long makes the producer wait for chunks.
+/// change. Here consecutive chunks of one page are freed together: when another page or memory
+/// comes, and when this is dropped. Holding it for long makes the producer wait for chunks.
 #[derive(Debug)]
 pub struct Reads {
-    // Before the references, since a drop must free chunks first.
     freed: Freed,
-    spent: Spent<Smb>,
+    smb: Option<Smb>,
 }
 
 /// Chunks of one page that have been read.
@@ -40,23 +36,23 @@ impl Reads {
     /// With nothing to read.
     #[must_use]
     pub const fn new() -> Self {
-        Self { freed: Freed { states: 0, page: 0, layout: PageLayout::NotPartitioned }, spent: Spent::none() }
+        Self { freed: Freed { states: 0, page: 0, layout: PageLayout::NotPartitioned }, smb: None }
     }
 
-    /// The following chunks are in this memory. The clone is dropped later.
+    /// The following chunks are in this memory.
     #[inline]
     pub fn take_up(&mut self, smb: Smb) {
-        if self.spent.newest().is_none_or(|newest| !newest.is_same(&smb)) {
+        if self.smb.as_ref().is_none_or(|last| !last.region.is_same(&smb.region)) {
             self.free();
+            self.smb = Some(smb);
         }
-        self.spent.add(smb);
     }
 
-    /// Returns one of the clones of the memory that was passed last, `None` if all were returned.
+    /// Returns the memory that was passed last, `None` if it was returned.
     #[must_use]
     pub fn put_down(&mut self) -> Option<Smb> {
         self.free();
-        self.spent.take_back()
+        self.smb.take()
     }
 
     /// Borrows a chunk of the memory that was passed last, `None` if there is no memory. As with
@@ -64,14 +60,14 @@ impl Reads {
     /// used again.
     #[inline]
     pub fn attach<'a>(&'a mut self, token: &'a ReadToken) -> Option<Reading<'a>> {
-        let Self { freed, spent } = self;
-        Some(Reading { smb: spent.newest()?, place: token.place(), freed })
+        let Self { freed, smb } = self;
+        Some(Reading { smb: smb.as_ref()?, place: token.place(), freed })
     }
 
     /// Frees the chunks that have been read, now.
     #[inline]
     pub fn free(&mut self) {
-        if let Some(smb) = self.spent.newest() {
+        if let Some(smb) = &self.smb {
             self.freed.flush(smb);
         }
     }
@@ -153,24 +149,5 @@ impl Freed {
             }
         }
         smb.count_free();
-    }
-}
-
-impl Reference for Smb {
-    #[inline]
-    fn is_same(&self, other: &Self) -> bool {
-        self.region.is_same(&other.region)
-    }
-
-    #[inline]
-    unsafe fn uncounted(&self) -> Self {
-        // SAFETY: the caller's promise.
-        Smb { region: unsafe { self.region.uncounted() } }
-    }
-
-    #[inline]
-    unsafe fn give_up(self, num: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { self.region.give_up(num) };
     }
 }

@@ -2,9 +2,9 @@
 //! them under `--cfg loom`.
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU16, AtomicU32, AtomicUsize, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU16, AtomicU32, AtomicUsize, Ordering};
+pub(crate) use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 /// Back-off after the `attempt`-th compare-exchange (from 0) failed: retry at once, then yield. It
 /// never sleeps: an exchange fails only if another one succeeded, so there is nothing to wait for.

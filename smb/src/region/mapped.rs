@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::HeaderWords;
 use crate::copy::copy_untrusted;
-use crate::count::Counted;
 use crate::header::{FRAGMENTS_OFFSET_BYTES, WRITER_ID_OFFSET_BYTES};
 use crate::layout::CHUNK_HEADER_BYTES;
 use crate::memory::SharedMemory;
@@ -14,7 +13,7 @@ use watershed_simd::SharedBytes;
 
 /// A counted reference to a mapping, and the size of its pages.
 #[derive(Clone, Debug)]
-pub(crate) struct Region(pub(super) Counted<Mapping>);
+pub(crate) struct Region(Arc<Mapping>);
 
 #[derive(Debug)]
 pub(crate) struct Mapping {
@@ -34,7 +33,13 @@ unsafe impl Sync for Mapping {}
 impl Region {
     pub(crate) fn new(memory: Arc<SharedMemory>, page_size_bytes: usize) -> Self {
         let (start, size_bytes) = (memory.start(), memory.size_bytes());
-        Self(Counted::new(Mapping { start, size_bytes, page_size_bytes, memory }))
+        Self(Arc::new(Mapping { start, size_bytes, page_size_bytes, memory }))
+    }
+
+    /// Whether both are references to one mapping.
+    #[inline]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     pub(crate) fn memory(&self) -> &Arc<SharedMemory> {

@@ -13,28 +13,7 @@ pub(crate) use mapped::Region;
 #[cfg(loom)]
 pub(crate) use modelled::Region;
 
-use crate::count::Reference;
 use crate::sync::{AtomicU16, AtomicU32};
-
-// A region is a counted reference and nothing else.
-impl Reference for Region {
-    #[inline]
-    fn is_same(&self, other: &Self) -> bool {
-        self.0.is_same(&other.0)
-    }
-
-    #[inline]
-    unsafe fn uncounted(&self) -> Self {
-        // SAFETY: the caller's promise.
-        Region(unsafe { self.0.uncounted() })
-    }
-
-    #[inline]
-    unsafe fn give_up(self, num: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { self.0.give_up(num) };
-    }
-}
 
 /// The three words of a chunk header.
 pub(crate) struct HeaderWords<'a> {

@@ -2,12 +2,12 @@
 //! payload for each chunk.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU8, Ordering};
 
 use super::HeaderWords;
-use crate::count::Counted;
 use crate::layout::{CHUNK_HEADER_BYTES, PageLayout};
 use crate::sync::{AtomicU16, AtomicU32};
 use watershed_simd::SharedBytes;
@@ -36,7 +36,7 @@ pub(crate) struct Model {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Region(pub(super) Counted<Model>);
+pub(crate) struct Region(Arc<Model>);
 
 impl Region {
     pub(crate) fn new(layouts: &[PageLayout], page_size_bytes: usize) -> Self {
@@ -53,7 +53,11 @@ impl Region {
             owner: UnsafeCell::new(()),
         };
         let chunks = chunks.map(|offset| (offset, chunk())).collect();
-        Self(Counted::new(Model { page_size_bytes, words, epoch: AtomicU32::new(0), chunks }))
+        Self(Arc::new(Model { page_size_bytes, words, epoch: AtomicU32::new(0), chunks }))
+    }
+
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     pub(crate) fn page_size_bytes(&self) -> usize {
