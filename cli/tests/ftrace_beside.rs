@@ -188,11 +188,23 @@ fn ping_pong(is_over: &AtomicBool) {
     });
 }
 
+/// Ends a [`ping_pong`], also when the test has failed.
+struct OnDrop<'a>(&'a AtomicBool);
+
+impl Drop for OnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Events that were read from an instance so far.
 fn events_read(instance: &Path) -> u64 {
     let cpus = fs::read_dir(instance.join("per_cpu")).unwrap().flatten();
     let of_cpu = |cpu: fs::DirEntry| -> u64 {
-        let stats = read(cpu.path().join("stats"));
+        // In one call: what the kernel gives for the next one is of another moment.
+        let mut bytes = [0; 4096];
+        let size = fs::File::open(cpu.path().join("stats")).unwrap().read(&mut bytes).unwrap();
+        let stats = std::str::from_utf8(&bytes[..size]).unwrap();
         let line = stats.lines().find_map(|line| line.strip_prefix("read events: "));
         line.unwrap().trim().parse().unwrap()
     };
@@ -227,9 +239,9 @@ fn a_full_buffer_is_read_before_its_period_is_over() {
     let (instance, is_over, began) = (instance.unwrap(), AtomicBool::new(false), std::time::Instant::now());
     std::thread::scope(|scope| {
         scope.spawn(|| ping_pong(&is_over));
+        let _ends = OnDrop(&is_over);
         let is_read = || events_read(&instance) > FILLS * EVENTS_OF_A_FILL;
         wait_until("it is read", || is_read() || began.elapsed().as_secs() > 90);
-        is_over.store(true, Ordering::Relaxed);
     });
     let read = events_read(&instance);
     assert!(read > FILLS * EVENTS_OF_A_FILL, "{read} events: nobody reads before the period is over");
