@@ -126,7 +126,11 @@ impl Output {
     /// The system's.
     pub fn sync(&mut self) -> io::Result<()> {
         match &mut self.0 {
-            Kind::File { end: Some(_), file, .. } => file.sync_data(),
+            Kind::File { end: Some(_), file, .. } => match file.sync_data() {
+                // What has a position and nothing to make durable, like `/dev/null`.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+                result => result,
+            },
             // What has no position has nothing to make durable either.
             Kind::File { end: None, .. } => Ok(()),
             Kind::Writer(writer) => writer.flush(),
@@ -207,6 +211,17 @@ mod tests {
         let (bytes, result) = output.write(&[IoSlice::new(&packet)]);
         assert_eq!((bytes, result.unwrap_err().kind()), (0, io::ErrorKind::StorageFull));
         assert_eq!(file.metadata().unwrap().len(), 1000);
+    }
+
+    /// A consumer may pass it: the trace is to be thrown away.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_device_without_memory_is_written_and_synced() {
+        let null = File::options().write(true).open("/dev/null").unwrap();
+        assert!(null.sync_data().is_err(), "the system says that it cannot");
+        let mut output = Output::new(Sink::File(null)).unwrap();
+        assert!(output.write(&[IoSlice::new(&[0x0A, 0])]).1.is_ok());
+        output.sync().unwrap();
     }
 
     #[test]
