@@ -136,3 +136,20 @@ fn files_are_compressed_as_the_config_says() {
     }
     assert!(daemon.log().iter().all(|line| !line.contains("compression")), "{:?}", daemon.log());
 }
+
+#[test]
+fn a_level_that_there_is_not_is_told() {
+    use protos::trace_config::CompressionConfig;
+    use protos::trace_config::compression_config::Zstd;
+    for (level, is_told) in [(1, false), (19, true)] {
+        let daemon = TestDaemon::start(0);
+        let mut consumer = daemon.consumer();
+        let zstd = CompressionConfig { zstd: Some(Zstd { level: Some(level) }), ..Default::default() };
+        let config = protos::TraceConfig { compression: Some(zstd), ..into_file() };
+        let end = consumer.enable_into(&config, tempfile::tempfile().unwrap().into());
+        consumer.disable();
+        assert_eq!(consumer.ended(end), None);
+        let words = "compression.zstd.level is not supported, the fastest level is used";
+        assert_eq!(daemon.log().iter().any(|line| line.contains(words)), is_told, "{:?}", daemon.log());
+    }
+}

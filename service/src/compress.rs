@@ -24,11 +24,14 @@ const PACKET: u32 = 1;
 /// What other services of this format use.
 const DEFLATE_LEVEL: u32 = 6;
 
+/// The level of zstd that there is; lower ones are faster ways to nearly the same size.
+const ZSTD_LEVEL_MAX: i32 = 1;
+
 /// How a trace is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Codec {
     Deflate,
-    /// At one level: the fastest.
+    /// At one level: the fastest, [`ZSTD_LEVEL_MAX`].
     #[cfg(feature = "zstd")]
     Zstd,
 }
@@ -50,6 +53,12 @@ impl Codec {
     /// Whether the config asks for any.
     pub(crate) fn is_wanted(message: &TraceConfig) -> bool {
         message.compression.is_some() || message.compression_type.unwrap_or(0) != 0
+    }
+
+    /// Whether the config asks for a level that there is not.
+    pub(crate) fn ignores_level(self, message: &TraceConfig) -> bool {
+        let zstd = message.compression.as_ref().and_then(|compression| compression.zstd.as_ref());
+        self != Codec::Deflate && zstd.is_some_and(|zstd| zstd.level() > ZSTD_LEVEL_MAX)
     }
 
     fn field(self) -> u32 {

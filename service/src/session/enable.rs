@@ -224,6 +224,9 @@ impl Service {
             }
             _ => {}
         }
+        if Codec::of(message).is_some_and(|codec| codec.ignores_level(message)) {
+            ignored("compression.zstd.level", "the fastest level is used");
+        }
         if TriggerRules::are_idle_in(message) {
             ignored("trigger_config", "its triggers do nothing without a trigger_mode");
         }
