@@ -149,7 +149,7 @@ pub(crate) fn parse(mut bytes: &[u8]) -> Vec<Got> {
 pub(crate) fn next_bytes<W: PacketWriter>(pass: &mut ReadPass<'_, W>, max_bytes: usize) -> Option<Vec<u8>> {
     let mut bytes = None;
     let _ = pass.write_up_to(max_bytes, |pieces| {
-        bytes = Some(pieces.iter().flatten().copied().collect());
+        pieces.write_to(bytes.insert(Vec::new())).expect("memory takes everything");
         Err(())
     });
     bytes
@@ -157,8 +157,8 @@ pub(crate) fn next_bytes<W: PacketWriter>(pass: &mut ReadPass<'_, W>, max_bytes:
 
 /// Everything that a pass has left, in small pieces.
 pub(crate) fn drain<W: PacketWriter>(pass: &mut ReadPass<'_, W>) -> Vec<Got> {
-    let bytes = std::iter::from_fn(|| next_bytes(pass, 100_000)).flatten();
-    parse(&bytes.collect::<Vec<u8>>())
+    let pieces: Vec<Vec<u8>> = std::iter::from_fn(|| next_bytes(pass, 100_000)).collect();
+    parse(&pieces.concat())
 }
 
 pub(crate) fn read_all(buffer: &ShardedBuffer) -> Vec<Got> {
