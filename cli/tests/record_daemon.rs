@@ -209,9 +209,13 @@ fn a_file_that_is_full() {
     let dir = Dir::new();
     let _daemon = dir.daemon();
     let _probes = dir.probes();
-    let config = into_file("max_file_size_bytes: 20000");
+    // Readings of some KiB, so that it does not take long.
+    let config = CONFIG.replace("stat_period_ms", "vmstat_period_ms: 50 stat_period_ms");
+    let config = format!(
+        "{config} write_into_file: true file_write_period_ms: 100 flush_period_ms: 100 max_file_size_bytes: 20000"
+    );
     for out in ["t", "-"] {
-        let mut run = dir.spawn_with_input(&["-c", "-", "-t", "1h", "-o", out], &config);
+        let mut run = dir.spawn_with_input(&["-c", "-", "-t", "1h", "-o", out], config.as_bytes());
         let mut trace = Vec::new();
         std::io::Read::read_to_end(&mut run.stdout(), &mut trace).unwrap();
         let run = run.wait();
