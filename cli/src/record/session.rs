@@ -76,6 +76,8 @@ pub(super) fn record(args: &Args, config: &TraceConfig, verbose: bool) -> Result
         Some(daemon) => Box::new(daemon),
         None => Box::new(Embedded::new(args)?),
     };
+    let config =
+        &Mark::removed_from(config).map_err(|error| Failure::usage(format_args!("config: {error}")))?;
     let missing = service.check(config)?;
     missing.iter().for_each(|missing| warn(missing));
     let output = open_output(args, config)?;
