@@ -149,7 +149,7 @@ fn a_summary_comes_behind_what_the_command_writes() {
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     let [first, second] = run.stdout.lines().collect::<Vec<_>>()[..] else { panic!("{}", run.stdout) };
     assert!(first == "x" && second.starts_with("{\"file\":\"t\""), "{}", run.stdout);
-    // What cannot be written is told; a reader who wants no more is no failure.
+    // What cannot be written is told.
     let run = dir.shell("exec \"$0\" record --no-daemon -t 100ms -o t --json >/dev/full");
     assert_eq!(run.code, Some(1), "{}", run.stderr);
     assert!(run.stderr.contains("cannot write the result: "), "{}", run.stderr);
