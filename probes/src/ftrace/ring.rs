@@ -54,17 +54,13 @@ enum Kind {
     /// Ours; the kernel stops it when this file is closed.
     Own { _free_buffer: Option<File> },
     /// The buffer of everybody, where programs' texts go; what it had before we came, and the
-    /// instance whose name says so after a crash, if the kernel has instances.
-    Top { clock: String, tracing_on: String, size_kb: Option<u32>, marker: Option<PathBuf> },
+    /// instance whose name says so after a crash.
+    Top { clock: String, tracing_on: String, marker: PathBuf },
 }
 
 impl Ring {
-    /// Makes an instance that records nothing yet; takes the buffer of everybody where the kernel
-    /// has no instances.
+    /// Makes an instance that records nothing yet.
     pub(super) fn create(tracefs: &TraceFs, roots: &Roots, mono_raw: bool) -> Result<Self, String> {
-        if !tracefs.has_instances() {
-            return Self::take_top(tracefs, roots, mono_raw);
-        }
         remove_stale(tracefs, roots);
         let dir = tracefs.root().join("instances").join(own_name(roots, ""));
         fs::create_dir(&dir)
@@ -91,12 +87,8 @@ impl Ring {
         }
         let clock = current_clock(&dir).unwrap_or_else(|| "local".to_owned());
         let tracing_on = tracefs::read(&dir.join("tracing_on")).map_err(|e| e.to_string())?.trim().to_owned();
-        let marker = match tracefs.has_instances() {
-            true => Some(mark_top(&dir, &own_name(roots, &format!("-top-{clock}-{tracing_on}")))?),
-            false => None,
-        };
-        let size_kb = buffer_size_kb(&dir);
-        Self::open(tracefs, dir, Kind::Top { clock, tracing_on, size_kb, marker }, mono_raw)
+        let marker = mark_top(&dir, &own_name(roots, &format!("-top-{clock}-{tracing_on}")))?;
+        Self::open(tracefs, dir, Kind::Top { clock, tracing_on, marker }, mono_raw)
     }
 
     fn open(tracefs: &TraceFs, dir: PathBuf, kind: Kind, mono_raw: bool) -> Result<Self, String> {
@@ -153,7 +145,9 @@ impl Ring {
 
     /// Memory for each CPU, in KiB.
     pub(super) fn buffer_size_kb(&self) -> Option<u32> {
-        buffer_size_kb(&self.dir)
+        let text = tracefs::read(&self.dir.join("buffer_size_kb")).ok()?;
+        // "7 (expanded: 1408)" before the first use.
+        text.split_whitespace().next()?.parse().ok()
     }
 
     pub(super) fn set_buffer_size_kb(&self, kb: u32) -> io::Result<()> {
@@ -268,14 +262,9 @@ impl Drop for Ring {
                 self.kind = Kind::Own { _free_buffer: None };
                 let _ = fs::remove_dir(&self.dir);
             }
-            Kind::Top { clock, tracing_on, size_kb, marker } => {
+            Kind::Top { clock, tracing_on, marker } => {
                 restore_top(&self.dir, clock, tracing_on);
-                if let Some(kb) = size_kb.filter(|_| self.buffer_size_kb() != *size_kb) {
-                    let _ = self.set_buffer_size_kb(kb);
-                }
-                if let Some(marker) = marker {
-                    let _ = fs::remove_dir(marker);
-                }
+                let _ = fs::remove_dir(marker);
             }
         }
     }
@@ -293,12 +282,6 @@ fn is_empty(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let normal = [Errno::AGAIN, Errno::NOMEM, Errno::BUSY, Errno::NODEV];
     normal.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
-}
-
-fn buffer_size_kb(dir: &Path) -> Option<u32> {
-    let text = tracefs::read(&dir.join("buffer_size_kb")).ok()?;
-    // "7 (expanded: 1408)" before the first use.
-    text.split_whitespace().next()?.parse().ok()
 }
 
 /// Makes an instance that records nothing, whose name says what the buffer of everybody had.
