@@ -87,6 +87,7 @@ fn the_buffer_of_everybody_is_put_back() {
     assert!(marker.ends_with("-top-local-1"), "{marker}");
     let error = made_up.take_top(false).unwrap_err();
     assert!(error.contains("another recording"), "one at a time: {error}");
+    assert_eq!(made_up.instances(), [marker.as_str()], "who was refused leaves nothing");
     ring.set_on(true).unwrap();
     // As a kernel shows what was written.
     made_up.write("trace_clock", "local [boot]");
@@ -111,4 +112,31 @@ fn a_buffer_that_somebody_uses_is_left_alone() {
         );
         assert_eq!(made_up.instances(), [""; 0]);
     }
+}
+
+#[test]
+fn what_cannot_be_opened_is_not_marked() {
+    let made_up = MadeUp::new("[local] boot");
+    made_up.write("events/header_page", "nonsense");
+    assert_eq!(made_up.take_top(false).unwrap_err(), "events/header_page is not understood");
+    assert_eq!(made_up.instances(), [""; 0]);
+}
+
+#[test]
+fn recorders_that_start_together_do_not_both_have_it() {
+    let made_up = MadeUp::new("local global [boot]");
+    for _ in 0..50 {
+        let start = std::sync::Barrier::new(2);
+        let take = || {
+            start.wait();
+            made_up.take_top(false)
+        };
+        let rings = std::thread::scope(|scope| {
+            let threads = [scope.spawn(take), scope.spawn(take)];
+            threads.map(|thread| thread.join().unwrap())
+        });
+        assert!(rings.iter().filter(|ring| ring.is_ok()).count() < 2);
+    }
+    drop(made_up.take_top(false).unwrap());
+    assert_eq!(made_up.instances(), [""; 0]);
 }
