@@ -15,6 +15,7 @@
 use watershed_engine::ProducerId;
 use watershed_wire::protos::CommitDataRequest;
 
+use crate::ids::SessionId;
 use crate::limits::HELD_COMMIT_BYTES_MAX;
 use crate::producer::{ChunkSource, Producer};
 use crate::service::Service;
@@ -45,6 +46,13 @@ impl Producer {
 }
 
 impl Service {
+    /// Commits what is held of all producers of the session, which ends.
+    pub(crate) fn commit_all_held(&mut self, session_id: SessionId) {
+        let Some(session) = self.sessions.get(&session_id) else { return };
+        let producer_ids: Vec<ProducerId> = session.producers.iter().copied().collect();
+        producer_ids.into_iter().for_each(|producer_id| self.commit_held(producer_id));
+    }
+
     /// Commits what is held of the producer, as one batch.
     pub(crate) fn commit_held(&mut self, producer_id: ProducerId) {
         let Some(producer) = self.producers.get_mut(&producer_id) else { return };
