@@ -14,6 +14,7 @@
 
 use watershed_engine::ProducerId;
 use watershed_wire::protos::CommitDataRequest;
+use watershed_wire::protos::commit_data_request::{ChunkToPatch, ChunksToMove, chunk_to_patch::Patch};
 
 use crate::ids::SessionId;
 use crate::limits::HELD_COMMIT_BYTES_MAX;
@@ -29,13 +30,23 @@ pub(super) struct HeldCommits {
 
 impl HeldCommits {
     pub(super) fn add(&mut self, request: &CommitDataRequest) {
-        self.bytes += prost::Message::encoded_len(request);
+        self.bytes += memory_bytes(request);
         self.requests.push(request.clone());
     }
 
     pub(super) fn is_full(&self) -> bool {
         self.bytes >= HELD_COMMIT_BYTES_MAX
     }
+}
+
+/// What the request takes here: an entry that is encoded as nothing takes room too.
+fn memory_bytes(request: &CommitDataRequest) -> usize {
+    let moves = request.chunks_to_move.iter().map(|entry| size_of::<ChunksToMove>() + entry.data().len());
+    let patches = request.chunks_to_patch.iter().map(|entry| {
+        let patches = entry.patches.iter().map(|patch| size_of::<Patch>() + patch.data().len());
+        size_of::<ChunkToPatch>() + patches.sum::<usize>()
+    });
+    size_of::<CommitDataRequest>() + moves.chain(patches).sum::<usize>()
 }
 
 impl Producer {

@@ -392,7 +392,7 @@ fn by_message(chunk_id: u8, text: &str, target: u32) -> ChunksToMove {
 #[test]
 fn no_read_falls_into_the_scrape_of_a_producer_without_shared_memory() {
     for ends_by in
-        ["acknowledgement", "timeout", "disconnect", "stop", "size"]
+        ["acknowledgement", "timeout", "disconnect", "stop", "size", "empty entries", "empty requests"]
     {
         let mut world = World::new();
         let hello =
@@ -420,6 +420,11 @@ fn no_read_falls_into_the_scrape_of_a_producer_without_shared_memory() {
                 let size_bytes = prost::Message::encoded_len(&nothing);
                 flood(nothing, size_bytes);
             }
+            // What is encoded as next to nothing takes memory.
+            "empty entries" => {
+                flood(moves(vec![ChunksToMove::default(); 1000]), 1000 * size_of::<ChunksToMove>());
+            }
+            "empty requests" => flood(moves(Vec::new()), size_of::<protos::CommitDataRequest>()),
             "acknowledgement" => _ = world.acknowledge_flush(producer),
             "timeout" => _ = world.advance_ms(6000),
             "disconnect" => _ = world.disconnect(producer),
