@@ -140,16 +140,15 @@ fn said(command: &Command) -> String {
         line.push_str("...");
     }
     let pid = command.pid.map_or_else(String::new, |pid| format!(", pid {pid}"));
-    let end = match (command.end_ns, command.exit_code, command.signal) {
-        (None, ..) => ", goes on after the end of the trace".to_owned(),
-        (Some(end_ns), code, signal) => {
-            let time = seconds(end_ns.saturating_sub(command.begin_ns));
-            let code = code.map_or_else(String::new, |code| format!(", exit code {code}"));
-            let signal = signal.map_or_else(String::new, |number| format!(", killed by signal {number}"));
-            format!(", {time}{code}{signal}")
-        }
+    let time = match (command.begin_ns.zip(command.end_ns), command.has_end()) {
+        (_, false) => ", its end is not in the trace".to_owned(),
+        (Some((begin_ns, end_ns)), _) => format!(", {}", seconds(end_ns.saturating_sub(begin_ns))),
+        (None, _) if command.end_ns.is_none() => ", at an unknown time".to_owned(),
+        (None, _) => ", its begin is not in the trace".to_owned(),
     };
-    format!("{line}{pid}{end}")
+    let code = command.exit_code.map_or_else(String::new, |code| format!(", exit code {code}"));
+    let signal = command.signal.map_or_else(String::new, |number| format!(", killed by signal {number}"));
+    format!("{line}{pid}{time}{code}{signal}")
 }
 
 fn time(part: &Part) -> String {
