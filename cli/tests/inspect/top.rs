@@ -377,13 +377,23 @@ fn contradictions_are_counted() {
 
 #[test]
 fn only_one_recorder_counts() {
+    // The same threads' numbers, later and under other names.
+    let foreign = |cpu| {
+        let mut bundle =
+            bundle(cpu, &CPU_0.map(|(at, prev, state, next)| (at + 9_000, prev, state, next)), &[]);
+        bundle.compact_sched.as_mut().unwrap().intern_table.iter_mut().for_each(|name| name.push('x'));
+        bundle
+    };
     let trace = TraceBuilder::default()
+        .packet(TracePacket { machine_id: Some(7), ..packet(foreign(0)) })
         .packet(packet(bundle(0, &CPU_0, &WAKINGS)))
-        .packet(TracePacket { machine_id: Some(7), ..packet(bundle(0, &CPU_0, &[])) })
-        .packet(producer(4, 0, Data::FtraceEvents(bundle(0, &CPU_0, &[]))))
-        .packet(packet(bundle(1 << 20, &CPU_0, &[])));
+        .packet(TracePacket { machine_id: Some(7), ..packet(foreign(0)) })
+        .packet(producer(4, 0, Data::FtraceEvents(foreign(0))))
+        .packet(packet(foreign(1 << 20)));
     let found = scheduling(&trace);
-    assert_eq!((&found["switches"], &found["gaps"]["bundles_passed_over"]), (&json!(6), &json!(3)));
+    assert_eq!((&found["switches"], &found["gaps"]["bundles_passed_over"]), (&json!(6), &json!(4)));
+    let names: Vec<_> = found["threads"].as_array().unwrap().iter().map(|row| row["name"].clone()).collect();
+    assert_eq!(json!(names), json!(["thread-10", "thread-30"]));
 }
 
 #[test]
