@@ -265,7 +265,9 @@ fn known_times_one_by_one() {
 fn long_names_of_the_kernel_are_cut() {
     let mut events = plain(&CPU_0, &[]);
     for switch in events.iter_mut().filter_map(|event| event.switch.as_mut()) {
-        [&mut switch.prev_comm, &mut switch.next_comm].map(|name| name.push_str(&"x".repeat(100)));
+        for name in [&mut switch.prev_comm, &mut switch.next_comm] {
+            name.push_str(&"x".repeat(100));
+        }
     }
     let found = scheduling(&plain_packet(TraceBuilder::default(), 0, events));
     let names: Vec<_> = found["threads"].as_array().unwrap().iter().map(|row| row["name"].clone()).collect();
