@@ -28,9 +28,9 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// All that the service on this socket knows, as text.
-    pub(crate) fn of(socket: Option<Address>) -> Args {
-        Args { socket, json: false, sessions_only: false }
+    /// All that the service on this socket knows.
+    pub(crate) fn of(socket: Option<Address>, json: bool) -> Args {
+        Args { socket, json, sessions_only: false }
     }
 }
 

@@ -81,9 +81,7 @@ impl Session {
         if !resolved.unknown.is_empty() {
             notices.add(FTRACE_NAME, format!("no event {} in this kernel", resolved.unknown.join(", ")));
         }
-        // Without instances there is one ring for all.
-        let has_instances = known.tracefs.has_instances();
-        let is_of_top = |event: &EventName| has_instances && joined(event) == "ftrace/print";
+        let is_of_top = |event: &EventName| joined(event) == "ftrace/print";
         let (top_events, own_events) = resolved.events.into_iter().partition(is_of_top);
         let mut session = Session {
             id,
