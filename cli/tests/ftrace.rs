@@ -2,48 +2,14 @@
 
 mod support;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use prost::Message as _;
 use rustix::process::Signal;
+use support::tracefs::{asks, is_on, made_by, recording, tracefs};
 use support::{Dir, Running, TraceOfEvents, wait_until};
 use watershed_wire::protos::Trace;
 use watershed_wire::protos::trace_packet::Data;
-
-/// Where instances are, unless this machine cannot run the tests.
-fn instances() -> Option<PathBuf> {
-    if let Err(reason) = watershed_probes::ftrace_access(&watershed_probes::Roots::default()) {
-        eprintln!("no tracefs here, nothing was tested: {reason}");
-        return None;
-    }
-    let roots = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(Path::new);
-    roots.iter().map(|root| root.join("instances")).find(|instances| instances.exists())
-}
-
-/// Instances of that process.
-fn made_by(pid: u32, instances: &Path) -> Vec<PathBuf> {
-    let prefix = format!("watershed-{pid}-");
-    let entries = fs::read_dir(instances).unwrap().flatten();
-    let is_ours = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with(&prefix);
-    entries.map(|entry| entry.path()).filter(is_ours).collect()
-}
-
-fn is_on(instance: &Path) -> bool {
-    fs::read_to_string(instance.join("tracing_on")).is_ok_and(|on| on.trim() == "1")
-}
-
-fn asks(instance: &Path, event: &str) -> bool {
-    let enable = instance.join("events").join(event).join("enable");
-    fs::read_to_string(enable).is_ok_and(|on| on.trim() == "1")
-}
-
-/// Whether that process records switches. An instance is on when it is made, without events; it is
-/// off while its events are enabled.
-fn records(pid: u32, instances: &Path) -> bool {
-    let records = |instance: &PathBuf| asks(instance, "sched/sched_switch") && is_on(instance);
-    made_by(pid, instances).iter().any(records)
-}
 
 fn config(events: &[&str]) -> String {
     let events: String = events.iter().map(|event| format!("ftrace_events: \"{event}\" ")).collect();
@@ -61,27 +27,27 @@ fn start(dir: &Dir, place: &str, events: &[&str]) -> Running {
 
 #[test]
 fn nothing_is_left_of_a_killed_recorder() {
-    let Some(instances) = instances() else { return };
+    let Some(root) = tracefs() else { return };
     let dir = Dir::new();
     let mut killed = start(&dir, "killed", &["sched/sched_switch"]);
     let pid = killed.child().id();
-    wait_until("it records", || records(pid, &instances));
+    wait_until("it records", || recording(pid, &root, "sched/sched_switch").is_some());
     killed.signal(Signal::KILL);
     killed.wait();
     // The kernel stops what nobody holds any more, where it has the option for an instance.
     wait_until("its instance stops", || {
-        made_by(pid, &instances)
+        made_by(pid, &root)
             .iter()
             .all(|instance| !is_on(instance) || !instance.join("options/disable_on_free").exists())
     });
     let mut next = start(&dir, "next", &["sched/sched_switch"]);
     let next_pid = next.child().id();
-    wait_until("it records", || records(next_pid, &instances));
-    assert_eq!(made_by(pid, &instances), [] as [&Path; 0], "the next one removes it");
+    wait_until("it records", || recording(next_pid, &root, "sched/sched_switch").is_some());
+    assert_eq!(made_by(pid, &root), [] as [&Path; 0], "the next one removes it");
     next.signal(Signal::INT);
     let next = next.wait();
     assert!(next.stderr.contains("no data lost"), "{}", next.stderr);
-    assert_eq!(made_by(next_pid, &instances), [] as [&Path; 0]);
+    assert_eq!(made_by(next_pid, &root), [] as [&Path; 0]);
 }
 
 /// What a trace has of the kernel's events.
@@ -109,31 +75,31 @@ fn found(bytes: &[u8]) -> Found {
 
 #[test]
 fn sessions_share_an_instance_and_get_what_each_asked_for() {
-    let Some(instances) = instances() else { return };
+    let Some(root) = tracefs() else { return };
     let dir = Dir::new();
     let _daemon = dir.daemon();
     let probes = dir.probes();
     let pid = probes.child().id();
     let mut first = start(&dir, "first", &["sched/sched_switch"]);
-    wait_until("the first records", || records(pid, &instances));
+    wait_until("the first records", || recording(pid, &root, "sched/sched_switch").is_some());
     // Alone it is not written compactly: that needs the switches.
     let mut second = start(&dir, "second", &["sched/sched_waking"]);
     wait_until("the second records too", || {
-        made_by(pid, &instances).iter().any(|instance| asks(instance, "sched/sched_waking"))
+        made_by(pid, &root).iter().any(|instance| asks(instance, "sched/sched_waking"))
     });
-    assert_eq!(made_by(pid, &instances).len(), 1, "they share one");
+    assert_eq!(made_by(pid, &root).len(), 1, "they share one");
     second.signal(Signal::INT);
     let ended = second.wait();
     assert!(ended.stderr.contains("no data lost"), "{}", ended.stderr);
     wait_until("only the first's events are left", || {
-        made_by(pid, &instances)
+        made_by(pid, &root)
             .iter()
             .any(|instance| !asks(instance, "sched/sched_waking") && asks(instance, "sched/sched_switch"))
     });
     first.signal(Signal::INT);
     let ended = first.wait();
     assert!(ended.stderr.contains("no data lost"), "{}", ended.stderr);
-    wait_until("the instance is removed", || made_by(pid, &instances).is_empty());
+    wait_until("the instance is removed", || made_by(pid, &root).is_empty());
     let switches = Found { switches: true, ..Found::default() };
     assert_eq!(found(&dir.read("first")), switches);
     let wakings = Found { others: true, ..Found::default() };

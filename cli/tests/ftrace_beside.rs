@@ -11,21 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::Signal;
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
+use support::tracefs::{field, made_by, recording, tracefs};
 use support::{Dir, Running, TraceOfEvents, wait_until};
-use watershed_wire::raw::Fields;
 
 /// The kernel has one top-level buffer.
 static TOP: Mutex<()> = Mutex::new(());
-
-/// Where tracefs is, unless this machine cannot run the tests.
-fn tracefs() -> Option<PathBuf> {
-    if let Err(reason) = watershed_probes::ftrace_access(&watershed_probes::Roots::default()) {
-        eprintln!("no tracefs here, nothing was tested: {reason}");
-        return None;
-    }
-    let roots = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(Path::new);
-    roots.iter().find(|root| root.join("instances").exists()).map(|root| root.to_path_buf())
-}
 
 fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).unwrap()
@@ -55,6 +45,31 @@ impl Drop for SomebodyElse {
     }
 }
 
+/// An instance of somebody else, with an event in its memory that nobody has read; removed again.
+struct Theirs(PathBuf);
+
+impl Theirs {
+    fn record(root: &Path) -> Self {
+        let theirs = Self(root.join(format!("instances/other-{}", std::process::id())));
+        fs::create_dir(&theirs.0).unwrap();
+        fs::write(theirs.0.join("events/task/task_newtask/enable"), "1").unwrap();
+        assert!(std::process::Command::new("true").status().unwrap().success());
+        assert!(theirs.events() > 0);
+        fs::write(theirs.0.join("tracing_on"), "0").unwrap();
+        theirs
+    }
+
+    fn events(&self) -> usize {
+        read(self.0.join("trace")).matches("task_newtask:").count()
+    }
+}
+
+impl Drop for Theirs {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
 fn start(dir: &Dir, name: &str, ftrace_config: &str) -> Running {
     let config = format!(
         "buffers {{ size_kb: 16384 }} data_sources {{ config {{ name: \"linux.ftrace\"
@@ -64,28 +79,11 @@ fn start(dir: &Dir, name: &str, ftrace_config: &str) -> Running {
     dir.spawn(&["--no-daemon", "-c", &format!("{name}.txt"), "-o", name])
 }
 
-/// Instances of that process with an event that is on, while they record.
-fn recording(pid: u32, root: &Path, event: &str) -> Option<PathBuf> {
-    let prefix = format!("watershed-{pid}-");
-    let instances = fs::read_dir(root.join("instances")).unwrap().flatten();
-    let of_process = instances.filter(|entry| entry.file_name().to_str().unwrap().starts_with(&prefix));
-    let is_on = |path: PathBuf| fs::read_to_string(path).is_ok_and(|text| text.trim() == "1");
-    of_process.map(|entry| entry.path()).find(|instance| {
-        is_on(instance.join("events").join(event).join("enable")) && is_on(instance.join("tracing_on"))
-    })
-}
-
 /// Thread and text of each `print` event of a trace.
 fn prints(bytes: &[u8]) -> Vec<(u64, String)> {
     use prost::Message as _;
     let bundles = TraceOfEvents::decode(bytes).unwrap().packet.into_iter().filter_map(|p| p.bundle);
     let events = bundles.flat_map(|bundle| bundle.event);
-    let field = |message: &[u8], number: u32| {
-        Fields::new(message).map(Result::unwrap).find(|f| f.number == number).map(|f| match f.value.bytes() {
-            Some(bytes) => (0, bytes.to_vec()),
-            None => (f.value.varint().unwrap(), Vec::new()),
-        })
-    };
     let print = |event: &Vec<u8>| {
         let (_, print) = field(event, 3)?;
         Some((field(event, 2)?.0, String::from_utf8(field(&print, 2)?.1).unwrap()))
@@ -120,9 +118,7 @@ fn texts_of_programs_come_from_the_top_level_buffer() {
     let found: Vec<_> = prints(&dir.read("texts")).into_iter().filter(|(of, _)| *of == tid).collect();
     assert_eq!(found, texts[..2].iter().map(|text| (tid, text.to_string())).collect::<Vec<_>>());
     assert_eq!(state(), before, "it is as it was");
-    let prefix = format!("watershed-{pid}-");
-    let left = fs::read_dir(root.join("instances")).unwrap().flatten().map(|entry| entry.file_name());
-    assert!(!left.into_iter().any(|name| name.to_str().unwrap().starts_with(&prefix)));
+    assert_eq!(made_by(pid, &root), [] as [&Path; 0]);
 }
 
 #[test]
@@ -133,18 +129,11 @@ fn what_others_trace_is_left_alone() {
         return;
     }
     let _somebody_else = SomebodyElse::begin(&root);
-    // An instance with an event in its memory that nobody has read.
-    let other = root.join(format!("instances/other-{}", std::process::id()));
-    fs::create_dir(&other).unwrap();
-    fs::write(other.join("events/task/task_newtask/enable"), "1").unwrap();
-    assert!(std::process::Command::new("true").status().unwrap().success());
-    let events_of_other = || read(other.join("trace")).matches("task_newtask:").count();
-    assert!(events_of_other() > 0);
-    fs::write(other.join("tracing_on"), "0").unwrap();
+    let theirs = Theirs::record(&root);
     let state = || {
         let of_top = ["trace_clock", "tracing_on", "set_event"].map(|file| read(root.join(file)));
-        let of_other = ["trace_clock", "tracing_on", "set_event"].map(|file| read(other.join(file)));
-        (of_top, of_other, events_of_other())
+        let of_other = ["trace_clock", "tracing_on", "set_event"].map(|file| read(theirs.0.join(file)));
+        (of_top, of_other, theirs.events())
     };
     let before = state();
 
@@ -156,9 +145,7 @@ fn what_others_trace_is_left_alone() {
     assert_eq!(state(), before);
     recorder.signal(Signal::INT);
     let ended = recorder.wait();
-    let after = state();
-    fs::remove_dir(&other).unwrap();
-    assert_eq!(after, before);
+    assert_eq!(state(), before);
     let words = "ftrace/print is not recorded: the kernel's top-level buffer is in use by somebody else \
                  (it records oom:mark_victim)";
     assert!(ended.stderr.contains(words), "{}", ended.stderr);

@@ -18,9 +18,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use support::TraceOfEvents;
+use support::tracefs::{field, recording, tracefs};
 use watershed_wire::protos::trace_packet::Data;
 use watershed_wire::protos::{FtraceEventBundle, FtraceStats, Trace};
-use watershed_wire::raw::Fields;
 
 const HANDOVERS: usize = 1_000;
 /// Of a hundred events of a thread, those that the kernel may leave out of its own ring without
@@ -48,11 +48,6 @@ data_sources { config { name: "linux.process_stats" process_stats_config {
 fn boottime_ns() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-/// Why this machine cannot run the test.
-fn no_tracefs() -> Option<String> {
-    watershed_probes::ftrace_access(&watershed_probes::Roots::default()).err()
 }
 
 /// One of two threads that hand a token back and forth.
@@ -271,21 +266,14 @@ fn read(path: &Path) -> Recorded {
 impl Recorded {
     /// An event that is not written compactly.
     fn add_other(&mut self, event: &[u8]) {
-        let value = |message: &'_ [u8], number: u32| {
-            let mut fields = Fields::new(message).map(Result::unwrap);
-            fields.find(|field| field.number == number).map(|field| match field.value.bytes() {
-                Some(bytes) => (0, bytes.to_vec()),
-                None => (field.value.varint().unwrap(), Vec::new()),
-            })
-        };
-        let current = value(event, 2).unwrap().0 as i32;
-        if let Some((_, task)) = value(event, TASK_NEWTASK) {
-            let flags = value(&task, 3).unwrap().0;
-            self.started.push((current, value(&task, 1).unwrap().0 as i32, flags & CLONE_THREAD != 0));
+        let current = field(event, 2).unwrap().0 as i32;
+        if let Some((_, task)) = field(event, TASK_NEWTASK) {
+            let flags = field(&task, 3).unwrap().0;
+            self.started.push((current, field(&task, 1).unwrap().0 as i32, flags & CLONE_THREAD != 0));
         }
-        if let Some((_, exec)) = value(event, SCHED_PROCESS_EXEC) {
-            let program = String::from_utf8(value(&exec, 1).unwrap().1).unwrap();
-            self.executed.push((value(&exec, 2).unwrap().0 as i32, program));
+        if let Some((_, exec)) = field(event, SCHED_PROCESS_EXEC) {
+            let program = String::from_utf8(field(&exec, 1).unwrap().1).unwrap();
+            self.executed.push((field(&exec, 2).unwrap().0 as i32, program));
         }
     }
 
@@ -350,28 +338,14 @@ fn tick_ns() -> u64 {
     1_000_000_000 / rustix::param::clock_ticks_per_second()
 }
 
-fn has_recording_instance(pid: u32) -> bool {
-    let root = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(Path::new);
-    let root = root.iter().find(|root| root.join("instances").exists()).unwrap();
-    fs::read_dir(root.join("instances")).unwrap().flatten().any(|instance| {
-        let name = instance.file_name().into_string().unwrap();
-        let is_on =
-            |file: &str| fs::read_to_string(instance.path().join(file)).is_ok_and(|on| on.trim() == "1");
-        // An instance is on when it is made; when its events are enabled it is off.
-        name.starts_with(&format!("watershed-{pid}-"))
-            && is_on("events/sched/sched_switch/enable")
-            && is_on("tracing_on")
-    })
-}
-
-fn record(path: &Path, dir: &Path) -> Child {
+fn record(path: &Path, dir: &Path, root: &Path) -> Child {
     let config = dir.join("config.txt");
     fs::write(&config, CONFIG).unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_watershed"));
     child.args(["record", "--no-daemon", "-c"]).arg(config).arg("-o").arg(path).stderr(Stdio::piped());
     let child = child.spawn().unwrap();
     let started = Instant::now();
-    while !has_recording_instance(child.id()) {
+    while recording(child.id(), root, "sched/sched_switch").is_none() {
         assert!(started.elapsed() < Duration::from_secs(60), "it did not start");
         thread::sleep(Duration::from_millis(10));
     }
@@ -380,10 +354,7 @@ fn record(path: &Path, dir: &Path) -> Child {
 
 #[test]
 fn every_hand_over_is_in_the_trace() {
-    if let Some(reason) = no_tracefs() {
-        eprintln!("no tracefs here, nothing was tested: {reason}");
-        return;
-    }
+    let Some(root) = tracefs() else { return };
     let allowed = sched_getaffinity(None).unwrap();
     let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).take(2).collect();
     let &[first, second] = &cpus[..] else {
@@ -393,7 +364,7 @@ fn every_hand_over_is_in_the_trace() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.pftrace");
     let _load = Load::start(2);
-    let mut recording = record(&path, dir.path());
+    let mut recording = record(&path, dir.path(), &root);
     let before_ns = taken_ns();
     let workload = run_workload([first, second]);
     // Each CPU's figure may be a tick behind.

@@ -1,6 +1,8 @@
 //! Runs the program in a directory of its own.
 #![expect(dead_code, reason = "not every test file uses everything")]
 
+pub(crate) mod tracefs;
+
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
