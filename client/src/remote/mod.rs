@@ -12,9 +12,9 @@
 //!
 //! One thread does it all: it waits for the socket, for the data sources' timers and for the
 //! program. While there is no service it tries again from time to time, and costs nothing
-//! otherwise. With every connection that a service accepts everything starts anew: memory, instances
-//! and writers; but what was [traced before it](#tracing-at-startup) belongs to it. Writers of an
-//! earlier connection may still be used, and discard what they are given.
+//! otherwise. With every connection that a service accepts everything starts anew: memory,
+//! instances and writers; but what was [traced before it](#tracing-at-startup) belongs to it.
+//! Writers of an earlier connection may still be used, and discard what they are given.
 //!
 //! No call of a writer waits for the service, unless its policy says so. What a socket does not
 //! take waits in memory, up to a limit that follows from the number of chunks; beyond it the
