@@ -2,9 +2,7 @@
 
 use watershed_client::consumer::{ConnectError, Consumer, ConsumerOptions};
 use watershed_shell::address::{self, Address};
-use watershed_wire::Decode as _;
 use watershed_wire::ipc::messages::{ServiceDataSource, TracingServiceState};
-use watershed_wire::protos::DataSourceDescriptor;
 
 use crate::exit::Failure;
 
@@ -34,15 +32,8 @@ pub(crate) fn failure(error: &ConnectError) -> Failure {
 
 /// The names of the data sources that producers offer to the service, each once.
 pub(crate) fn data_source_names(state: &TracingServiceState) -> Vec<String> {
-    let mut names: Vec<String> = state.data_sources.iter().map(data_source_name).collect();
+    let mut names: Vec<String> = state.data_sources.iter().map(ServiceDataSource::name).collect();
     names.sort();
     names.dedup();
     names
-}
-
-/// The name of a data source; empty if its descriptor cannot be read.
-pub(crate) fn data_source_name(source: &ServiceDataSource) -> String {
-    let descriptor = source.ds_descriptor().unwrap_or_default();
-    let descriptor = DataSourceDescriptor::decode(&descriptor[..]).unwrap_or_default();
-    descriptor.name().to_owned()
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use watershed_shell::address::Address;
 use watershed_wire::ipc::messages::TracingServiceState;
 
-use crate::connect::{connect, data_source_name, socket};
+use crate::connect::{connect, socket};
 use crate::exit::{Exit, Failure, printed};
 use crate::text::{printable, table};
 
@@ -28,9 +28,9 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// All that the service on this socket knows, as text.
-    pub(crate) fn of(socket: Option<Address>) -> Args {
-        Args { socket, json: false, sessions_only: false }
+    /// All that the service on this socket knows.
+    pub(crate) fn of(socket: Option<Address>, json: bool) -> Args {
+        Args { socket, json, sessions_only: false }
     }
 }
 
@@ -88,7 +88,7 @@ impl From<TracingServiceState> for State {
         };
         let data_sources = state.data_sources.iter().map(|source| {
             let producer_id = source.producer_id();
-            DataSource { name: data_source_name(source), producer_id, producer_name: name_of(producer_id) }
+            DataSource { name: source.name(), producer_id, producer_name: name_of(producer_id) }
         });
         let producers = state.producers.iter().map(|producer| Producer {
             id: producer.id(),
@@ -170,4 +170,21 @@ fn write_table(out: &mut impl Write, table: &comfy_table::Table) -> io::Result<(
     }
     writeln!(out)?;
     table.lines().try_for_each(|line| writeln!(out, "  {}", line.trim_end()))
+}
+
+#[cfg(test)]
+mod tests {
+    use watershed_wire::ipc::messages::ServiceDataSource;
+
+    use super::*;
+
+    #[test]
+    fn a_data_source_has_its_name_whatever_else_is_in_its_descriptor() {
+        // `src`, and a field 6 that is not the message that it should be.
+        let descriptor = [10, 3, b's', b'r', b'c', 50, 1, 0xff];
+        let data_sources = vec![ServiceDataSource::new(descriptor.to_vec(), 1)];
+        let state = TracingServiceState { data_sources, ..Default::default() };
+        assert_eq!(crate::connect::data_source_names(&state), ["src"]);
+        assert_eq!(State::from(state).data_sources[0].name, "src");
+    }
 }

@@ -124,9 +124,54 @@ fn a_command_is_a_slice_of_a_session_elsewhere() {
 }
 
 #[test]
+fn other_sessions_have_it_too() {
+    let dir = Dir::new();
+    let _daemon = dir.daemon();
+    let _probes = dir.probes();
+    let asks = "data_sources { config { name: \"watershed.command\" } }";
+    dir.write("other", format!("{CONFIG} {asks}"));
+    let detached = dir.program(&["detach", "other", "-c", "other"]).wait();
+    assert_eq!(detached.code, Some(0), "{}", detached.stderr);
+    assert_marked(&dir, &[], "sleep 0.05", 0, ("exit_code", 0));
+    let stopped = dir.program(&["stop", "other", "-o", "of_other"]).wait();
+    assert_eq!(stopped.code, Some(0), "{}", stopped.stderr);
+    Marked::read(&dir, "of_other").slice();
+}
+
+/// What `inspect --verbose` shows of it, to record with once more.
+fn config_of(dir: &Dir, name: &str) -> String {
+    let report = dir.program(&["inspect", "--json", name]).wait().stdout;
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    report["session"]["config"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_config_of_a_trace_records_another_command() {
+    let dir = Dir::new();
+    let again = |dir: &Dir| {
+        dir.write("c", CONFIG);
+        assert_marked(dir, &["-c", "c"], "sleep 0.05", 0, ("exit_code", 0));
+        let copied = config_of(dir, "t");
+        assert!(copied.contains("watershed.command"), "{copied}");
+        dir.write("copied", copied);
+        assert_marked(dir, &["-c", "copied", "--fail-on-loss"], "false", 1, ("exit_code", 1));
+        assert_eq!(config_of(dir, "t").matches("watershed.command").count(), 1);
+        let run = dir.record(&["-c", "copied", "--fail-on-loss", "-t", "100ms", "-o", "t"]);
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        assert!(!run.stderr.contains("warning"), "{}", run.stderr);
+    };
+    again(&dir);
+    let _daemon = dir.daemon();
+    let _probes = dir.probes();
+    again(&dir);
+}
+
+#[test]
 fn a_command_that_goes_on_has_no_end() {
     let dir = Dir::new();
-    let run = dir.record(&["-t", "200ms", "-o", "t", "--", "sleep", "1"]);
+    // It goes on until the trace is written.
+    let command = "until [ -s t ]; do sleep 0.05; done";
+    let run = dir.record(&["-t", "200ms", "-o", "t", "--", "sh", "-c", command]);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     let marked = Marked::read(&dir, "t");
     let kinds: Vec<Type> = marked.events.iter().map(|event| event.event.r#type()).collect();

@@ -139,3 +139,18 @@ fn a_summary_for_programs() {
     let run = dir.record(&["--json", "-o", "-"]);
     assert_eq!(run.code, Some(2), "{}", run.stderr);
 }
+
+#[test]
+fn a_summary_comes_behind_what_the_command_writes() {
+    let dir = Dir::new();
+    // The time is up long before the command is.
+    let command = "until [ -s t ]; do sleep 0.05; done; sleep 0.3; echo x";
+    let run = dir.record(&["--no-daemon", "-t", "200ms", "-o", "t", "--json", "--", "sh", "-c", command]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let [first, second] = run.stdout.lines().collect::<Vec<_>>()[..] else { panic!("{}", run.stdout) };
+    assert!(first == "x" && second.starts_with("{\"file\":\"t\""), "{}", run.stdout);
+    // What cannot be written is told.
+    let run = dir.shell("exec \"$0\" record --no-daemon -t 100ms -o t --json >/dev/full");
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    assert!(run.stderr.contains("cannot write the result: "), "{}", run.stderr);
+}

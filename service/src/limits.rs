@@ -148,8 +148,9 @@ pub(crate) fn is_writer_id(id: u32) -> bool {
 pub const PATCHES_PER_ENTRY_MAX: usize = 1024;
 /// Bytes of one patch: a redundant varint of four bytes.
 pub const PATCH_BYTES: usize = 4;
-/// Commits of a producer without shared memory that are held until it has acknowledged a flush: as
-/// much as the shared memory of most clients, some times over. Larger scrapes come in parts.
+/// Memory of the commits of a producer without shared memory that are held until it has
+/// acknowledged a flush: as much as the shared memory of most clients, some times over. Larger
+/// scrapes come in parts.
 pub const HELD_COMMIT_BYTES_MAX: usize = 4 << 20;
 /// A chunk sent by message, header included. What a record of the trace buffer can hold is one byte
 /// less.

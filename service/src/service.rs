@@ -146,9 +146,9 @@ impl Service {
     }
 
     /// To be called when nothing else is to be done. Goes on with what commits have left because
-    /// their budget was spent, and makes the memory ready that the buffers will use next: a page
-    /// takes up to some milliseconds, in which a commit would have to wait. Calling it in vain
-    /// costs next to nothing.
+    /// their budget was spent or another thread had locked a shard, and makes the memory ready that
+    /// the buffers will use next: a page takes up to some milliseconds, in which a commit would
+    /// have to wait. Calling it in vain costs next to nothing.
     ///
     /// Returns true if there is more to go on with: to be called again, unless there is something
     /// else to do now.

@@ -6,8 +6,10 @@
 //! ```
 //!
 //! The session's config asks for the source, so a session of another service has it too, from the
-//! producer that `record` is then.
+//! producer that `record` is then. Other sessions of that service may ask for it as well: each
+//! instance has a writer of its own.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -28,11 +30,14 @@ use watershed_wire::protos::{
     DataSourceConfig, DataSourceDescriptor, DebugAnnotation, ProcessDescriptor, TracePacket, TrackDescriptor,
     TrackEvent,
 };
+use watershed_wire::raw::{Fields, Rewrite};
 
 use crate::command_slice::{CATEGORY, COMMAND_LINE, EXIT_CODE, PID, SIGNAL};
 
 /// The data source's name.
 const NAME: &str = "watershed.command";
+/// Field `TraceConfig.data_sources`.
+const DATA_SOURCES: u32 = 2;
 
 /// Arguments are as long as the system lets them be; a slice's name is what a viewer has room for.
 const COMMAND_LINE_SIZE_BYTES_MAX: usize = 32 << 10;
@@ -44,10 +49,10 @@ pub(super) struct Mark(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    /// While the data source is started.
-    writer: Option<TraceWriter>,
-    /// Not written yet, as it came before the data source's start.
-    waiting: Vec<TracePacket>,
+    /// Of each instance of the data source that is started, by its id.
+    writers: HashMap<u64, TraceWriter>,
+    /// All there is to say so far: an instance that starts later has it too.
+    packets: Vec<TracePacket>,
     /// Once the command has begun.
     track_uuid: u64,
 }
@@ -60,6 +65,22 @@ impl Mark {
     /// What offers the data source.
     pub(super) fn factory(&self) -> Box<dyn DataSourceFactory> {
         Box::new(Factory(self.clone()))
+    }
+
+    /// The config without the data source, which one that was taken from a trace has: it names a
+    /// producer that is gone.
+    pub(super) fn removed_from(config: &TraceConfig) -> Result<TraceConfig, ConfigError> {
+        let is_ours = |source: &protos::trace_config::DataSource| {
+            source.config.as_ref().is_some_and(|config| config.name() == NAME)
+        };
+        let sources = &config.view().data_sources;
+        if !sources.iter().any(is_ours) {
+            return Ok(config.clone());
+        }
+        let fields = Fields::new(config.bytes()).flatten().filter(|field| field.number == DATA_SOURCES);
+        let entries = fields.filter_map(|field| field.value.bytes()).zip(sources);
+        let others = entries.filter(|(_, source)| !is_ours(source)).map(|(bytes, _)| bytes);
+        config.rewritten(&Rewrite::new().set_each(DATA_SOURCES, others))
     }
 
     /// The config with the data source; of `producer` alone, if there are others.
@@ -141,16 +162,14 @@ impl State {
     }
 
     fn write(&mut self, packet: TracePacket) {
-        match &mut self.writer {
-            Some(writer) => writer.write_message(&packet),
-            None => self.waiting.push(packet),
+        for writer in self.writers.values_mut() {
+            writer.write_message(&packet);
         }
+        self.packets.push(packet);
     }
 
     fn flush(&mut self) {
-        if let Some(writer) = &mut self.writer {
-            writer.flush();
-        }
+        self.writers.values_mut().for_each(TraceWriter::flush);
     }
 }
 
@@ -206,22 +225,24 @@ struct Instance {
 }
 
 impl DataSource for Instance {
-    fn start(&mut self, _: &mut Context<'_>) -> Wake {
-        let mut state = self.mark.state();
-        state.writer = self.writer.take();
-        for packet in std::mem::take(&mut state.waiting) {
-            state.write(packet);
+    fn start(&mut self, cx: &mut Context<'_>) -> Wake {
+        if let Some(mut writer) = self.writer.take() {
+            let mut state = self.mark.state();
+            state.packets.iter().for_each(|packet| writer.write_message(packet));
+            state.writers.insert(cx.instance_id(), writer);
         }
         Wake::Never
     }
 
-    fn flush(&mut self, _: &mut Context<'_>) {
-        self.mark.state().flush();
+    fn flush(&mut self, cx: &mut Context<'_>) {
+        if let Some(writer) = self.mark.state().writers.get_mut(&cx.instance_id()) {
+            writer.flush();
+        }
     }
 
-    fn stop(&mut self, _: &mut Context<'_>) -> Stop {
+    fn stop(&mut self, cx: &mut Context<'_>) -> Stop {
         // Hands over what it has.
-        self.mark.state().writer = None;
+        self.mark.state().writers.remove(&cx.instance_id());
         Stop::Done
     }
 }
@@ -242,6 +263,9 @@ mod tests {
             (added.config.as_ref().unwrap().name(), &added.producer_name_filter[..]),
             (NAME, &["me".to_owned()][..])
         );
+        assert_eq!(Mark::removed_from(&config).unwrap().bytes(), config.bytes());
+        let without = Mark::removed_from(&with).unwrap();
+        assert_eq!(without.view(), config.view());
     }
 
     #[test]

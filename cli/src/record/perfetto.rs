@@ -21,15 +21,15 @@ pub(super) struct PerfettoArgs {
     txt: bool,
 
     /// Record in a process of its own, whose number is printed
-    #[arg(short = 'd', long, conflicts_with_all = ["command", "detach", "attach"])]
+    #[arg(short = 'd', long, conflicts_with_all = ["command", "detach", "attach", "json"])]
     background: bool,
 
     /// Leave the session behind under this key, as `watershed detach`
-    #[arg(long, value_name = "KEY", conflicts_with_all = ["command", "no_daemon", "attach"])]
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["command", "no_daemon", "attach", "json"])]
     detach: Option<String>,
 
     /// Take up the session that was left behind under this key, as `watershed attach`
-    #[arg(long, value_name = "KEY", conflicts_with_all = ["command", "no_daemon", "config"])]
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["command", "no_daemon", "config", "json"])]
     attach: Option<String>,
 
     /// End the session that --attach names, as `watershed stop`
@@ -38,21 +38,21 @@ pub(super) struct PerfettoArgs {
 
     /// Exit code 0 if a session was left behind under this key, else 2
     #[arg(long, value_name = "KEY", alias = "is-detached")]
-    #[arg(long = "is_detached", conflicts_with_all = ["command", "no_daemon", "config", "out"])]
+    #[arg(long = "is_detached", conflicts_with_all = ["command", "no_daemon", "config", "out", "json"])]
     is_detached: Option<String>,
 
-    /// Say what the service knows, as `watershed query`
+    /// Say what the service knows, as `watershed query`; with --json as JSON
     #[arg(long, conflicts_with_all = ["command", "no_daemon", "config", "out"])]
     query: bool,
 
     /// Write what the session with this unique_session_name has recorded so far, as
     /// `watershed clone`
     #[arg(long, value_name = "NAME", requires = "out")]
-    #[arg(conflicts_with_all = ["command", "no_daemon", "config"])]
+    #[arg(conflicts_with_all = ["command", "no_daemon", "config", "json"])]
     clone_by_name: Option<String>,
 
     /// Likewise of the session with the highest bugreport_score
-    #[arg(long, requires = "out", conflicts_with_all = ["command", "no_daemon", "config"])]
+    #[arg(long, requires = "out", conflicts_with_all = ["command", "no_daemon", "config", "json"])]
     save_for_bugreport: bool,
 }
 
@@ -75,7 +75,7 @@ pub(super) fn run(args: &Args) -> Option<Result<Exit, Failure>> {
         return Some(is_detached(&session(key)));
     }
     if options.query {
-        return Some(query::run(&query::Args::of(args.socket.clone())));
+        return Some(query::run(&query::Args::of(args.socket.clone(), args.json)));
     }
     let of = clone::Of {
         name: options.clone_by_name.clone(),

@@ -17,7 +17,7 @@ use super::mark::Mark;
 use super::output::{Output, Written};
 use super::progress::Progress;
 use super::summary::{self, Summary};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, printed};
 use crate::signals::{self, Received};
 
 /// How often the progress line is brought up to date.
@@ -76,6 +76,8 @@ pub(super) fn record(args: &Args, config: &TraceConfig, verbose: bool) -> Result
         Some(daemon) => Box::new(daemon),
         None => Box::new(Embedded::new(args)?),
     };
+    let config =
+        &Mark::removed_from(config).map_err(|error| Failure::usage(format_args!("config: {error}")))?;
     let missing = service.check(config)?;
     missing.iter().for_each(|missing| warn(missing));
     let output = open_output(args, config)?;
@@ -202,6 +204,15 @@ struct Ended {
     leaves_command: bool,
 }
 
+/// What is said of a recording.
+#[derive(Default)]
+struct Reported {
+    /// What went wrong, if something did.
+    failure: Option<String>,
+    /// The summary, if it is wanted so: it comes behind what the command writes.
+    json: Option<String>,
+}
+
 impl Recording {
     fn run(self, config: &TraceConfig, args: &Args) -> Result<Exit, Failure> {
         let time_ms = u64::from(config.view().duration_ms());
@@ -215,7 +226,7 @@ impl Recording {
         }
         let recorded = self.started.elapsed();
         progress.finish();
-        let failure = ended.end.as_deref().and_then(|end| self.report(config, args, recorded, end));
+        let reported = ended.end.as_deref().map(|end| self.report(config, args, recorded, end));
 
         // The time may be up before the command is; its output and its code are passed on all the
         // same.
@@ -223,7 +234,10 @@ impl Recording {
             let Ok(event) = self.incoming.recv() else { break };
             self.handle(event, &mut ended);
         }
-        exit(failure, ended, args)
+        let Reported { failure, json } = reported.unwrap_or_default();
+        let written = json.map_or(Ok(()), |line| printed(writeln!(io::stdout(), "{line}")));
+        let exit = exit(failure, ended, args)?;
+        written.map(|()| exit)
     }
 
     fn next_event(&self, progress: &Progress) -> Option<Event> {
@@ -253,27 +267,25 @@ impl Recording {
         }
     }
 
-    /// Prints the summary. Returns what went wrong, if something did.
-    fn report(&self, config: &TraceConfig, args: &Args, time: Duration, end: &End) -> Option<String> {
+    /// Prints the summary, unless it is wanted as JSON.
+    fn report(&self, config: &TraceConfig, args: &Args, time: Duration, end: &End) -> Reported {
         let tally = self.written.tally();
         let path = self.output.path();
         if let (Some(error), None, 0) = (&end.error, &end.write_error, tally.bytes) {
             self.output.remove_if_new();
-            return Some(format!("the recording failed, nothing is in {}: {error}", path.display()));
+            let failure = format!("the recording failed, nothing is in {}: {error}", path.display());
+            return Reported { failure: Some(failure), json: None };
         }
         let mut losses = summary::losses(config.view(), end, self.session.packets_dropped(), &tally);
         losses.extend(self.missing.iter().map(|missing| format!("what nobody offers: {missing}")));
         let is_lossy = !losses.is_empty();
         let summary = Summary { path, time, tally: &tally, losses };
-        if args.json {
-            // Who does not read it has no use for an error either.
-            let line = serde_json::to_string(&summary).expect("numbers and texts");
-            let _ = writeln!(io::stdout(), "{line}");
-        } else {
+        let json = args.json.then(|| serde_json::to_string(&summary).expect("numbers and texts"));
+        if json.is_none() {
             eprintln!("{summary}");
         }
         let path = path.display();
-        match end {
+        let failure = match end {
             End { write_error: Some(error), .. } => Some(format!("writing {path} failed: {error}")),
             End { error: Some(error), .. } => Some(format!("the recording failed: {error}")),
             End { left_out: Some(_), .. } => Some(format!(
@@ -282,7 +294,8 @@ impl Recording {
             )),
             _ if is_lossy && args.fail_on_loss => Some("the trace does not have everything".to_owned()),
             _ => None,
-        }
+        };
+        Reported { failure, json }
     }
 }
 

@@ -10,6 +10,7 @@ fn detached_sessions() {
     service.ok("record --is_detached key");
     assert_eq!(service.run("record --is_detached other").code, Some(2));
     service.ok("record --query");
+    assert_eq!(service.run("record --query --json").stdout, service.run("query --json").stdout);
     for which in ["--clone-by-name own", "--save-for-bugreport"] {
         service.wait_until("there are readings", |service| {
             service.ok(&format!("record {which} -o clone"));
@@ -22,6 +23,17 @@ fn detached_sessions() {
     assert!(service.readings_in("trace") > 0);
     for wrong in ["--stop", "--detach a --attach b", "--attach a -c config", "--query -o x"] {
         assert_eq!(service.run(&format!("record {wrong}")).code, Some(2), "{wrong}");
+    }
+    for other in [
+        "--detach k -c config",
+        "--attach k -o x",
+        "--is_detached k",
+        "--clone-by-name own -o x",
+        "--save-for-bugreport -o x",
+        "--background",
+    ] {
+        let refused = service.run(&format!("record --json {other}"));
+        assert!(refused.code == Some(2) && refused.stderr.contains("cannot be used with"), "{refused:?}");
     }
 }
 

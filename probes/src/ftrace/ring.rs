@@ -53,18 +53,25 @@ pub(super) struct Ring {
 enum Kind {
     /// Ours; the kernel stops it when this file is closed.
     Own { _free_buffer: Option<File> },
-    /// The buffer of everybody, where programs' texts go; what it had before we came, and the
-    /// instance whose name says so after a crash, if the kernel has instances.
-    Top { clock: String, tracing_on: String, size_kb: Option<u32>, marker: Option<PathBuf> },
+    /// The buffer of everybody, where programs' texts go.
+    Top { before: TopState, _marker: Marker },
 }
 
+/// What is put back at the end.
+#[derive(Debug, PartialEq, Eq)]
+struct TopState {
+    clock: String,
+    tracing_on: String,
+}
+
+/// An instance that records nothing: its name says that we have the buffer of everybody, and, after
+/// a crash, what that had before. Dropping removes it.
+#[derive(Debug)]
+struct Marker(PathBuf);
+
 impl Ring {
-    /// Makes an instance that records nothing yet; takes the buffer of everybody where the kernel
-    /// has no instances.
+    /// Makes an instance that records nothing yet.
     pub(super) fn create(tracefs: &TraceFs, roots: &Roots, mono_raw: bool) -> Result<Self, String> {
-        if !tracefs.has_instances() {
-            return Self::take_top(tracefs, roots, mono_raw);
-        }
         remove_stale(tracefs, roots);
         let dir = tracefs.root().join("instances").join(own_name(roots, ""));
         fs::create_dir(&dir)
@@ -86,17 +93,20 @@ impl Ring {
         let dir = tracefs.root().to_owned();
         // What a recorder left behind that was killed is not what there was before.
         remove_stale(tracefs, roots);
-        if let Some(used) = used_by_others(&dir) {
+        let before = TopState::read(&dir)?;
+        let TopState { clock, tracing_on } = &before;
+        // First the marker, then the look for others: of two that start together at
+        // least one sees the other.
+        let marker = Marker::new(&dir, &own_name(roots, &format!("-top-{clock}-{tracing_on}")))?;
+        let used = used_by_others(&dir, &marker).or_else(|| {
+            // Others put back what there was before they remove their marker.
+            let is_same = TopState::read(&dir).is_ok_and(|now| now == before);
+            (!is_same).then(|| "it was changed meanwhile".to_owned())
+        });
+        if let Some(used) = used {
             return Err(format!("the kernel's top-level buffer is in use by somebody else ({used})"));
         }
-        let clock = current_clock(&dir).unwrap_or_else(|| "local".to_owned());
-        let tracing_on = tracefs::read(&dir.join("tracing_on")).map_err(|e| e.to_string())?.trim().to_owned();
-        let marker = match tracefs.has_instances() {
-            true => Some(mark_top(&dir, &own_name(roots, &format!("-top-{clock}-{tracing_on}")))?),
-            false => None,
-        };
-        let size_kb = buffer_size_kb(&dir);
-        Self::open(tracefs, dir, Kind::Top { clock, tracing_on, size_kb, marker }, mono_raw)
+        Self::open(tracefs, dir, Kind::Top { before, _marker: marker }, mono_raw)
     }
 
     fn open(tracefs: &TraceFs, dir: PathBuf, kind: Kind, mono_raw: bool) -> Result<Self, String> {
@@ -153,7 +163,9 @@ impl Ring {
 
     /// Memory for each CPU, in KiB.
     pub(super) fn buffer_size_kb(&self) -> Option<u32> {
-        buffer_size_kb(&self.dir)
+        let text = tracefs::read(&self.dir.join("buffer_size_kb")).ok()?;
+        // "7 (expanded: 1408)" before the first use.
+        text.split_whitespace().next()?.parse().ok()
     }
 
     pub(super) fn set_buffer_size_kb(&self, kb: u32) -> io::Result<()> {
@@ -268,15 +280,7 @@ impl Drop for Ring {
                 self.kind = Kind::Own { _free_buffer: None };
                 let _ = fs::remove_dir(&self.dir);
             }
-            Kind::Top { clock, tracing_on, size_kb, marker } => {
-                restore_top(&self.dir, clock, tracing_on);
-                if let Some(kb) = size_kb.filter(|_| self.buffer_size_kb() != *size_kb) {
-                    let _ = self.set_buffer_size_kb(kb);
-                }
-                if let Some(marker) = marker {
-                    let _ = fs::remove_dir(marker);
-                }
-            }
+            Kind::Top { before, .. } => restore_top(&self.dir, &before.clock, &before.tracing_on),
         }
     }
 }
@@ -295,18 +299,27 @@ fn is_empty(error: &io::Error) -> bool {
     normal.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-fn buffer_size_kb(dir: &Path) -> Option<u32> {
-    let text = tracefs::read(&dir.join("buffer_size_kb")).ok()?;
-    // "7 (expanded: 1408)" before the first use.
-    text.split_whitespace().next()?.parse().ok()
+impl TopState {
+    fn read(dir: &Path) -> Result<Self, String> {
+        let clock = current_clock(dir).unwrap_or_else(|| "local".to_owned());
+        let tracing_on = tracefs::read(&dir.join("tracing_on")).map_err(|e| e.to_string())?;
+        Ok(Self { clock, tracing_on: tracing_on.trim().to_owned() })
+    }
 }
 
-/// Makes an instance that records nothing, whose name says what the buffer of everybody had.
-fn mark_top(root: &Path, name: &str) -> Result<PathBuf, String> {
-    let marker = root.join("instances").join(name);
-    fs::create_dir(&marker).map_err(|e| format!("cannot make {}: {e}", marker.display()))?;
-    let _ = tracefs::write(&marker.join("tracing_on"), "0");
-    Ok(marker)
+impl Marker {
+    fn new(root: &Path, name: &str) -> Result<Self, String> {
+        let marker = root.join("instances").join(name);
+        fs::create_dir(&marker).map_err(|e| format!("cannot make {}: {e}", marker.display()))?;
+        let _ = tracefs::write(&marker.join("tracing_on"), "0");
+        Ok(Self(marker))
+    }
+}
+
+impl Drop for Marker {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
 }
 
 fn current_clock(dir: &Path) -> Option<String> {
@@ -315,7 +328,7 @@ fn current_clock(dir: &Path) -> Option<String> {
 }
 
 /// What says that somebody traces with the buffer of everybody.
-fn used_by_others(dir: &Path) -> Option<String> {
+fn used_by_others(dir: &Path, own: &Marker) -> Option<String> {
     let content = |name: &str| tracefs::read(&dir.join(name)).unwrap_or_default();
     let tracer = content("current_tracer");
     if !matches!(tracer.trim(), "nop" | "") {
@@ -328,8 +341,9 @@ fn used_by_others(dir: &Path) -> Option<String> {
     // Those of processes that have ended were removed before.
     let instances = fs::read_dir(dir.join("instances")).into_iter().flatten().flatten();
     let names = instances.filter_map(|entry| entry.file_name().into_string().ok());
+    let is_own = |name: &str| own.0.ends_with(name);
     let mut markers = names.filter(|name| name.starts_with(PREFIX) && name.contains("-top-"));
-    markers.next().map(|marker| format!("another recording, {marker}"))
+    markers.find(|name| !is_own(name)).map(|marker| format!("another recording, {marker}"))
 }
 
 /// Two rings of one process have different names.

@@ -13,21 +13,15 @@ impl MadeUp {
         for (file, content) in [
             ("trace_clock", clocks),
             ("tracing_on", "1\n"),
-            ("buffer_size_kb", "7 (expanded: 1408)\n"),
             ("current_tracer", "nop\n"),
             ("set_event", ""),
             ("events/header_page", include_str!("../../tests/pages/6.18-x86_64/whole/header_page")),
-            ("events/sched/sched_switch/enable", "0\n"),
             ("per_cpu/cpu0/trace_pipe_raw", ""),
         ] {
             made_up.write(file, content);
         }
+        fs::create_dir(made_up.root().join("instances")).unwrap();
         made_up
-    }
-
-    fn with_instances(self) -> Self {
-        fs::create_dir(self.root().join("instances")).unwrap();
-        self
     }
 
     fn root(&self) -> PathBuf {
@@ -69,7 +63,7 @@ fn clocks_in_the_order_of_their_use() {
         ("local [x86-tsc]", false, 3, Some("local")),
         ("local global [boot]", false, 0, None),
     ] {
-        let made_up = MadeUp::new(offered).with_instances();
+        let made_up = MadeUp::new(offered);
         let ring = made_up.take_top(mono_raw).unwrap();
         assert_eq!(ring.clock, number, "{offered}");
         assert!(made_up.read("trace_clock").starts_with(written.unwrap_or(offered)), "{offered}");
@@ -81,18 +75,19 @@ fn clocks_in_the_order_of_their_use() {
             assert_eq!(ring_ns, 12_500_000_000);
         }
     }
-    let made_up = MadeUp::new("[uptime] perf").with_instances();
+    let made_up = MadeUp::new("[uptime] perf");
     assert_eq!(made_up.take_top(true).unwrap_err(), "no usable clock, the kernel offers [uptime] perf");
 }
 
 #[test]
 fn the_buffer_of_everybody_is_put_back() {
-    let made_up = MadeUp::new("[local] boot").with_instances();
+    let made_up = MadeUp::new("[local] boot");
     let ring = made_up.take_top(false).unwrap();
     let [marker] = &made_up.instances()[..] else { panic!("no marker") };
     assert!(marker.ends_with("-top-local-1"), "{marker}");
     let error = made_up.take_top(false).unwrap_err();
     assert!(error.contains("another recording"), "one at a time: {error}");
+    assert_eq!(made_up.instances(), [marker.as_str()], "who was refused leaves nothing");
     ring.set_on(true).unwrap();
     // As a kernel shows what was written.
     made_up.write("trace_clock", "local [boot]");
@@ -107,7 +102,7 @@ fn a_buffer_that_somebody_uses_is_left_alone() {
         ("current_tracer", "function\n", "current_tracer is function"),
         ("set_event", "oom:mark_victim\nirq:irq_handler_entry\n", "it records oom:mark_victim"),
     ] {
-        let made_up = MadeUp::new("[local] boot").with_instances();
+        let made_up = MadeUp::new("[local] boot");
         made_up.write(file, content);
         let error = made_up.take_top(false).unwrap_err();
         assert!(error.contains("in use by somebody else") && error.contains(words), "{error}");
@@ -120,22 +115,28 @@ fn a_buffer_that_somebody_uses_is_left_alone() {
 }
 
 #[test]
-fn without_instances_there_is_the_buffer_of_everybody() {
+fn what_cannot_be_opened_is_not_marked() {
     let made_up = MadeUp::new("[local] boot");
-    let tracefs = TraceFs::find(&made_up.roots()).unwrap();
-    let mut ring = Ring::create(&tracefs, &made_up.roots(), false).unwrap();
-    let switch: EventName = ("sched".to_owned(), "sched_switch".to_owned());
-    assert_eq!(ring.set_events(&BTreeSet::from([switch])), []);
-    ring.set_buffer_size_kb(2048).unwrap();
-    assert!(made_up.read("events/sched/sched_switch/enable").starts_with('1'));
-    assert!(made_up.read("buffer_size_kb").starts_with("2048"));
-    assert!(!made_up.root().join("instances").exists());
-    made_up.write("buffer_size_kb", "2048\n");
-    drop(ring);
-    assert!(made_up.read("events/sched/sched_switch/enable").starts_with('0'));
-    assert!(made_up.read("buffer_size_kb").starts_with('7'));
-    // Somebody else has it: nothing can be recorded.
-    made_up.write("set_event", "oom:mark_victim\n");
-    let error = Ring::create(&tracefs, &made_up.roots(), false).unwrap_err();
-    assert!(error.contains("in use by somebody else"), "{error}");
+    made_up.write("events/header_page", "nonsense");
+    assert_eq!(made_up.take_top(false).unwrap_err(), "events/header_page is not understood");
+    assert_eq!(made_up.instances(), [""; 0]);
+}
+
+#[test]
+fn recorders_that_start_together_do_not_both_have_it() {
+    let made_up = MadeUp::new("local global [boot]");
+    for _ in 0..50 {
+        let start = std::sync::Barrier::new(2);
+        let take = || {
+            start.wait();
+            made_up.take_top(false)
+        };
+        let rings = std::thread::scope(|scope| {
+            let threads = [scope.spawn(take), scope.spawn(take)];
+            threads.map(|thread| thread.join().unwrap())
+        });
+        assert!(rings.iter().filter(|ring| ring.is_ok()).count() < 2);
+    }
+    drop(made_up.take_top(false).unwrap());
+    assert_eq!(made_up.instances(), [""; 0]);
 }

@@ -5,6 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
+use rustix::io::Errno;
 
 use crate::Roots;
 
@@ -19,6 +20,7 @@ const READ_SIZE: usize = 16 << 10;
 pub(super) enum Unavailable {
     NoTracefs,
     NotMounted(io::Error),
+    NoInstances(PathBuf),
     NoAccess(PathBuf, io::Error),
 }
 
@@ -34,6 +36,9 @@ impl std::fmt::Display for Unavailable {
                 "tracefs is not mounted, and mounting it failed ({error}); as root: \
                  mount -t tracefs nodev /sys/kernel/tracing"
             ),
+            Self::NoInstances(path) => {
+                write!(f, "{} has no folder instances; recording needs Linux 3.10 or later", path.display())
+            }
             Self::NoAccess(path, error) => write!(
                 f,
                 "{} may not be used by this user ({error}); run as root, for example with sudo",
@@ -76,24 +81,15 @@ impl TraceFs {
 
     /// Recording makes an instance, so that folder must be writable.
     fn with_access(root: PathBuf) -> Result<Self, Unavailable> {
-        let instances = root.join("instances");
-        let writable = match instances.exists() {
-            true => access(&instances, Access::WRITE_OK | Access::EXEC_OK),
-            false => access(root.join("trace_clock"), Access::WRITE_OK),
-        };
-        match writable {
+        match access(root.join("instances"), Access::WRITE_OK | Access::EXEC_OK) {
             Ok(()) => Ok(Self { root }),
+            Err(Errno::NOENT) => Err(Unavailable::NoInstances(root)),
             Err(error) => Err(Unavailable::NoAccess(root, error.into())),
         }
     }
 
     pub(super) fn root(&self) -> &Path {
         &self.root
-    }
-
-    /// Whether recording can have an instance of its own, as since Linux 3.10.
-    pub(super) fn has_instances(&self) -> bool {
-        self.root.join("instances").exists()
     }
 
     /// The format file of an event.
@@ -146,7 +142,7 @@ mod tests {
 
     #[test]
     fn words_for_those_who_may_not() {
-        let denied = || io::Error::from(rustix::io::Errno::ACCESS);
+        let denied = || io::Error::from(Errno::ACCESS);
         let place = PathBuf::from("/sys/kernel/tracing");
         for (error, words) in [
             (Unavailable::NoAccess(place, denied()), "run as root"),
@@ -158,11 +154,15 @@ mod tests {
     }
 
     #[test]
-    fn the_second_place_is_found() {
+    fn the_second_place_is_found_and_needs_instances() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("sys/kernel/debug/tracing");
-        fs::create_dir_all(place.join("instances")).unwrap();
+        fs::create_dir_all(&place).unwrap();
         fs::write(place.join("trace_clock"), "[local] boot").unwrap();
+        let error = TraceFs::find(&roots(dir.path())).unwrap_err();
+        assert!(matches!(error, Unavailable::NoInstances(_)), "{error}");
+        assert!(error.to_string().contains("needs Linux 3.10"), "{error}");
+        fs::create_dir(place.join("instances")).unwrap();
         assert_eq!(TraceFs::find(&roots(dir.path())).unwrap().root(), place);
     }
 }

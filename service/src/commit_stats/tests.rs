@@ -1,11 +1,12 @@
-//! A shard that fails while a session records.
+//! What commits of a session may meet: a shard that fails, or that another thread has.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use prost::Message as _;
 use watershed_engine::{HugePages, ProducerId};
-use watershed_smb::SharedMemory;
+use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
 use watershed_wire::protos::commit_data_request::ChunksToMove;
 use watershed_wire::protos::{
     CommitDataRequest, DataSourceConfig, DataSourceDescriptor, Trace, TraceConfig, trace_config,
@@ -13,8 +14,8 @@ use watershed_wire::protos::{
 
 use super::*;
 use crate::{
-    ClockReadings, Output, OutputFile, PeerIdentity, ProducerHello, ProducerMemory, ReadProgress,
-    ServiceOptions, Shards, SystemInfo,
+    ClockReadings, ConsumerId, Output, OutputFile, PeerIdentity, ProducerCommand, ProducerHello,
+    ProducerMemory, ReadProgress, ServiceOptions, Shards, SystemInfo,
 };
 
 const WRITERS: u16 = 2;
@@ -60,17 +61,60 @@ fn warnings(service: &mut Service) -> Vec<Warning> {
     outputs.filter_map(warning).collect()
 }
 
-#[test]
-fn a_shard_that_fails_is_told() {
+/// A service with a producer and a session.
+fn recording(hello: ProducerHello) -> (Service, ProducerId, ConsumerId, SessionId) {
     let (mut service, now) = (service(), ClockReadings::default());
-    let hello = ProducerHello { memory: ProducerMemory::Emulated, ..Default::default() };
     let producer_id = service.handle_producer_connect(hello).unwrap().producer_id;
     let source = DataSourceDescriptor { name: Some("src".to_owned()), ..Default::default() };
     service.handle_register_data_source(producer_id, &source.encode_to_vec(), &now);
     let consumer_id = service.handle_consumer_connect(PeerIdentity::default()).unwrap();
     let config = config().encode_to_vec();
     let session_id = service.handle_enable_tracing(consumer_id, &config, OutputFile::None, &now).unwrap();
+    (service, producer_id, consumer_id, session_id)
+}
 
+#[test]
+fn what_a_locked_shard_leaves_is_done_when_nothing_else_is() {
+    let hello = ProducerHello { shm_size_hint_bytes: 2 << 20, ..Default::default() };
+    let (mut service, producer_id, ..) = recording(hello);
+    let memory = std::iter::from_fn(|| service.poll_output()).find_map(|output| match output {
+        Output::Producer(_, ProducerCommand::SetupTracing { memory, page_size_bytes }) => {
+            Some(Smb::new(memory?, page_size_bytes).unwrap())
+        }
+        _ => None,
+    });
+    let smb = memory.expect("the producer gets memory");
+    let chunk = |chunk_id| {
+        let chunk = smb.try_acquire(0, PageLayout::Div1).unwrap();
+        let header = ChunkHeader { chunk_id, writer_id: 1, fragments: 0, flags: ChunkFlags::NONE };
+        smb.write_header(&chunk, header);
+        let (page, index) = (Some(chunk.page() as u32), Some(chunk.index() as u32));
+        smb.complete(chunk).unwrap();
+        ChunksToMove { page, chunk: index, target_buffer: Some(1), ..Default::default() }
+    };
+    let request = |chunk_ids: Range<u32>| CommitDataRequest {
+        chunks_to_move: chunk_ids.map(chunk).collect(),
+        ..Default::default()
+    };
+    let num_in_use = || (0..smb.num_pages()).filter(|page| !smb.snapshot(*page).unwrap().is_free()).count();
+
+    let buffer = Arc::clone(&service.buffers.iter().next().unwrap().trace);
+    let held = [0, 1].map(|shard| buffer.stop_shard(shard));
+    assert!(service.handle_commit_data(producer_id, &request(0..200)));
+    assert_eq!(num_in_use(), 200, "the commit has not waited");
+    drop(held);
+    assert!(service.handle_commit_data(producer_id, &request(200..201)));
+    let left = num_in_use();
+    assert!(left > 100, "a commit does what its budget allows: {left} chunks are left");
+    while service.handle_idle() {}
+    assert_eq!(num_in_use(), 0, "the producer has them back");
+}
+
+#[test]
+fn a_shard_that_fails_is_told() {
+    let hello = ProducerHello { memory: ProducerMemory::Emulated, ..Default::default() };
+    let (mut service, producer_id, consumer_id, session_id) = recording(hello);
+    let now = ClockReadings::default();
     commit(&mut service, producer_id, 1);
     assert_eq!((service.commit_stats().poisoned, warnings(&mut service)), (Poisoned::default(), vec![]));
     let buffer = service.buffers.iter().next().unwrap();

@@ -14,7 +14,9 @@
 
 use watershed_engine::ProducerId;
 use watershed_wire::protos::CommitDataRequest;
+use watershed_wire::protos::commit_data_request::{ChunkToPatch, ChunksToMove, chunk_to_patch::Patch};
 
+use crate::ids::SessionId;
 use crate::limits::HELD_COMMIT_BYTES_MAX;
 use crate::producer::{ChunkSource, Producer};
 use crate::service::Service;
@@ -28,13 +30,23 @@ pub(super) struct HeldCommits {
 
 impl HeldCommits {
     pub(super) fn add(&mut self, request: &CommitDataRequest) {
-        self.bytes += prost::Message::encoded_len(request);
+        self.bytes += memory_bytes(request);
         self.requests.push(request.clone());
     }
 
     pub(super) fn is_full(&self) -> bool {
         self.bytes >= HELD_COMMIT_BYTES_MAX
     }
+}
+
+/// What the request takes here: an entry that is encoded as nothing takes room too.
+fn memory_bytes(request: &CommitDataRequest) -> usize {
+    let moves = request.chunks_to_move.iter().map(|entry| size_of::<ChunksToMove>() + entry.data().len());
+    let patches = request.chunks_to_patch.iter().map(|entry| {
+        let patches = entry.patches.iter().map(|patch| size_of::<Patch>() + patch.data().len());
+        size_of::<ChunkToPatch>() + patches.sum::<usize>()
+    });
+    size_of::<CommitDataRequest>() + moves.chain(patches).sum::<usize>()
 }
 
 impl Producer {
@@ -45,6 +57,13 @@ impl Producer {
 }
 
 impl Service {
+    /// Commits what is held of all producers of the session, which ends.
+    pub(crate) fn commit_all_held(&mut self, session_id: SessionId) {
+        let Some(session) = self.sessions.get(&session_id) else { return };
+        let producer_ids: Vec<ProducerId> = session.producers.iter().copied().collect();
+        producer_ids.into_iter().for_each(|producer_id| self.commit_held(producer_id));
+    }
+
     /// Commits what is held of the producer, as one batch.
     pub(crate) fn commit_held(&mut self, producer_id: ProducerId) {
         let Some(producer) = self.producers.get_mut(&producer_id) else { return };

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use prost::Message as _;
 use watershed_engine::ProducerId;
+use watershed_wire::Decode as _;
+use watershed_wire::ipc::messages::ActedOnDescriptor;
 
 use crate::clock::ClockReadings;
 use crate::ids::InstanceId;
@@ -34,28 +35,10 @@ pub(crate) struct Descriptor {
     pub(crate) no_flush: bool,
 }
 
-/// The fields of a `DataSourceDescriptor` that the service acts on. The others are passed on as
-/// they are: what is in them is between the producer and those who ask.
-#[derive(Clone, PartialEq, prost::Message)]
-struct ActedOn {
-    #[prost(string, optional, tag = "1")]
-    name: Option<String>,
-    #[prost(bool, optional, tag = "2")]
-    will_notify_on_stop: Option<bool>,
-    #[prost(bool, optional, tag = "3")]
-    will_notify_on_start: Option<bool>,
-    #[prost(bool, optional, tag = "4")]
-    handles_incremental_state_clear: Option<bool>,
-    #[prost(uint64, optional, tag = "7")]
-    id: Option<u64>,
-    #[prost(bool, optional, tag = "9")]
-    no_flush: Option<bool>,
-}
-
 impl Descriptor {
     /// `None` if the bytes are no descriptor, or one without a name or with too long a name.
     fn read(bytes: &[u8]) -> Option<Descriptor> {
-        let message = ActedOn::decode(bytes).ok()?;
+        let message = ActedOnDescriptor::decode(bytes).ok()?;
         let descriptor = Descriptor {
             id: message.id(),
             will_notify_on_start: message.will_notify_on_start(),

@@ -77,6 +77,7 @@ impl Service {
 
     /// Every instance has stopped, or its time to do so is over.
     pub(crate) fn finish_stop(&mut self, session_id: SessionId, now: &ClockReadings) {
+        self.commit_all_held(session_id);
         let Some(session) = self.sessions.get_mut(&session_id) else { return };
         // Final statistics of what was recorded and lost, even if an earlier read took those of the
         // interval.

@@ -372,28 +372,6 @@ fn memory_that_a_producer_brings() {
 }
 
 #[test]
-fn a_large_request_for_many_shards_is_carried_out() {
-    let mut world = World::with_shards(16);
-    let producer = world.connect_as(ProducerHello { shm_size_hint_bytes: 2 << 20, ..hello() });
-    world.register(producer, "src");
-    let config = TraceConfig { buffers: vec![buffer(64 << 10)], ..one_source("src") };
-    let (consumer, _) = world.enable(&config);
-    let target = world.producers[&producer].target_buffer(0);
-    let mut request = Vec::new();
-    for i in 0..200 {
-        let fake = world.producers.get_mut(&producer).expect("connected");
-        let chunk = fake.chunk(1 + i % 40).packet(&packet(&i.to_string()));
-        let (page, index) = chunk.place();
-        chunk.complete();
-        request.push(entry(page, index, target));
-    }
-    world.commit(producer, moves(request));
-    while world.service.handle_idle() {}
-    assert_eq!(chunks_in_use(&world, producer), 0, "the producer has them back");
-    assert_eq!(world.read(consumer).texts().len(), 200);
-}
-
-#[test]
 fn patches_for_a_buffer_of_others_are_counted() {
     let mut world = World::new();
     let (_, _, target) = recording(&mut world);

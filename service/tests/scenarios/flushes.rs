@@ -391,7 +391,9 @@ fn by_message(chunk_id: u8, text: &str, target: u32) -> ChunksToMove {
 /// They scrape their memory in no order of chunks, and send it in several requests.
 #[test]
 fn no_read_falls_into_the_scrape_of_a_producer_without_shared_memory() {
-    for ends_by in ["acknowledgement", "timeout", "disconnect", "size"] {
+    for ends_by in
+        ["acknowledgement", "timeout", "disconnect", "stop", "size", "empty entries", "empty requests"]
+    {
         let mut world = World::new();
         let hello =
             ProducerHello { memory: ProducerMemory::Emulated, scraping: ScrapingMode::Enabled, ..hello() };
@@ -406,18 +408,27 @@ fn no_read_falls_into_the_scrape_of_a_producer_without_shared_memory() {
         assert!(world.read(consumer).texts().is_empty(), "the first one is still to come");
         world.commit(producer, moves(vec![by_message(1, "first", target)]));
         assert!(world.read(consumer).texts().is_empty(), "there may be more");
+        let mut flood = |request: protos::CommitDataRequest, size_bytes| {
+            for _ in 0..HELD_COMMIT_BYTES_MAX / size_bytes + 1 {
+                world.commit(producer, request.clone());
+            }
+        };
         match ends_by {
-            "acknowledgement" => _ = world.acknowledge_flush(producer),
-            "timeout" => _ = world.advance_ms(6000),
-            "disconnect" => _ = world.disconnect(producer),
-            _ => {
+            "size" => {
                 // Chunks that nobody wants.
                 let nothing = moves(vec![by_message(9, &"x".repeat(100), target + 1); 1000]);
                 let size_bytes = prost::Message::encoded_len(&nothing);
-                for _ in 0..HELD_COMMIT_BYTES_MAX / size_bytes + 1 {
-                    world.commit(producer, nothing.clone());
-                }
+                flood(nothing, size_bytes);
             }
+            // What is encoded as next to nothing takes memory.
+            "empty entries" => {
+                flood(moves(vec![ChunksToMove::default(); 1000]), 1000 * size_of::<ChunksToMove>());
+            }
+            "empty requests" => flood(moves(Vec::new()), size_of::<protos::CommitDataRequest>()),
+            "acknowledgement" => _ = world.acknowledge_flush(producer),
+            "timeout" => _ = world.advance_ms(6000),
+            "disconnect" => _ = world.disconnect(producer),
+            _ => _ = world.disable(consumer),
         }
         let trace = world.read(consumer);
         assert_eq!(trace.texts(), ["first", "second"], "by {ends_by}");

@@ -7,6 +7,7 @@
 //! A message that occurs more than once in a field is the sum of its occurrences; the accessors
 //! join them. `None` is a field that is not there, which differs from an empty message.
 
+use crate::Decode as _;
 use crate::protos::get_async_command_response::{ClearIncrementalState, Flush, SetupTracing, StopDataSource};
 use crate::protos::tracing_service_state::{Producer, TracingSession};
 
@@ -22,6 +23,7 @@ watershed_protos::impl_decode! {
     EnableTracingRequest,
     TraceConfigMessage,
     DataSourceMessage,
+    ActedOnDescriptor,
     GetAsyncCommandResponse,
     QueryServiceStateResponse,
 }
@@ -95,6 +97,25 @@ impl DataSourceMessage {
     pub fn data_source_descriptor(&self) -> Option<Vec<u8>> {
         joined(&self.data_source_descriptor)
     }
+}
+
+/// The fields of a `DataSourceDescriptor` that a service acts on. What is in the others is between
+/// the producer and those who ask: they need not even decode.
+#[derive(Clone, PartialEq, prost::Message)]
+#[expect(missing_docs, reason = "the fields of the schema's message")]
+pub struct ActedOnDescriptor {
+    #[prost(string, optional, tag = "1")]
+    pub name: Option<String>,
+    #[prost(bool, optional, tag = "2")]
+    pub will_notify_on_stop: Option<bool>,
+    #[prost(bool, optional, tag = "3")]
+    pub will_notify_on_start: Option<bool>,
+    #[prost(bool, optional, tag = "4")]
+    pub handles_incremental_state_clear: Option<bool>,
+    #[prost(uint64, optional, tag = "7")]
+    pub id: Option<u64>,
+    #[prost(bool, optional, tag = "9")]
+    pub no_flush: Option<bool>,
 }
 
 /// One command of the service to a producer.
@@ -204,5 +225,11 @@ impl ServiceDataSource {
     /// The encoded `DataSourceDescriptor`.
     pub fn ds_descriptor(&self) -> Option<Vec<u8>> {
         joined(&self.ds_descriptor)
+    }
+
+    /// The name in the descriptor, as the service reads it; empty if there is none.
+    pub fn name(&self) -> String {
+        let descriptor = self.ds_descriptor().unwrap_or_default();
+        ActedOnDescriptor::decode(&descriptor[..]).unwrap_or_default().name.unwrap_or_default()
     }
 }

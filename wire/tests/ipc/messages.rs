@@ -2,7 +2,7 @@
 
 use prost::Message;
 use watershed_wire::ipc::messages::{
-    Command, DataSourceMessage, EnableTracingRequest, GetAsyncCommandResponse, Instance,
+    ActedOnDescriptor, Command, DataSourceMessage, EnableTracingRequest, GetAsyncCommandResponse, Instance,
     QueryServiceStateResponse, ServiceDataSource, TraceConfigMessage, TracingServiceState,
 };
 use watershed_wire::protos;
@@ -149,4 +149,33 @@ fn the_state_of_the_service_is_that_of_the_schema() {
     assert_eq!(known.service_state, Some(expected));
     let decoded: QueryServiceStateResponse = recoded(&response);
     assert_eq!(decoded.service_state.unwrap().data_sources[0].ds_descriptor(), Some(bytes));
+}
+
+#[test]
+fn a_data_source_has_a_name_whatever_else_is_in_its_descriptor() {
+    // Field 6 is a message, and this is none.
+    let odd = [&descriptor().encode_to_vec()[..], &[6 << 3 | 2, 1, 0xff]].concat();
+    assert!(protos::DataSourceDescriptor::decode(&odd[..]).is_err());
+    assert_eq!(ServiceDataSource::new(odd, 1).name(), "a.b");
+    assert_eq!(ServiceDataSource::new(vec![1 << 3 | 2, 9], 1).name(), "", "no descriptor");
+}
+
+#[test]
+fn what_a_service_acts_on_is_in_the_schema() {
+    let descriptor = protos::DataSourceDescriptor {
+        will_notify_on_stop: Some(true),
+        will_notify_on_start: Some(false),
+        handles_incremental_state_clear: Some(true),
+        no_flush: Some(false),
+        ..descriptor()
+    };
+    let expected = ActedOnDescriptor {
+        name: descriptor.name.clone(),
+        will_notify_on_stop: Some(true),
+        will_notify_on_start: Some(false),
+        handles_incremental_state_clear: Some(true),
+        id: descriptor.id,
+        no_flush: Some(false),
+    };
+    assert_eq!(recoded::<ActedOnDescriptor>(&descriptor), expected);
 }

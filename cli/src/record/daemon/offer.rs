@@ -1,5 +1,6 @@
 //! This process as a producer of the service: it offers what marks the command.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -15,7 +16,9 @@ const ACCEPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// name, or why there is none.
 pub(super) fn offer(mark: &Mark, consumer: &mut Consumer) -> Result<(RemoteProducer, String), String> {
     let mut options = RemoteOptions::from_environment().map_err(|error| error.to_string())?;
-    let name = format!("watershed.record.{}", std::process::id());
+    // In another PID namespace a process may have the same number.
+    let random = RandomState::new().hash_one(());
+    let name = format!("watershed.record.{}.{random:016x}", std::process::id());
     options.producer_name.clone_from(&name);
     options.reconnect = Reconnect::Never;
     options.accept_timeout = ACCEPT_TIMEOUT;
