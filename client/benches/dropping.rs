@@ -10,8 +10,8 @@
 //!
 //! `cargo bench -p watershed-client --bench dropping` prints nanoseconds of CPU time for one packet
 //! of 24 bytes, and behind each dropped one the ratio to a written one, for memories from 256 KiB
-//! to 32 MiB, one thread and two. On a busy machine only the ratios mean something. As a test it
-//! drops a few packets and checks that they are counted.
+//! to 32 MiB, one thread and two. On a busy machine only the ratios mean something. Each run checks
+//! that what was dropped is counted.
 
 use std::sync::{Arc, Barrier};
 use std::time::Duration;

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use watershed_wire::protos::{DataSourceConfig, DataSourceDescriptor};
 
-use crate::arbiter::{Arbiter, ExhaustedPolicy, Reservation, Target};
+use crate::arbiter::{Arbiter, BufferReservation, ExhaustedPolicy, Target};
 use crate::clock;
 use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::writer::TraceWriter;
@@ -138,7 +138,7 @@ pub(crate) struct InstanceInfo {
     pub(crate) config_bytes: Arc<[u8]>,
     pub(crate) policy: ExhaustedPolicy,
     /// Where it writes until a session has named a buffer.
-    pub(crate) reservation: Option<Reservation>,
+    pub(crate) reservation: Option<BufferReservation>,
     /// Somebody asked for a poll, see [`PollRequest`].
     pub(crate) poll_wanted: Arc<AtomicBool>,
 }
@@ -196,14 +196,15 @@ impl<'a> Context<'a> {
     }
 
     /// A new writer into the buffer that the config names, with the config's policy or else the
-    /// factory's. It may be moved to another thread.
+    /// factory's. It may be moved to another thread. While the instance traces at startup, into
+    /// the buffer that its session will name, with [`ExhaustedPolicy::Drop`].
     #[must_use]
     pub fn create_writer(&self) -> TraceWriter {
         let InstanceInfo { config, policy, reservation, .. } = self.info;
         match reservation {
             // Nobody frees memory before there is a service.
             Some(reservation) => {
-                self.arbiter.create_writer_for(Target::reserved(*reservation), ExhaustedPolicy::Drop)
+                self.arbiter.create_writer_for(Target::Reserved(*reservation), ExhaustedPolicy::Drop)
             }
             // Buffer ids have 16 bits; the service cuts larger ones in the same way.
             None => self.arbiter.create_writer(config.target_buffer() as u16, *policy),

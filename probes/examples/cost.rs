@@ -6,8 +6,8 @@
 use procfs_core::FromRead;
 use procfs_core::process::Stat;
 use watershed_probes::testing::PageEncoder;
-use watershed_probes::{Notices, Probe, ProcessStatsProbe, Roots, SysStatsProbe};
-use watershed_wire::protos::{ProcessStatsConfig, SysStatsConfig, TracePacket};
+use watershed_probes::{Notices, Probe, ProcessStatsProbe, Roots, SysStatsProbe, SystemInfoProbe};
+use watershed_wire::protos::{ProcessStatsConfig, SysStatsConfig, SystemInfoConfig, TracePacket};
 
 const POLLS: u64 = 200;
 
@@ -20,23 +20,20 @@ fn cpu_time_us() -> (u64, u64) {
 }
 
 fn measure(name: &str, probe: &mut impl Probe) {
-    let mut packets = 0u64;
-    let mut bytes = 0u64;
-    let mut count = |p: &TracePacket| {
-        packets += 1;
-        bytes += prost::Message::encoded_len(p) as u64;
+    measure_polls(name, |now_ns, emit| probe.poll(now_ns, emit));
+}
+
+fn measure_polls(name: &str, mut poll: impl FnMut(u64, &mut dyn FnMut(&TracePacket))) {
+    let mut poll = |now_ns| {
+        let mut bytes = 0;
+        poll(now_ns, &mut |packet| bytes += prost::Message::encoded_len(packet) as u64);
+        bytes
     };
     // The first poll tells everything; it is not what a recording costs.
-    probe.poll(0, &mut count);
-    let first_bytes = bytes;
+    let first_bytes = poll(0);
     let (user, system) = cpu_time_us();
     let started = std::time::Instant::now();
-    for poll in 1..=POLLS {
-        probe.poll(poll * 1_000_000_000, &mut |p| {
-            packets += 1;
-            bytes += prost::Message::encoded_len(p) as u64;
-        });
-    }
+    let bytes: u64 = (1..=POLLS).map(|second| poll(second * 1_000_000_000)).sum();
     let wall_us = started.elapsed().as_micros() as u64;
     let (user_end, system_end) = cpu_time_us();
     println!(
@@ -44,7 +41,7 @@ fn measure(name: &str, probe: &mut impl Probe) {
         wall_us / POLLS,
         (user_end - user) / POLLS,
         (system_end - system) / POLLS,
-        (bytes - first_bytes) / POLLS,
+        bytes / POLLS,
     );
 }
 
@@ -89,6 +86,11 @@ fn main() {
     for (name, config) in sections {
         measure(name, &mut SysStatsProbe::new(&roots, &config, &notices));
     }
+    // Told once, by a probe of its own each time.
+    let everything = SystemInfoConfig { irq_names: Some(true) };
+    measure_polls("system_info, once", |now_ns, emit| {
+        SystemInfoProbe::new(&roots, &everything, &notices).poll(now_ns, emit);
+    });
     let processes = |ttl_ms| ProcessStatsConfig {
         scan_all_processes_on_start: Some(true),
         record_thread_names: Some(true),

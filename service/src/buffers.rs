@@ -310,7 +310,7 @@ impl BufferTable {
     /// How many shards of the buffer have failed, if there are more than the last call has said.
     pub(crate) fn newly_poisoned(&mut self, id: BufferId) -> Option<u64> {
         let buffer = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut())?;
-        let num_shards = buffer.trace.poisoned().shards;
+        let num_shards = buffer.trace.num_poisoned();
         let is_new = num_shards > std::mem::replace(&mut buffer.poisoned_told, num_shards);
         is_new.then_some(num_shards)
     }

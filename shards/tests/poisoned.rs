@@ -28,7 +28,9 @@ fn buffer(has_workers: bool) -> ShardedBuffer {
 }
 
 fn poisoned(buffer: &ShardedBuffer) -> Vec<usize> {
-    watched("begin of a read", || buffer.read_pass(write_packet).poisoned().to_vec())
+    watched("begin of a read", || drop(buffer.read_pass(write_packet)));
+    assert_eq!(buffer.num_poisoned() as usize, buffer.poisoned_list().len());
+    buffer.poisoned_list()
 }
 
 #[test]

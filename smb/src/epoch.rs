@@ -32,6 +32,13 @@ impl Smb {
         let _ = word.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);
     }
 
+    /// Forgets what a service has counted. For a producer, before it offers its memory to another
+    /// one, which may not count: its writers would wait for a change that never comes.
+    pub fn reset_free_epoch(&self) {
+        // Relaxed: 0 publishes nothing. Writers that see it look into all pages again.
+        self.region.page_word(EPOCH_OFFSET_BYTES).store(0, Ordering::Relaxed);
+    }
+
     /// A number that changes when the service has freed chunks, `None` if it does not say.
     ///
     /// A writer that read it, then found no chunk free in any page, and reads the same number again

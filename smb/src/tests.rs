@@ -363,7 +363,7 @@ fn another_page_another_memory_and_putting_down_free_what_was_read() {
     let back = reads.put_down().unwrap();
     assert_eq!(words(&second), [true; 2], "put down");
     assert!(std::ptr::eq(&raw const **back.memory(), &raw const **second.memory()));
-    assert!(reads.put_down().is_none(), "the first memory's clones are dropped, the second's is back");
+    assert!(reads.put_down().is_none(), "nothing is left");
 }
 
 /// What the producer does to one chunk of a page, or to all of it, is its own loss.
@@ -398,7 +398,7 @@ fn chunks_that_were_tampered_with_hold_up_no_others() {
 #[cfg(target_os = "linux")]
 #[test]
 fn memory_is_unmapped_with_the_last_clone_however_it_is_dropped() {
-    for spent in [false, true] {
+    for in_reads in [false, true] {
         let memory = SharedMemory::create(8192).unwrap();
         let inode = rustix::fs::fstat(memory.fd().unwrap()).unwrap().st_ino;
         let is_mapped = || {
@@ -409,7 +409,7 @@ fn memory_is_unmapped_with_the_last_clone_however_it_is_dropped() {
         let first = Smb::new(Arc::new(memory), 4096).unwrap();
         let clones = [(); 5].map(|()| first.clone());
         let chunk = first.try_acquire(1, PageLayout::Div1).unwrap();
-        if spent {
+        if in_reads {
             let mut all = Reads::new();
             clones.into_iter().for_each(|clone| all.take_up(clone));
             drop(first.clone());
@@ -421,7 +421,7 @@ fn memory_is_unmapped_with_the_last_clone_however_it_is_dropped() {
             clones[4].write_payload(&chunk, 0, b"still there");
             drop(clones);
         }
-        assert!(!is_mapped(), "{spent}");
+        assert!(!is_mapped(), "{in_reads}");
     }
 }
 

@@ -15,12 +15,13 @@ const LINE_SIZE_BYTES_MAX: usize = 4096;
 /// Field `TrackEvent.categories`.
 const CATEGORIES: u32 = 22;
 
-/// A command and its end, as far as the trace has both.
+/// A command, its begin and its end, as far as the trace has them.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Command {
     pub(super) command_line: String,
     pub(super) pid: Option<i64>,
-    pub(super) begin_ns: u64,
+    /// Of the trace's primary clock.
+    pub(super) begin_ns: Option<u64>,
     pub(super) end_ns: Option<u64>,
     pub(super) exit_code: Option<i64>,
     /// What killed it.
@@ -33,28 +34,36 @@ pub(super) struct Command {
 pub(super) struct Commands(Vec<Command>);
 
 impl Commands {
-    /// Takes an encoded `TrackEvent` of a packet with that time; of most only the categories are
-    /// looked at.
-    pub(super) fn take(&mut self, event: &[u8], at_ns: u64) {
+    /// Takes an encoded `TrackEvent` of a packet with that time, if it is known; of most only the
+    /// categories are looked at.
+    pub(super) fn take(&mut self, event: &[u8], at_ns: Option<u64>) {
         let categories = Fields::new(event).map_while(Result::ok).filter(|field| field.number == CATEGORIES);
         if categories.filter_map(|field| field.value.bytes()).any(|name| name == CATEGORY.as_bytes())
             && let Ok(event) = TrackEvent::decode(event)
         {
             match event.r#type() {
-                Type::SliceBegin if self.0.len() < COMMANDS_MAX => self.0.push(begun(&event, at_ns)),
+                Type::SliceBegin => self.add(Command { begin_ns: at_ns, ..Command::of(&event) }),
                 Type::SliceEnd => self.end(&event, at_ns),
                 _ => {}
             }
         }
     }
 
-    fn end(&mut self, event: &TrackEvent, at_ns: u64) {
-        let is_it =
-            |command: &&mut Command| command.track_uuid == event.track_uuid() && command.end_ns.is_none();
-        if let Some(command) = self.0.iter_mut().find(is_it) {
-            command.end_ns = Some(at_ns);
-            command.exit_code = integer(event, EXIT_CODE);
-            command.signal = integer(event, SIGNAL);
+    /// The begin may have been overwritten by a ring.
+    fn end(&mut self, event: &TrackEvent, at_ns: Option<u64>) {
+        let end = Command { end_ns: at_ns, ..Command::of(event) };
+        let is_it = |command: &&mut Command| command.track_uuid == end.track_uuid && !command.has_end();
+        match self.0.iter_mut().find(is_it) {
+            Some(command) => {
+                (command.end_ns, command.exit_code, command.signal) = (end.end_ns, end.exit_code, end.signal);
+            }
+            None => self.add(end),
+        }
+    }
+
+    fn add(&mut self, command: Command) {
+        if self.0.len() < COMMANDS_MAX {
+            self.0.push(command);
         }
     }
 
@@ -63,19 +72,27 @@ impl Commands {
     }
 }
 
-fn begun(event: &TrackEvent, at_ns: u64) -> Command {
-    let line = match value(event, COMMAND_LINE) {
-        Some(Value::StringValue(line)) => line,
-        _ => "",
-    };
-    Command {
-        command_line: line[..line.floor_char_boundary(LINE_SIZE_BYTES_MAX)].to_owned(),
-        pid: integer(event, PID),
-        begin_ns: at_ns,
-        end_ns: None,
-        exit_code: None,
-        signal: None,
-        track_uuid: event.track_uuid(),
+impl Command {
+    /// What an event at one of its ends says.
+    fn of(event: &TrackEvent) -> Self {
+        let line = match value(event, COMMAND_LINE) {
+            Some(Value::StringValue(line)) => line,
+            _ => "",
+        };
+        Command {
+            command_line: line[..line.floor_char_boundary(LINE_SIZE_BYTES_MAX)].to_owned(),
+            pid: integer(event, PID),
+            begin_ns: None,
+            end_ns: None,
+            exit_code: integer(event, EXIT_CODE),
+            signal: integer(event, SIGNAL),
+            track_uuid: event.track_uuid(),
+        }
+    }
+
+    /// Whether its end is in the trace.
+    pub(super) fn has_end(&self) -> bool {
+        self.end_ns.is_some() || self.exit_code.is_some() || self.signal.is_some()
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::io::{self, Write};
 
-use comfy_table::Table;
 use indicatif::{HumanBytes, HumanCount};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -13,7 +12,7 @@ use super::report::Report;
 use super::rows::{Buffer, Sequence};
 use super::top;
 use super::verdict::Verdict;
-use crate::text::{printable, table};
+use crate::text::{counted, printable, seconds, table, write_table};
 
 /// Rows of the tables; JSON has them all, and so has `--verbose`.
 const ROWS_MAX: usize = 40;
@@ -140,16 +139,15 @@ fn said(command: &Command) -> String {
         line.push_str("...");
     }
     let pid = command.pid.map_or_else(String::new, |pid| format!(", pid {pid}"));
-    let end = match (command.end_ns, command.exit_code, command.signal) {
-        (None, ..) => ", goes on after the end of the trace".to_owned(),
-        (Some(end_ns), code, signal) => {
-            let time = seconds(end_ns.saturating_sub(command.begin_ns));
-            let code = code.map_or_else(String::new, |code| format!(", exit code {code}"));
-            let signal = signal.map_or_else(String::new, |number| format!(", killed by signal {number}"));
-            format!(", {time}{code}{signal}")
-        }
+    let time = match (command.begin_ns.zip(command.end_ns), command.has_end()) {
+        (_, false) => ", its end is not in the trace".to_owned(),
+        (Some((begin_ns, end_ns)), _) => format!(", {}", seconds(end_ns.saturating_sub(begin_ns))),
+        (None, _) if command.end_ns.is_none() => ", at an unknown time".to_owned(),
+        (None, _) => ", its begin is not in the trace".to_owned(),
     };
-    format!("{line}{pid}{end}")
+    let code = command.exit_code.map_or_else(String::new, |code| format!(", exit code {code}"));
+    let signal = command.signal.map_or_else(String::new, |number| format!(", killed by signal {number}"));
+    format!("{line}{pid}{time}{code}{signal}")
 }
 
 fn time(part: &Part) -> String {
@@ -290,34 +288,6 @@ fn write_buffers(out: &mut impl Write, buffers: &[Buffer]) -> io::Result<()> {
     write_table(out, &table, 0)
 }
 
-pub(super) fn write_table(out: &mut impl Write, table: &Table, rows_left_out: usize) -> io::Result<()> {
-    if table.row_count() == 0 {
-        return Ok(());
-    }
-    writeln!(out)?;
-    for line in table.lines() {
-        writeln!(out, " {}", line.trim_end())?;
-    }
-    if rows_left_out > 0 {
-        writeln!(out, "  ... and {} more (--verbose or --json shows all)", HumanCount(rows_left_out as u64))?;
-    }
-    Ok(())
-}
-
-/// `1 read`, `2 reads`, `2 flushes`.
-pub(super) fn counted(count: u64, what: &str) -> String {
-    let ending = match (count, what.ends_with('h')) {
-        (1, _) => "",
-        (_, true) => "es",
-        (_, false) => "s",
-    };
-    format!("{} {what}{ending}", HumanCount(count))
-}
-
 fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
-}
-
-pub(super) fn seconds(ns: u64) -> String {
-    format!("{}.{:03} s", HumanCount(ns / 1_000_000_000), ns / 1_000_000 % 1000)
 }

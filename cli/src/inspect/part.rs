@@ -54,9 +54,10 @@ pub(super) struct Commits {
     producer_waits: u64,
     producer_wait_ns_sum: u64,
     producer_wait_ns_max: u64,
-    worker_turns: u64,
-    latency_ns_sum: u64,
-    latency_ns_max: u64,
+    /// Not of a service without workers.
+    worker_turns: Option<u64>,
+    latency_ns_sum: Option<u64>,
+    latency_ns_max: Option<u64>,
 }
 
 impl Commits {
@@ -66,9 +67,9 @@ impl Commits {
             producer_waits: stats.producer_waits(),
             producer_wait_ns_sum: stats.producer_wait_ns_sum(),
             producer_wait_ns_max: stats.producer_wait_ns_max(),
-            worker_turns: stats.worker_turns(),
-            latency_ns_sum: stats.latency_ns_sum(),
-            latency_ns_max: stats.latency_ns_max(),
+            worker_turns: stats.worker_turns,
+            latency_ns_sum: stats.latency_ns_sum,
+            latency_ns_max: stats.latency_ns_max,
         }
     }
 }
@@ -145,7 +146,7 @@ impl OneSession {
 
 impl Part {
     fn new(mut survey: Survey, size_bytes: u64, damage: Option<&Damage>) -> Self {
-        let scheduling = survey.top.take().map(|top| top.finish());
+        let scheduling = survey.top.take().map(|top| top.finish(&survey.processes));
         let survey = &survey;
         let stats = survey.session.stats.as_ref();
         Part {

@@ -1,4 +1,5 @@
-//! Names of processes, as far as the trace tells them.
+//! Names of processes, as far as the trace tells them: the first word of the command line, or what
+//! a track calls it.
 
 use std::collections::HashMap;
 

@@ -79,7 +79,8 @@ impl Survey {
             top.take_envelope(envelope);
         }
         let placed = self.take_time(packet.bytes, envelope);
-        let taken = envelope.payload.map_or(Ok(()), |payload| self.take_payload(envelope, payload));
+        let at_ns = placed.as_ref().ok().copied().flatten();
+        let taken = envelope.payload.map_or(Ok(()), |payload| self.take_payload(envelope, payload, at_ns));
         if placed.and(taken).is_err() {
             self.undecodable += 1;
             self.undecodable_offset_bytes.get_or_insert(packet.offset_bytes);
@@ -97,8 +98,9 @@ impl Survey {
         config + info + commands + 512 * (self.sequences.len() + buffers + self.kinds.len() + 16)
     }
 
-    /// Places the packet in time; a snapshot or default in the packet itself counts for it already.
-    fn take_time(&mut self, packet: &[u8], envelope: &Envelope<'_>) -> Result<(), Undecodable> {
+    /// Places the packet in time, of the primary clock, if it has one; a snapshot or default in the
+    /// packet itself counts for it already.
+    fn take_time(&mut self, packet: &[u8], envelope: &Envelope<'_>) -> Result<Option<u64>, Undecodable> {
         let mut sequence = self.sequences.of(packet, envelope);
         if let Some(payload) = envelope.payload
             && payload.number == number::CLOCK_SNAPSHOT
@@ -114,7 +116,7 @@ impl Survey {
             sequence.default_clock_id = defaults.timestamp_clock_id;
         }
         let Some(timestamp) = envelope.timestamp else {
-            return Ok(defaults.map(drop)?);
+            return Ok(defaults.map(|_| None)?);
         };
         let default_clock_id = sequence.as_ref().and_then(|sequence| sequence.default_clock_id);
         let clock_id = envelope.timestamp_clock_id.or(default_clock_id).unwrap_or(self.clocks.primary());
@@ -131,10 +133,15 @@ impl Survey {
             }
             None => self.unplaced += 1,
         }
-        Ok(defaults.map(drop)?)
+        Ok(defaults.map(|_| placed)?)
     }
 
-    fn take_payload(&mut self, envelope: &Envelope<'_>, payload: Payload<'_>) -> Result<(), Undecodable> {
+    fn take_payload(
+        &mut self,
+        envelope: &Envelope<'_>,
+        payload: Payload<'_>,
+        at_ns: Option<u64>,
+    ) -> Result<(), Undecodable> {
         let bytes = payload.bytes;
         match payload.number {
             number::SYNCHRONIZATION_MARKER => self.session.sync_markers += 1,
@@ -166,7 +173,7 @@ impl Survey {
             }
             number::FTRACE_EVENTS if let Some(top) = &mut self.top => top.take_bundle(envelope, bytes)?,
             number::TRACK_EVENT if Fields::new(bytes).all(|field| field.is_ok()) => {
-                self.commands.take(bytes, envelope.timestamp.unwrap_or_default());
+                self.commands.take(bytes, at_ns);
             }
             // Taken with the time; here only to be counted if it cannot be decoded.
             number::CLOCK_SNAPSHOT => drop(ClockSnapshot::decode(bytes)?),

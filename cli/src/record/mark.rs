@@ -53,8 +53,9 @@ struct State {
     writers: HashMap<u64, TraceWriter>,
     /// All there is to say so far: an instance that starts later has it too.
     packets: Vec<TracePacket>,
-    /// Once the command has begun.
+    /// Once the command has begun; what it is, for begin and end.
     track_uuid: u64,
+    about: Vec<DebugAnnotation>,
 }
 
 impl Mark {
@@ -124,22 +125,22 @@ impl Mark {
         first.sequence_flags = Some(SequenceFlags::SeqIncrementalStateCleared as u32);
         state.write(first);
         state.write(packet(at_ns, Data::TrackDescriptor(track)));
-        let about = vec![
+        state.about = vec![
             annotation(COMMAND_LINE, Value::StringValue(line.clone())),
             annotation(PID, Value::IntValue(pid.into())),
         ];
         let name = cut(line, SLICE_NAME_SIZE_BYTES_MAX);
-        state.write_event(Type::SliceBegin, Some(name), at_ns, about);
+        state.write_event(Type::SliceBegin, Some(name), at_ns, None);
     }
 
     /// The command has ended just now.
     pub(super) fn end(&self, status: ExitStatus) {
-        let about = match (status.code(), status.signal()) {
+        let how = match (status.code(), status.signal()) {
             (Some(code), _) => annotation(EXIT_CODE, Value::IntValue(code.into())),
             (None, number) => annotation(SIGNAL, Value::IntValue(number.unwrap_or_default().into())),
         };
         let mut state = self.state();
-        state.write_event(Type::SliceEnd, None, boottime_ns(), vec![about]);
+        state.write_event(Type::SliceEnd, None, boottime_ns(), Some(how));
         state.flush();
     }
 
@@ -149,13 +150,13 @@ impl Mark {
 }
 
 impl State {
-    fn write_event(&mut self, kind: Type, name: Option<String>, at_ns: u64, about: Vec<DebugAnnotation>) {
+    fn write_event(&mut self, kind: Type, name: Option<String>, at_ns: u64, how: Option<DebugAnnotation>) {
         let event = TrackEvent {
             r#type: Some(kind as i32),
             track_uuid: Some(self.track_uuid),
             categories: vec![CATEGORY.to_owned()],
             name_field: name.map(track_event::NameField::Name),
-            debug_annotations: about,
+            debug_annotations: self.about.iter().cloned().chain(how).collect(),
             ..Default::default()
         };
         self.write(packet(at_ns, Data::TrackEvent(event)));

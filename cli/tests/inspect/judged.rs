@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use watershed_wire::protos::trace_config::{BufferConfig, buffer_config::FillPolicy};
 use watershed_wire::protos::trace_packet::Data;
-use watershed_wire::protos::trace_stats::BufferStats;
+use watershed_wire::protos::trace_stats::{BufferStats, CommitStats};
 use watershed_wire::protos::tracing_service_event::{DataSources, EventType, data_sources};
 use watershed_wire::protos::{ClockSnapshot, SysStats, TraceConfig, TracePacket, TraceStats, TraceUuid};
 
@@ -117,6 +117,25 @@ fn counts_since_the_service_began_are_not_of_this_trace() {
     assert_eq!(json["losses"], json!([]));
     assert_eq!(json["since_service_began"], json!({"chunks_discarded": 3, "patches_discarded": 2}));
     assert_eq!(headline(&trace), "t: complete, no data lost");
+}
+
+#[test]
+fn a_service_without_workers_has_no_turns_of_them() {
+    let commits = |commit_stats: &CommitStats| {
+        let stats = TraceStats { commit_stats: Some(*commit_stats), ..stats() };
+        fine(&TraceBuilder::default().beginning().data().end(stats))["since_service_began"]["commits"].take()
+    };
+    let mut stats = CommitStats { handed_back: Some(1), producer_waits: Some(2), ..Default::default() };
+    let mut expected = json!({
+        "handed_back": 1, "producer_waits": 2, "producer_wait_ns_sum": 0, "producer_wait_ns_max": 0,
+        "worker_turns": null, "latency_ns_sum": null, "latency_ns_max": null,
+    });
+    assert_eq!(commits(&stats), expected);
+    (stats.worker_turns, stats.latency_ns_sum, stats.latency_ns_max) = (Some(0), Some(4), Some(3));
+    for (name, number) in [("worker_turns", 0), ("latency_ns_sum", 4), ("latency_ns_max", 3)] {
+        expected[name] = json!(number);
+    }
+    assert_eq!(commits(&stats), expected);
 }
 
 /// A ring counts late commits of what was read; a DISCARD buffer counts what it refused.

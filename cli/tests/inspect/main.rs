@@ -1,5 +1,6 @@
 //! `watershed inspect`, the real program in a fresh directory.
 
+mod commands;
 mod judged;
 mod top;
 mod trace;

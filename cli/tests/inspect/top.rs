@@ -139,8 +139,7 @@ fn event(at: u64, current: i32) -> PlainEvent {
     PlainEvent { timestamp: Some(at), pid: Some(current.cast_unsigned()), ..Default::default() }
 }
 
-fn plain(cpu: u32, switches: &[Switch], wakings: &[Waking]) -> Vec<PlainEvent> {
-    let _ = cpu;
+fn plain(switches: &[Switch], wakings: &[Waking]) -> Vec<PlainEvent> {
     let switches = switches.iter().map(|&(at, prev, prev_state, next)| PlainEvent {
         switch: Some(PlainSwitch {
             prev_comm: name_of(prev),
@@ -257,9 +256,22 @@ fn known_times_in_columns() {
 
 #[test]
 fn known_times_one_by_one() {
-    let trace = plain_packet(TraceBuilder::default(), 1, plain(1, &CPU_1, &WAKINGS));
-    let trace = plain_packet(trace, 0, plain(0, &CPU_0, &[])).packet(tree());
+    let trace = plain_packet(TraceBuilder::default(), 1, plain(&CPU_1, &WAKINGS));
+    let trace = plain_packet(trace, 0, plain(&CPU_0, &[])).packet(tree());
     check_known(&scheduling(&trace));
+}
+
+#[test]
+fn long_names_of_the_kernel_are_cut() {
+    let mut events = plain(&CPU_0, &[]);
+    for switch in events.iter_mut().filter_map(|event| event.switch.as_mut()) {
+        for name in [&mut switch.prev_comm, &mut switch.next_comm] {
+            name.push_str(&"x".repeat(100));
+        }
+    }
+    let found = scheduling(&plain_packet(TraceBuilder::default(), 0, events));
+    let names: Vec<_> = found["threads"].as_array().unwrap().iter().map(|row| row["name"].clone()).collect();
+    assert_eq!(json!(names), json!(["thread-10xxxxxxx", "thread-30xxxxxxx"]));
 }
 
 #[test]
@@ -306,8 +318,7 @@ fn new_threads_belong_to_processes() {
         newtask: Some(PlainNewtask { pid: tid, comm: name_of(tid), clone_flags }),
         ..event(at, 10)
     };
-    let mut events =
-        plain(0, &[(1_000, 0, RUNNABLE, 10), (4_000, 10, SLEEPS, 41), (5_000, 41, DEAD, 42)], &[]);
+    let mut events = plain(&[(1_000, 0, RUNNABLE, 10), (4_000, 10, SLEEPS, 41), (5_000, 41, DEAD, 42)], &[]);
     events.extend([made(2_000, 41, CLONE_THREAD), made(3_000, 42, 0)]);
     let wakeup_new = Some(PlainWaking { comm: name_of(42), pid: 42 });
     events.push(PlainEvent { wakeup_new, ..event(3_100, 10) });
@@ -363,8 +374,8 @@ fn what_was_lost_is_unknown() {
 fn contradictions_are_counted() {
     // 10 runs on CPU 1 at 2,000 and was never switched away from on CPU 0; 13 is switched away from
     // and never ran.
-    let trace = plain_packet(TraceBuilder::default(), 0, plain(0, &[(1_000, 0, RUNNABLE, 10)], &[]));
-    let trace = plain_packet(trace, 1, plain(1, &[(2_000, 0, RUNNABLE, 10), (3_000, 13, SLEEPS, 0)], &[]));
+    let trace = plain_packet(TraceBuilder::default(), 0, plain(&[(1_000, 0, RUNNABLE, 10)], &[]));
+    let trace = plain_packet(trace, 1, plain(&[(2_000, 0, RUNNABLE, 10), (3_000, 13, SLEEPS, 0)], &[]));
     let found = scheduling(&trace);
     assert_eq!(found["gaps"]["contradictions"], 2);
     assert_eq!((times(&found, 10), times(&found, 13)), ([0, 0, 0, 0, 2_000], [0, 0, 0, 0, 0]));
@@ -377,13 +388,23 @@ fn contradictions_are_counted() {
 
 #[test]
 fn only_one_recorder_counts() {
+    // The same threads' numbers, later and under other names.
+    let foreign = |cpu| {
+        let mut bundle =
+            bundle(cpu, &CPU_0.map(|(at, prev, state, next)| (at + 9_000, prev, state, next)), &[]);
+        bundle.compact_sched.as_mut().unwrap().intern_table.iter_mut().for_each(|name| name.push('x'));
+        bundle
+    };
     let trace = TraceBuilder::default()
+        .packet(TracePacket { machine_id: Some(7), ..packet(foreign(0)) })
         .packet(packet(bundle(0, &CPU_0, &WAKINGS)))
-        .packet(TracePacket { machine_id: Some(7), ..packet(bundle(0, &CPU_0, &[])) })
-        .packet(producer(4, 0, Data::FtraceEvents(bundle(0, &CPU_0, &[]))))
-        .packet(packet(bundle(1 << 20, &CPU_0, &[])));
+        .packet(TracePacket { machine_id: Some(7), ..packet(foreign(0)) })
+        .packet(producer(4, 0, Data::FtraceEvents(foreign(0))))
+        .packet(packet(foreign(1 << 20)));
     let found = scheduling(&trace);
-    assert_eq!((&found["switches"], &found["gaps"]["bundles_passed_over"]), (&json!(6), &json!(3)));
+    assert_eq!((&found["switches"], &found["gaps"]["bundles_passed_over"]), (&json!(6), &json!(4)));
+    let names: Vec<_> = found["threads"].as_array().unwrap().iter().map(|row| row["name"].clone()).collect();
+    assert_eq!(json!(names), json!(["thread-10", "thread-30"]));
 }
 
 #[test]

@@ -75,7 +75,8 @@ impl Shared {
         dropping: bool,
         search: &mut Search,
     ) -> Option<WriteChunk> {
-        if policy.waits() && self.is_producer_thread() && lock(&self.state).batch.is_half_of_memory() {
+        if policy.waits() && self.is_producer_thread() && lock(&self.state).batches.sent().is_half_of_memory()
+        {
             self.send_batch();
         }
         if policy.waits() && !dropping {

@@ -11,7 +11,6 @@ use watershed_wire::protos::commit_data_request::{ChunkToPatch, ChunksToMove};
 use watershed_wire::raw::delimited_len;
 
 use super::Returned;
-use super::target::{Reservations, Target};
 use crate::endpoint::Done;
 use crate::writer::PatchGroup;
 
@@ -67,11 +66,10 @@ enum Scheduled {
 }
 
 pub(super) struct Batch {
-    /// Its buffers are numbers of [`Target`]s.
     request: CommitDataRequest,
     held: Vec<Held>,
-    registered: Vec<(u16, Target)>,
-    unregistered: Vec<(u16, Target)>,
+    registered: Vec<(u16, u16)>,
+    unregistered: Vec<u16>,
     done: Vec<Done>,
     /// Someone wants a message even if there is nothing in it.
     wanted: bool,
@@ -108,12 +106,32 @@ impl Batch {
         }
     }
 
-    pub(super) fn register(&mut self, writer_id: u16, target: Target) {
-        self.registered.push((writer_id, target));
+    /// One that is never sent, but appended to one that is.
+    pub(super) fn waiting(&self) -> Self {
+        Self { scheduled: Scheduled::Now, ..Self::new(self.memory_bytes) }
     }
 
-    pub(super) fn unregister(&mut self, writer_id: u16, target: Target) {
-        self.unregistered.push((writer_id, target));
+    /// Takes over what has waited, for a buffer.
+    pub(super) fn append(&mut self, waited: Batch, buffer: u16) {
+        let Self { mut request, held, registered, unregistered, done, wanted, pending_bytes, .. } = waited;
+        request.chunks_to_move.iter_mut().for_each(|chunk| chunk.target_buffer = Some(buffer.into()));
+        request.chunks_to_patch.iter_mut().for_each(|patch| patch.target_buffer = Some(buffer.into()));
+        self.request.chunks_to_move.append(&mut request.chunks_to_move);
+        self.request.chunks_to_patch.append(&mut request.chunks_to_patch);
+        self.held.extend(held);
+        self.registered.extend(registered.into_iter().map(|(writer_id, _)| (writer_id, buffer)));
+        self.unregistered.extend(unregistered);
+        self.done.extend(done);
+        self.wanted |= wanted;
+        self.pending_bytes += pending_bytes;
+    }
+
+    pub(super) fn register(&mut self, writer_id: u16, target_buffer: u16) {
+        self.registered.push((writer_id, target_buffer));
+    }
+
+    pub(super) fn unregister(&mut self, writer_id: u16) {
+        self.unregistered.push(writer_id);
     }
 
     /// Adds a chunk. With `hold` it stays BeingWritten until its patches are in or the batch is
@@ -122,13 +140,14 @@ impl Batch {
         &mut self,
         smb: &Smb,
         returned: Returned,
+        target_buffer: u16,
         hold: bool,
     ) -> Result<(), TransitionError> {
-        let Returned { chunk, writer_id, target, chunk_id, .. } = returned;
+        let Returned { chunk, writer_id, chunk_id, .. } = returned;
         let place = ChunksToMove {
             page: Some(chunk.page() as u32),
             chunk: Some(chunk.index() as u32),
-            target_buffer: Some(target.number()),
+            target_buffer: Some(target_buffer.into()),
             ..ChunksToMove::default()
         };
         self.pending_bytes += chunk.payload_size_bytes() + watershed_smb::CHUNK_HEADER_BYTES;
@@ -146,7 +165,7 @@ impl Batch {
         &mut self,
         smb: &Smb,
         writer_id: u16,
-        target: Target,
+        target_buffer: u16,
         group: PatchGroup,
     ) -> Result<(), TransitionError> {
         let PatchGroup { chunk_id, patches, has_more } = group;
@@ -165,7 +184,7 @@ impl Batch {
         let patch =
             |(offset, data): (u32, [u8; 4])| Patch { offset: Some(offset), data: Some(data.to_vec()) };
         self.request.chunks_to_patch.push(ChunkToPatch {
-            target_buffer: Some(target.number()),
+            target_buffer: Some(target_buffer.into()),
             writer_id: Some(writer_id.into()),
             chunk_id: Some(chunk_id),
             patches: patches.into_iter().map(patch).collect(),
@@ -208,43 +227,20 @@ impl Batch {
         Some(if wanted == Scheduled::Now { Duration::ZERO } else { batching })
     }
 
-    /// Takes everything whose buffer is known, and starts over with the rest.
-    pub(super) fn take(&mut self, reservations: &Reservations) -> Outgoing {
-        let mut taken = std::mem::replace(self, Self::new(self.memory_bytes));
-        if !reservations.is_empty() {
-            self.keep_unbound(&mut taken, reservations);
-        }
-        let Self { request, held, registered, unregistered, done, wanted, .. } = taken;
-        let known =
-            |(writer_id, target): (u16, Target)| Some((writer_id, reservations.buffer_of(target.number())?));
+    /// Takes everything and starts over.
+    pub(super) fn take(&mut self) -> Outgoing {
+        let Self { request, held, registered, unregistered, done, wanted, .. } =
+            std::mem::replace(self, Self::new(self.memory_bytes));
         let empty = request.chunks_to_move.is_empty() && request.chunks_to_patch.is_empty();
         let done = (!done.is_empty())
             .then(|| -> Done { Box::new(move || done.into_iter().for_each(|done| done())) });
         Outgoing {
-            registered: registered.into_iter().filter_map(known).collect(),
+            registered,
             held: held.into_iter().map(|held| held.chunk).collect(),
             requests: if empty && !wanted { Vec::new() } else { pieces(request) },
             done,
-            unregistered: unregistered.into_iter().map(|(writer_id, _)| writer_id).collect(),
+            unregistered,
         }
-    }
-
-    /// Takes back what is for reservations that are not bound, and names the buffers of the rest.
-    /// It does not count as a part of the memory that a commit would free.
-    fn keep_unbound(&mut self, taken: &mut Batch, reservations: &Reservations) {
-        let is_unbound = |number: &mut Option<u32>| {
-            let buffer = reservations.buffer_of(number.unwrap_or_default());
-            *number = buffer.map_or(*number, |buffer| Some(buffer.into()));
-            buffer.is_none()
-        };
-        let of_writer = |&mut (_, target): &mut (u16, Target)| is_unbound(&mut Some(target.number()));
-        let (own, request) = (&mut self.request, &mut taken.request);
-        own.chunks_to_move =
-            request.chunks_to_move.extract_if(.., |chunk| is_unbound(&mut chunk.target_buffer)).collect();
-        own.chunks_to_patch =
-            request.chunks_to_patch.extract_if(.., |patch| is_unbound(&mut patch.target_buffer)).collect();
-        self.registered = taken.registered.extract_if(.., of_writer).collect();
-        self.unregistered = taken.unregistered.extract_if(.., of_writer).collect();
     }
 }
 

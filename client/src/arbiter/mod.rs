@@ -14,6 +14,9 @@
 //! One arbiter serves one connection to the service. Commits leave in the order in which chunks
 //! were returned. Writers never talk to the service themselves, unless they run on the producer's
 //! own thread and would wait for it there.
+//!
+//! Over memory of the producer's own there may be an arbiter before there is a service: then
+//! batches wait ([`target`]).
 
 mod acquire;
 mod batch;
@@ -32,8 +35,8 @@ pub(crate) use counts::WriterCounts;
 use counts::{AllWriters, Counters, Refused, count};
 pub use options::{ArbiterOptions, ArbiterStats};
 pub(crate) use search::Search;
-use target::Reservations;
-pub(crate) use target::{Reservation, Target};
+use target::Batches;
+pub(crate) use target::{BufferReservation, Target};
 use watershed_smb::{Smb, WriteChunk};
 use writer_ids::WriterIds;
 
@@ -59,10 +62,9 @@ pub(crate) struct Returned {
 }
 
 struct State {
-    batch: Batch,
+    batches: Batches,
     writer_ids: WriterIds,
     counts: AllWriters,
-    reservations: Reservations,
 }
 
 /// The service, once there is one.
@@ -123,10 +125,9 @@ impl Arbiter {
     /// writers return waits.
     pub(crate) fn unbound(smb: Smb, waker: Box<dyn Waker>, options: ArbiterOptions) -> Self {
         let state = State {
-            batch: Batch::new(smb.size_bytes()),
+            batches: Batches::new(smb.size_bytes()),
             writer_ids: WriterIds::new(),
             counts: AllWriters::default(),
-            reservations: Reservations::default(),
         };
         Self {
             shared: Arc::new(Shared {
@@ -150,15 +151,15 @@ impl Arbiter {
         self.shared.send_batch();
     }
 
-    /// A place for what is written before its buffer is known; `None` after 65,535 of them.
-    pub(crate) fn reserve(&self) -> Option<Reservation> {
-        lock(&self.shared.state).reservations.reserve()
+    /// A place for what is written before its buffer is known.
+    pub(crate) fn reserve(&self) -> BufferReservation {
+        lock(&self.shared.state).batches.reserve()
     }
 
     /// What was and will be written for a reservation goes into a buffer, or into none: then the
     /// service discards it and frees its chunks.
-    pub(crate) fn bind_reservation(&self, reservation: Reservation, buffer: Option<u16>) {
-        lock(&self.shared.state).reservations.bind(reservation, buffer);
+    pub(crate) fn bind_reservation(&self, reservation: BufferReservation, buffer: Option<u16>) {
+        lock(&self.shared.state).batches.bind(reservation, buffer);
         self.shared.send_batch();
     }
 
@@ -173,7 +174,7 @@ impl Arbiter {
     /// [`Arbiter::shut_down`], the writer discards what it is given.
     #[must_use]
     pub fn create_writer(&self, target_buffer: u16, policy: ExhaustedPolicy) -> TraceWriter {
-        self.create_writer_for(Target::buffer(target_buffer), policy)
+        self.create_writer_for(Target::Buffer(target_buffer), policy)
     }
 
     pub(crate) fn create_writer_for(&self, target: Target, policy: ExhaustedPolicy) -> TraceWriter {
@@ -185,8 +186,9 @@ impl Arbiter {
         let mut state = lock(&shared.state);
         let Some(writer_id) = state.writer_ids.allocate() else { return TraceWriter::discarding() };
         let counts = state.counts.begin(writer_id);
-        state.batch.register(writer_id, target);
-        shared.schedule(&mut state.batch, false);
+        let (batch, buffer) = state.batches.of(target);
+        batch.register(writer_id, buffer);
+        shared.schedule(batch, false);
         TraceWriter::new(shared.clone(), counts, writer_id, target, policy)
     }
 
@@ -204,7 +206,8 @@ impl Arbiter {
     /// Asks for a flush, and for a call of `done` when the service has processed it and all commits
     /// before it.
     pub fn request_flush(&self, done: Option<Done>) {
-        self.shared.request_flush(done);
+        // What waits for its buffer is not sent, so any buffer stands for all.
+        self.shared.request_flush(Target::Buffer(0), done);
     }
 
     /// Answers the service's flush request `request_id` (and all earlier ones) behind everything
@@ -213,14 +216,21 @@ impl Arbiter {
         if self.shared.is_forked() {
             return;
         }
-        lock(&self.shared.state).batch.flush_done(request_id);
+        lock(&self.shared.state).batches.sent().flush_done(request_id);
         self.shared.send_batch();
     }
 
-    /// Sends what is left, then gives no writer a chunk any more: what is written is discarded.
+    /// Sends what is left, then gives no writer a chunk any more: what is written is discarded, and
+    /// what has waited for its buffer or for a service.
     pub fn shut_down(&self) {
         self.shared.shut_down.store(true, Ordering::Relaxed);
+        if self.shared.is_forked() {
+            return;
+        }
         self.shared.send_batch();
+        let unsent = lock(&self.shared.state).batches.take_all();
+        // Not under the lock: whoever awaited a flush may use the arbiter.
+        drop(unsent);
     }
 
     /// What was done so far.
@@ -265,13 +275,13 @@ impl Shared {
     pub(crate) fn return_chunk(&self, returned: Returned, patches: &mut PatchList) {
         let mut state = lock(&self.state);
         let (writer_id, target) = (returned.writer_id, returned.target);
-        let batch = &mut state.batch;
+        let (batch, buffer) = state.batches.of(target);
         let direct_patching = self.service.get().is_some_and(|service| service.direct_patching);
         let hold = returned.needs_patching && direct_patching;
-        if batch.add_chunk(&self.smb, returned, hold).is_err() {
+        if batch.add_chunk(&self.smb, returned, buffer, hold).is_err() {
             count(&self.counters.violations);
         }
-        self.add_patches(batch, writer_id, target, patches);
+        self.add_patches(batch, writer_id, buffer, patches);
         let urgent = batch.has_patches() || batch.is_half_of_memory();
         self.schedule(batch, urgent);
     }
@@ -279,40 +289,44 @@ impl Shared {
     /// Takes the patches of a writer that can be sent.
     pub(crate) fn return_patches(&self, writer_id: u16, target: Target, patches: &mut PatchList) {
         let mut state = lock(&self.state);
-        let batch = &mut state.batch;
-        self.add_patches(batch, writer_id, target, patches);
+        let (batch, buffer) = state.batches.of(target);
+        self.add_patches(batch, writer_id, buffer, patches);
         let urgent = batch.has_patches();
         self.schedule(batch, urgent);
     }
 
-    fn add_patches(&self, batch: &mut Batch, writer_id: u16, target: Target, patches: &mut PatchList) {
+    fn add_patches(&self, batch: &mut Batch, writer_id: u16, buffer: u16, patches: &mut PatchList) {
         while let Some(group) = patches.take_group() {
-            if batch.add_patches(&self.smb, writer_id, target, group).is_err() {
+            if batch.add_patches(&self.smb, writer_id, buffer, group).is_err() {
                 count(&self.counters.violations);
             }
         }
     }
 
-    pub(crate) fn request_flush(&self, done: Option<Done>) {
+    /// Asks for a flush of what was written to a target, and for a call of `done` when the service
+    /// has processed it and all commits before it.
+    pub(crate) fn request_flush(&self, target: Target, done: Option<Done>) {
         if self.is_forked() {
             return;
         }
         let mut state = lock(&self.state);
-        // `shut_down` sends what is in the batch after it set this. Nobody sends what comes later,
-        // so `done` is dropped at once.
+        // `shut_down` sends or drops what is in the batches after it set this. Nobody sends what
+        // comes later, so `done` is dropped at once.
         if self.is_shut_down() {
             return;
         }
-        state.batch.done(done);
-        self.schedule(&mut state.batch, true);
+        let (batch, _) = state.batches.of(target);
+        batch.done(done);
+        self.schedule(batch, true);
     }
 
     /// The writer has ended and has returned its last chunk.
     pub(crate) fn end_writer(&self, writer_id: u16, target: Target) {
         let mut state = lock(&self.state);
         state.counts.end(writer_id);
-        state.batch.unregister(writer_id, target);
-        self.schedule(&mut state.batch, false);
+        let (batch, _) = state.batches.of(target);
+        batch.unregister(writer_id);
+        self.schedule(batch, false);
     }
 
     /// Makes sure that the batch is sent: after the batching time, or at once when `urgent`.
@@ -329,10 +343,7 @@ impl Shared {
         }
         let Some(Service { endpoint, .. }) = self.service.get() else { return };
         let _sending = lock(&self.sending);
-        let outgoing = {
-            let State { batch, reservations, .. } = &mut *lock(&self.state);
-            batch.take(reservations)
-        };
+        let outgoing = lock(&self.state).batches.sent().take();
         for (writer_id, target_buffer) in outgoing.registered {
             endpoint.register_trace_writer(writer_id, target_buffer);
         }

@@ -2,73 +2,85 @@
 //! because no service has named the buffer yet.
 //!
 //! ```text
-//!   writer -- chunk for reservation 3 --> batch: waits       service: "instance 8 writes into buffer 2"
-//!                                           |                        |
-//!                                           +--- all for 3 <-- bind 3 to 2 --> CommitData, buffer 2
+//!   writer -- chunk for reservation 3 --> batch 3, which     service: "instance 8 writes into buffer 2"
+//!                                         is not sent               |
+//!                                           |                       |
+//!                                           +-- appended <-- bind 3 to 2
+//!                                                  v
+//!   writer -- chunk for buffer 2 ---------> the batch that is sent
 //! ```
 //!
-//! Writers keep the reservation that they were made with; what they return later takes the same
-//! way.
+//! Writers keep the reservation that they were made with; what they return once it is bound goes
+//! into the batch that is sent, as everything else.
 
-use std::collections::BTreeMap;
+use super::batch::Batch;
 
 /// No buffer has this number. The service discards what comes for it, and frees its chunks.
 const NO_BUFFER: u16 = 0;
 
-/// A buffer, or a reservation in the upper half.
+/// Where a writer writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Target(u32);
-
-/// A place for what is written before its buffer is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Reservation(u16);
-
-impl Target {
-    /// A buffer of the service.
-    pub(crate) fn buffer(number: u16) -> Self {
-        Self(number.into())
-    }
-
-    pub(crate) fn reserved(reservation: Reservation) -> Self {
-        Self(u32::from(reservation.0) << 16)
-    }
-
-    /// As it stands in a request that has not left yet.
-    pub(super) fn number(self) -> u32 {
-        self.0
-    }
+pub(crate) enum Target {
+    Buffer(u16),
+    Reserved(BufferReservation),
 }
 
-/// The reservations of an arbiter. `None`: not bound yet.
-#[derive(Debug, Default)]
-pub(super) struct Reservations(BTreeMap<u16, Option<u16>>);
+/// A place for what is written before its buffer is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BufferReservation(usize);
 
-impl Reservations {
-    /// A new one, unless 65,535 were made.
-    pub(super) fn reserve(&mut self) -> Option<Reservation> {
-        let number = u16::try_from(self.0.len() + 1).ok()?;
-        self.0.insert(number, None);
-        Some(Reservation(number))
+enum Reserved {
+    Waiting(Batch),
+    Bound(u16),
+}
+
+/// What is to be sent, and what waits for its buffer.
+pub(super) struct Batches {
+    sent: Batch,
+    reserved: Vec<Reserved>,
+}
+
+impl Batches {
+    pub(super) fn new(memory_bytes: usize) -> Self {
+        Self { sent: Batch::new(memory_bytes), reserved: Vec::new() }
+    }
+
+    pub(super) fn reserve(&mut self) -> BufferReservation {
+        self.reserved.push(Reserved::Waiting(self.sent.waiting()));
+        BufferReservation(self.reserved.len() - 1)
     }
 
     /// The buffer is known, or there will be none. Only the first call has an effect.
-    pub(super) fn bind(&mut self, Reservation(number): Reservation, buffer: Option<u16>) {
-        if let Some(bound @ None) = self.0.get_mut(&number) {
-            *bound = Some(buffer.unwrap_or(NO_BUFFER));
+    pub(super) fn bind(&mut self, BufferReservation(index): BufferReservation, buffer: Option<u16>) {
+        let buffer = buffer.unwrap_or(NO_BUFFER);
+        if let reserved @ Reserved::Waiting(_) = &mut self.reserved[index]
+            && let Reserved::Waiting(batch) = std::mem::replace(reserved, Reserved::Bound(buffer))
+        {
+            self.sent.append(batch, buffer);
         }
     }
 
-    /// Whether none was ever made.
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// The batch for what goes to a target, and the buffer to name there.
+    pub(super) fn of(&mut self, target: Target) -> (&mut Batch, u16) {
+        match target {
+            Target::Buffer(buffer) => (&mut self.sent, buffer),
+            Target::Reserved(BufferReservation(index)) => match &mut self.reserved[index] {
+                Reserved::Waiting(batch) => (batch, NO_BUFFER),
+                Reserved::Bound(buffer) => (&mut self.sent, *buffer),
+            },
+        }
     }
 
-    /// The buffer that [`Target::number`] stands for, if it is known.
-    pub(super) fn buffer_of(&self, number: u32) -> Option<u16> {
-        match (number >> 16) as u16 {
-            0 => Some(number as u16),
-            reservation => *self.0.get(&reservation)?,
-        }
+    /// What is to be sent, and is not for a writer.
+    pub(super) fn sent(&mut self) -> &mut Batch {
+        &mut self.sent
+    }
+
+    /// Everything, as nobody will send it.
+    pub(super) fn take_all(&mut self) -> impl Sized + use<> {
+        let waiting: Vec<Reserved> =
+            self.reserved.iter_mut().map(|one| std::mem::replace(one, Reserved::Bound(NO_BUFFER))).collect();
+        (waiting, self.sent.take())
     }
 }
 
@@ -77,22 +89,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reservation_is_bound_once() {
-        let mut all = Reservations::default();
-        let (first, second) = (all.reserve().unwrap(), all.reserve().unwrap());
-        let buffer_of = |all: &Reservations, target: Target| all.buffer_of(target.number());
-        assert_eq!(buffer_of(&all, Target::buffer(65535)), Some(65535));
-        assert_eq!(buffer_of(&all, Target::reserved(first)), None);
-        all.bind(first, Some(7));
-        all.bind(first, None);
-        all.bind(second, None);
-        assert_eq!(buffer_of(&all, Target::reserved(first)), Some(7));
-        assert_eq!(buffer_of(&all, Target::reserved(second)), Some(NO_BUFFER));
-    }
-
-    #[test]
-    fn there_are_as_many_as_numbers() {
-        let mut all = Reservations::default();
-        assert_eq!((1..=70_000).filter_map(|_| all.reserve()).count(), 65_535);
+    fn what_waits_is_sent_when_its_buffer_is_known() {
+        let mut batches = Batches::new(4096);
+        let [first, second] = [(); 2].map(|()| batches.reserve());
+        let register = |batches: &mut Batches, writer_id: u16, target: Target| {
+            let (batch, buffer) = batches.of(target);
+            batch.register(writer_id, buffer);
+        };
+        register(&mut batches, 1, Target::Reserved(first));
+        register(&mut batches, 2, Target::Reserved(second));
+        register(&mut batches, 3, Target::Buffer(9));
+        assert_eq!(batches.sent().take().registered, [(3, 9)]);
+        batches.bind(first, Some(7));
+        batches.bind(first, Some(8));
+        register(&mut batches, 4, Target::Reserved(first));
+        assert_eq!(batches.sent().take().registered, [(1, 7), (4, 7)], "it is bound once");
+        batches.bind(second, None);
+        assert_eq!(batches.sent().take().registered, [(2, NO_BUFFER)]);
     }
 }

@@ -44,7 +44,8 @@ pub struct ProducerCore {
     waker: Option<Box<dyn Waker>>,
     options: ArbiterOptions,
     arbiter: Option<Arbiter>,
-    has_own_memory: bool,
+    /// The arbiter's, if the producer made it.
+    own_memory: Option<Smb>,
     offered: Vec<Offered>,
     instances: BTreeMap<u64, Instance>,
     startups: Startups,
@@ -77,7 +78,7 @@ impl ProducerCore {
             waker: Some(waker),
             options,
             arbiter: None,
-            has_own_memory: false,
+            own_memory: None,
             offered: Vec::new(),
             instances: BTreeMap::new(),
             startups: Startups::default(),
@@ -95,12 +96,17 @@ impl ProducerCore {
     }
 
     /// The producer makes memory itself, before there is a service.
-    pub(crate) fn own_memory(&mut self, smb: Smb, waker: Box<dyn Waker>, options: ArbiterOptions) {
+    pub(crate) fn set_own_memory(&mut self, smb: Smb, waker: Box<dyn Waker>, options: ArbiterOptions) {
         self.waker = None;
-        let arbiter = Arbiter::unbound(smb, waker, options);
+        let arbiter = Arbiter::unbound(smb.clone(), waker, options);
         arbiter.set_producer_thread();
         self.arbiter = Some(arbiter);
-        self.has_own_memory = true;
+        self.own_memory = Some(smb);
+    }
+
+    /// Memory that the producer made and uses.
+    pub(crate) fn own_memory(&self) -> Option<&Smb> {
+        self.own_memory.as_ref()
     }
 
     /// The service has taken the memory that the producer made.
@@ -138,7 +144,7 @@ impl ProducerCore {
         })
     }
 
-    /// The arbiter, once the service has provided memory.
+    /// The arbiter, once there is memory.
     #[must_use]
     pub fn arbiter(&self) -> Option<&Arbiter> {
         self.arbiter.as_ref()
@@ -153,11 +159,12 @@ impl ProducerCore {
         adopt_within: Duration,
         now_ns: u64,
     ) -> Result<(), StartupError> {
-        let arbiter = self.arbiter.as_ref().filter(|_| self.has_own_memory).ok_or(StartupError::NoMemory)?;
+        let arbiter =
+            self.arbiter.as_ref().filter(|_| self.own_memory.is_some()).ok_or(StartupError::NoMemory)?;
         let name = config.name().to_owned();
         let offered = self.offered.iter_mut().find(|offered| offered.name == name);
         let offered = offered.ok_or_else(|| StartupError::NoSuchDataSource(name.clone()))?;
-        let reservation = arbiter.reserve().ok_or(StartupError::TooMany)?;
+        let reservation = arbiter.reserve();
         let info = InstanceInfo {
             instance_id: 0,
             config_bytes: config.encode_to_vec().into(),
@@ -169,7 +176,7 @@ impl ProducerCore {
         match offered.factory.setup(&mut Context::new(&info, arbiter, now_ns)) {
             Ok(source) => {
                 let instance = Instance::new(info, Some(source), offered.answers);
-                self.startups.start(instance, reservation, adopt_within, arbiter, now_ns);
+                self.startups.start(instance, adopt_within, arbiter, now_ns);
                 Ok(())
             }
             Err(reason) => {
@@ -232,10 +239,13 @@ impl ProducerCore {
 
     /// The connection ends: instances are dropped without being asked, memory is given up.
     pub fn shut_down(&mut self) {
-        self.instances.clear();
-        let lost = self.startups.clear();
+        let instances = std::mem::take(&mut self.instances).into_values();
+        // Those that a session has taken over, and not started.
+        let waiting = instances.filter(|instance| instance.info.reservation.is_some());
+        let mut lost: Vec<String> = waiting.map(|instance| instance.name().to_owned()).collect();
+        lost.extend(self.startups.clear());
         self.tell_lost(lost, "the memory that it wrote to was given up");
-        self.has_own_memory = false;
+        self.own_memory = None;
         self.commit_at_ns = None;
         if let Some(arbiter) = self.arbiter.take() {
             arbiter.shut_down();

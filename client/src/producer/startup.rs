@@ -17,7 +17,7 @@ use thiserror::Error;
 use watershed_wire::raw::Fields;
 
 use super::instance::Instance;
-use crate::arbiter::{Arbiter, Reservation};
+use crate::arbiter::Arbiter;
 
 /// Why a producer does not trace at startup.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -38,9 +38,6 @@ pub enum StartupError {
         /// What it says.
         reason: String,
     },
-    /// 65,535 were started with this connection.
-    #[error("too many data sources were started before a session")]
-    TooMany,
     /// The producer has ended.
     #[error("the producer has ended")]
     Ended,
@@ -49,8 +46,8 @@ pub enum StartupError {
 /// An instance that no session has taken over yet.
 pub(super) struct Startup {
     key: Vec<u8>,
-    reservation: Reservation,
     end_ns: u64,
+    /// With a reservation.
     instance: Instance,
 }
 
@@ -63,7 +60,6 @@ impl Startups {
     pub(super) fn start(
         &mut self,
         mut instance: Instance,
-        reservation: Reservation,
         adopt_within: Duration,
         arbiter: &Arbiter,
         now_ns: u64,
@@ -71,7 +67,7 @@ impl Startups {
         instance.start(arbiter, now_ns);
         let within_ns = u64::try_from(adopt_within.as_nanos()).unwrap_or(u64::MAX);
         let (key, end_ns) = (config_key(&instance.info.config_bytes), now_ns.saturating_add(within_ns));
-        self.0.push(Startup { key, reservation, end_ns, instance });
+        self.0.push(Startup { key, end_ns, instance });
     }
 
     /// The instance that was started with this config, for the session that asks for it.
@@ -96,12 +92,12 @@ impl Startups {
             }
         }
         let over = self.0.extract_if(.., |startup| startup.end_ns <= now_ns);
-        over.map(|Startup { mut instance, reservation, .. }| {
+        over.map(|Startup { mut instance, .. }| {
             // One that needs more time to stop has had its time.
             instance.stop(arbiter, now_ns);
-            let name = instance.name().to_owned();
+            let (name, reservation) = (instance.name().to_owned(), instance.info.reservation);
             drop(instance);
-            arbiter.bind_reservation(reservation, None);
+            reservation.into_iter().for_each(|reservation| arbiter.bind_reservation(reservation, None));
             name
         })
         .collect()

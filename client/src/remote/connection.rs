@@ -66,6 +66,8 @@ impl Connection {
             producer_provided_shmem: own_memory.as_ref().map(|_| true),
             ..InitializeConnectionRequest::default()
         };
+        // A service that was offered it before may have counted there what it freed.
+        own_memory.iter().for_each(Smb::reset_free_epoch);
         let fd = own_memory.as_ref().and_then(|smb| smb.memory().fd()?.try_clone_to_owned().ok());
         match fd {
             Some(fd) => link.ask_with(ProducerMethod::InitializeConnection, &hello, fd),

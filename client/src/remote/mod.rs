@@ -12,8 +12,9 @@
 //!
 //! One thread does it all: it waits for the socket, for the data sources' timers and for the
 //! program. While there is no service it tries again from time to time, and costs nothing
-//! otherwise. With every connection everything starts anew: memory, instances and writers. Writers
-//! of an earlier connection may still be used, and discard what they are given.
+//! otherwise. With every connection that a service accepts everything starts anew: memory,
+//! instances and writers; but what was [traced before it](#tracing-at-startup) belongs to it.
+//! Writers of an earlier connection may still be used, and discard what they are given.
 //!
 //! No call of a writer waits for the service, unless its policy says so. What a socket does not
 //! take waits in memory, up to a limit that follows from the number of chunks; beyond it the
@@ -26,9 +27,13 @@
 //!
 //! With [`RemoteOptions::own_memory`] the producer makes the shared memory itself, before there is
 //! a service, and [`RemoteProducer::trace_startup`] starts a data source at once. What it writes
-//! waits in that memory for the first session with the same config.
+//! waits in that memory for the first session with the same config. While it waits nobody frees
+//! what it has filled: an instance that fills the memory leaves other sessions of the producer
+//! without, until its session comes or its time is over.
 //!
-//! The service is trusted as far as the shared memory goes: it made it, and could truncate it.
+//! # Trust
+//!
+//! The service is trusted as far as the shared memory goes: memory that it made it could truncate.
 //! What it sends never causes a panic.
 //!
 //! ```no_run
@@ -155,7 +160,9 @@ impl RemoteProducer {
     /// is lost, and the program is told ([`crate::producer::ProducerEvent::StartupLost`]).
     ///
     /// Returns when the instance has started. It writes as much as the memory holds and drops the
-    /// rest, which the trace says. Needs [`RemoteOptions::own_memory`].
+    /// rest, which the next packet of the same writer says that gets through; writers that it makes
+    /// before its session has started it drop whatever the policy of that session's config. Needs
+    /// [`RemoteOptions::own_memory`].
     ///
     /// # Errors
     ///

@@ -38,8 +38,6 @@ pub(super) struct Thread {
     core: ProducerCore,
     /// The current connection's, or a closed one.
     link: Arc<Link>,
-    /// Made by the producer, and not given up yet.
-    own_memory: Option<Smb>,
     /// Of the connections that are over, but for the arbiter's.
     stats: RemoteStats,
 }
@@ -59,24 +57,21 @@ impl Thread {
             options.arbiter,
             Box::new(move |event| lock(&tell)(RemoteEvent::Producer(event))),
         );
-        Self {
-            options,
-            inbox,
-            messages,
-            on_event,
-            core,
-            link,
-            own_memory: None,
-            stats: RemoteStats::default(),
-        }
+        Self { options, inbox, messages, on_event, core, link, stats: RemoteStats::default() }
     }
 
     /// Runs until the program has enough of it.
     pub(super) fn run(mut self) {
+        self.make_own_memory();
+        self.run_until_enough();
+        // Nobody waits any more for what was traced before a service.
+        self.core.shut_down();
+    }
+
+    fn run_until_enough(&mut self) {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            self.make_own_memory();
             let (accepted, over) = match self.connect() {
                 Ok((address, socket)) => self.serve(&address, socket),
                 Err(reason) => (false, Over::Failed(reason)),
@@ -110,8 +105,7 @@ impl Thread {
         });
         match made {
             Ok(smb) => {
-                self.core.own_memory(smb.clone(), Box::new(self.inbox.clone()), self.options.arbiter);
-                self.own_memory = Some(smb);
+                self.core.set_own_memory(smb, Box::new(self.inbox.clone()), self.options.arbiter);
             }
             Err(reason) => self.tell(RemoteEvent::NoOwnMemory { reason }),
         }
@@ -138,17 +132,17 @@ impl Thread {
 
     /// Serves one connection to its end. Says whether the service accepted the producer.
     fn serve(&mut self, address: &Address, socket: UnixStream) -> (bool, Over) {
-        let own_memory = self.own_memory.clone();
+        let own_memory = self.core.own_memory().cloned();
         let mut connection = Connection::new(socket, &self.options, own_memory, self.inbox.wakeup.clone());
         self.link = connection.link.clone();
         let over = self.serve_until_over(&mut connection, address);
         // What was traced before a service waits for one that accepts the producer.
-        if connection.accepted || matches!(over, Over::ShutDown) {
+        if connection.accepted {
             self.core.shut_down();
-            self.own_memory = None;
         }
-        if matches!(over, Over::ShutDown) {
-            send_rest(&connection);
+        match over {
+            Over::ShutDown => send_rest(&connection),
+            _ => self.make_own_memory(),
         }
         let (frames_ignored, calls_too_long) = self.link.ignored();
         self.stats.frames_ignored += frames_ignored;
@@ -203,7 +197,7 @@ impl Thread {
                 self.connected(address);
             }
             Step::Accepted { direct_patching, takes_memory: false } => {
-                if self.own_memory.take().is_some() {
+                if self.core.own_memory().is_some() {
                     let reason = "the service does not take it".to_owned();
                     self.tell(RemoteEvent::NoOwnMemory { reason });
                 }

@@ -138,6 +138,10 @@ impl Program {
         options.own_memory = own_memory;
         let step = Duration::from_millis(1);
         options.reconnect = Reconnect::Growing { step, longest: step };
+        Self::start_as(options)
+    }
+
+    fn start_as(options: RemoteOptions) -> Self {
         let (tell, events) = mpsc::channel();
         let producer = RemoteProducer::connect(options, move |event| drop(tell.send(event))).unwrap();
         let (to_test, writers) = mpsc::channel();

@@ -88,6 +88,59 @@ fn nobody_comes_and_the_memory_is_free_again() {
     daemon.stop();
 }
 
+/// What fills the memory has it until its session comes; then the others have room again.
+#[test]
+fn a_full_memory_is_free_again_when_its_session_comes() {
+    const OTHER: &str = "test.other";
+    let folder = tempfile::tempdir().unwrap();
+    let program = Program::start_with(&folder, true);
+    program.producer.trace_startup(config(NAME), WATCHDOG).unwrap();
+    let (to_test, writers) = mpsc::channel();
+    program.producer.register(Box::new(Factory(OTHER, to_test)));
+    let mut early = program.writer();
+    (0..300).for_each(|number| early.write_packet(&packet(number, true)));
+    let taken = 300 - early.packets_dropped();
+    let daemon = Running::start(folder);
+    program.wait_connected();
+    let of_early = daemon.session();
+    let other = daemon.session_of(OTHER);
+    let mut writer = writers.recv_timeout(WATCHDOG).expect("an instance");
+    // Its start has been answered, so the commits of the early one have been sent.
+    assert!(program.producer.sync(WATCHDOG));
+    write(&mut writer, 0..50);
+    assert_eq!(finish(other), (0..50).collect::<Vec<_>>());
+    let found = finish(of_early);
+    assert_eq!(found, (0..taken).collect::<Vec<_>>());
+    drop((program, early));
+    daemon.stop();
+}
+
+/// Also right after the last connection, and while there is none.
+#[test]
+fn there_is_memory_between_two_connections() {
+    let daemon = Running::start(tempfile::tempdir().unwrap());
+    let mut options = RemoteOptions::for_sockets(vec![socket(&daemon.folder, "producer")]);
+    (options.own_memory, options.reconnect) = (true, Reconnect::Never);
+    let program = Program::start_as(options);
+    program.wait_connected();
+    let folder = daemon.stop();
+    let is_over = |event: &RemoteEvent| matches!(event, RemoteEvent::Disconnected { .. });
+    while !is_over(&program.events.recv_timeout(WATCHDOG).expect("it is told")) {}
+    program.producer.trace_startup(config(NAME), WATCHDOG).unwrap();
+    // Who waits for a flush learns that nobody will take it.
+    let mut early = program.writer();
+    early.write_packet(&packet(1, false));
+    let (tell, told) = mpsc::channel::<()>();
+    early.flush_with(Box::new(move || tell.send(()).unwrap()));
+    let Program { producer, events, .. } = program;
+    drop(producer);
+    assert_eq!(told.recv_timeout(WATCHDOG), Err(mpsc::RecvTimeoutError::Disconnected));
+    let lost = |event| matches!(event, RemoteEvent::Producer(ProducerEvent::StartupLost { .. }));
+    assert!(events.iter().any(lost), "and that the startup is lost");
+    early.write_packet(&packet(2, false));
+    drop(folder);
+}
+
 #[test]
 fn each_connection_has_memory_of_its_own() {
     let mut folder = tempfile::tempdir().unwrap();

@@ -42,6 +42,8 @@ pub(crate) struct Client {
     pub(crate) flushed: Vec<u64>,
     pub(crate) registered: Vec<String>,
     pub(crate) syncs: usize,
+    /// Descriptors that came along.
+    pub(crate) fds: VecDeque<OwnedFd>,
 }
 
 impl Server {
@@ -90,21 +92,28 @@ impl Server {
             flushed: Vec::new(),
             registered: Vec::new(),
             syncs: 0,
+            fds: VecDeque::new(),
         }
     }
 
     /// A connection of a producer that is accepted.
     pub(crate) fn welcome(&self, direct_patching: bool) -> (Client, InitializeConnectionRequest) {
+        self.welcome_with(InitializeConnectionResponse {
+            direct_smb_patching_supported: Some(direct_patching),
+            ..Default::default()
+        })
+    }
+
+    pub(crate) fn welcome_with(
+        &self,
+        reply: InitializeConnectionResponse,
+    ) -> (Client, InitializeConnectionRequest) {
         let mut client = self.accept();
         let hello = client.next();
         assert_eq!(hello.method, ProducerMethod::InitializeConnection);
         let stream = client.next();
         assert_eq!(stream.method, ProducerMethod::GetAsyncCommand, "sent without waiting for the reply");
         client.stream = Some(stream.reply_to);
-        let reply = InitializeConnectionResponse {
-            direct_smb_patching_supported: Some(direct_patching),
-            ..Default::default()
-        };
         client.connection.reply(hello.reply_to, &reply, false).unwrap();
         client.send();
         (client, InitializeConnectionRequest::decode(&*hello.args).unwrap())
@@ -125,13 +134,12 @@ impl Client {
     /// The next call, if one comes before the producer closes the connection.
     pub(crate) fn poll(&mut self) -> Option<Invocation<ProducerMethod>> {
         let started = Instant::now();
-        let mut fds = VecDeque::new();
         loop {
             if let Some(call) = self.connection.poll().unwrap() {
                 return Some(call);
             }
             self.send();
-            match socket::receive(&self.socket, self.connection.spare(), &mut fds) {
+            match socket::receive(&self.socket, self.connection.spare(), &mut self.fds) {
                 Ok(Moved::Bytes(count)) => self.connection.received(count),
                 Ok(Moved::Closed) | Err(_) => return None,
                 Ok(Moved::NotReady) => std::thread::sleep(Duration::from_millis(1)),
@@ -147,13 +155,12 @@ impl Client {
     /// Takes calls and does what a service would, until something is so.
     pub(crate) fn serve_until(&mut self, mut is_so: impl FnMut(&Client) -> bool) {
         let started = Instant::now();
-        let mut fds = VecDeque::new();
         while !is_so(self) {
             while let Some(call) = self.connection.poll().unwrap() {
                 self.serve(&call);
             }
             self.send();
-            match socket::receive(&self.socket, self.connection.spare(), &mut fds).unwrap() {
+            match socket::receive(&self.socket, self.connection.spare(), &mut self.fds).unwrap() {
                 Moved::Bytes(count) => self.connection.received(count),
                 Moved::Closed => panic!("the producer is gone"),
                 Moved::NotReady => std::thread::sleep(Duration::from_millis(1)),

@@ -41,7 +41,10 @@ pub struct FakeService {
 
 impl FakeService {
     pub fn new(pages: usize, page_size_bytes: usize) -> Arc<Self> {
-        let memory = SharedMemory::create(pages * page_size_bytes).unwrap();
+        Self::over(SharedMemory::create(pages * page_size_bytes).unwrap(), page_size_bytes)
+    }
+
+    pub fn over(memory: SharedMemory, page_size_bytes: usize) -> Arc<Self> {
         let smb = Smb::new(Arc::new(memory), page_size_bytes).unwrap();
         Arc::new(Self { smb, inbox: Mutex::default(), stalled: AtomicBool::new(false) })
     }

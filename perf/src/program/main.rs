@@ -92,7 +92,7 @@ fn parse_rounds(text: &str) -> Result<usize, String> {
 }
 
 /// What went wrong, and the exit code: 1 a measurement failed, 2 the call was wrong, 3 a limit is
-/// broken, 4 the gate cannot judge.
+/// broken, 4 it cannot be measured or judged here.
 struct Failure(u8, String);
 
 fn main() -> ExitCode {

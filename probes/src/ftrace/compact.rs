@@ -9,6 +9,8 @@
 //! The thread that is switched away from is the one that was switched to before, so it is not
 //! written; readers need every switch of a CPU, in order.
 
+use std::ops::Deref;
+
 use super::format::{EventFormat, Field, FieldKind};
 use super::proto::{put_bytes, put_varint};
 use super::read;
@@ -21,7 +23,6 @@ const COMM_SIZE: usize = 16;
 /// Where the fields lie that the encoding needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SwitchFormat {
-    pub(super) id: u16,
     size_min: usize,
     prev_state: (usize, usize),
     next_comm: usize,
@@ -32,7 +33,6 @@ pub(super) struct SwitchFormat {
 /// The same for wakings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WakingFormat {
-    pub(super) id: u16,
     size_min: usize,
     comm: usize,
     pub(super) pid: usize,
@@ -51,7 +51,6 @@ impl SwitchFormat {
         let state = format.field("prev_state")?;
         let is_state = state.kind == Some(FieldKind::Signed) && matches!(state.size, 4 | 8);
         Some(Self {
-            id: format.id,
             size_min: format.size_min(),
             prev_state: is_state.then_some((state.offset, state.size))?,
             next_comm: offset(format.field("next_comm"), FieldKind::FixedString, COMM_SIZE)?,
@@ -65,7 +64,6 @@ impl WakingFormat {
     /// `None` if the kernel's fields are not those that the encoding has columns for.
     pub(super) fn new(format: &EventFormat) -> Option<Self> {
         Some(Self {
-            id: format.id,
             size_min: format.size_min(),
             comm: offset(format.field("comm"), FieldKind::FixedString, COMM_SIZE)?,
             pid: offset(format.field("pid"), FieldKind::Pid, 4)?,
@@ -74,6 +72,17 @@ impl WakingFormat {
             common_flags: offset(format.common_field("common_flags"), FieldKind::Unsigned, 1)?,
         })
     }
+}
+
+/// Both, or none is compact.
+pub(super) type CompactFormats = (SwitchFormat, WakingFormat);
+
+/// The formats of both events, if both have what the encoding needs. `of` gives the format of an
+/// event of the group `sched`.
+pub(super) fn formats<F: Deref<Target = EventFormat>>(
+    mut of: impl FnMut(&str) -> Option<F>,
+) -> Option<CompactFormats> {
+    Some((SwitchFormat::new(&*of("sched_switch")?)?, WakingFormat::new(&*of("sched_waking")?)?))
 }
 
 /// A name in two words, the first byte lowest, zeros from its NUL on.

@@ -6,10 +6,11 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::compact::{Compact, SwitchFormat, TooShort, WakingFormat};
+use super::compact::{Compact, CompactFormats, SwitchFormat, TooShort, WakingFormat};
+use super::format::EventFormat;
 use super::page::{Page, PageLayout, Record};
 use super::pids::Pids;
-use super::plan::{Lookup, Plan};
+use super::plan::{self, Generic, Lookup, Plan};
 use super::print_filter::PrintFilter;
 use super::proto::{put_bytes, put_number};
 use super::read;
@@ -37,6 +38,25 @@ pub(super) enum Action {
     Switch(SwitchFormat),
     Waking(WakingFormat),
     Message(Arc<Plan>),
+}
+
+impl Action {
+    /// How an event is written: compact if it is one of `compact`, else by its message, and if the
+    /// schema has none as `generic` says. `None` if that says nothing, or the fields do not fit.
+    pub(super) fn of(
+        group: &str,
+        format: &EventFormat,
+        compact: Option<CompactFormats>,
+        generic: impl FnOnce() -> Option<Generic>,
+    ) -> Option<Self> {
+        let plan = match (group, format.name.as_str(), compact) {
+            ("sched", "sched_switch", Some((switch, _))) => return Some(Self::Switch(switch)),
+            ("sched", "sched_waking", Some((_, waking))) => return Some(Self::Waking(waking)),
+            (_, name, _) if plan::is_typed(group, name) => Plan::typed(format),
+            _ => Plan::generic(group, format, generic()?),
+        };
+        plan.map(|plan| Self::Message(Arc::new(plan)))
+    }
 }
 
 /// An event of a session.

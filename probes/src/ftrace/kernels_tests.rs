@@ -238,6 +238,20 @@ fn scheduling_is_compact_on_every_kernel() {
 }
 
 #[test]
+fn scheduling_is_compact_only_if_both_events_can_be() {
+    let kernel = KERNELS[0];
+    let ((format, record), (waking_format, _)) = (switch(kernel, 2), waking(kernel));
+    let other_waking = waking_format.replace("target_cpu", "cpu");
+    let page = kernel.page(1, None, &after(1, &record));
+    for formats in [vec![("sched", format.as_str())], vec![("sched", &format), ("sched", &other_waking)]] {
+        let packets = encode(kernel, &formats, true, &page);
+        assert_eq!(bundle(&packets[0]).compact_sched, None);
+        let (number, pid, _) = only_event(&packets[0]);
+        assert_eq!((number, pid), (4, PID as u64), "sched_switch has a message too");
+    }
+}
+
+#[test]
 fn strings_of_every_kind() {
     use Field::{DataLoc, Number, RelLoc, ToEnd};
     for kernel in KERNELS {
@@ -290,7 +304,8 @@ fn arguments_of_system_calls_are_words() {
 #[test]
 fn every_kind_of_record_and_page() {
     for kernel in KERNELS {
-        let (format, record) = switch(kernel, 2);
+        let ((format, record), (waking_format, _)) = (switch(kernel, 2), waking(kernel));
+        let formats = [("sched", format.as_str()), ("sched", &waking_format)];
         // A time extend, padding of 12 bytes, and a stamp that is absolute.
         let extend = words(&[5 << 5 | 30, 1]);
         let padding = words(&[3 << 5 | 29, 12, 0, 0]);
@@ -302,7 +317,7 @@ fn every_kind_of_record_and_page() {
             kernel.page(900_001_000, Some(Some(17)), &after(1, &record)),
             kernel.page(900_002_000, None, &after(1, &record)),
         ];
-        let packets = encode(kernel, &[("sched", &format)], true, &pages.concat());
+        let packets = encode(kernel, &formats, true, &pages.concat());
         let bundles: Vec<_> = packets.iter().map(|packet| bundle(packet)).collect();
         assert!(bundles.iter().all(|bundle| bundle.error.is_empty()), "{kernel:?}: {bundles:?}");
         let lost: Vec<_> = bundles.iter().map(|bundle| bundle.lost_events()).collect();

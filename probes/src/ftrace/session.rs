@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::Arc;
 
 use watershed_client::data_source::PollRequest;
 use watershed_client::writer::TraceWriter;
@@ -11,12 +10,12 @@ use watershed_wire::protos::trace_packet::Data;
 use watershed_wire::protos::{FtraceConfig, FtraceCpuStats, FtraceStats, TracePacket};
 
 use super::FTRACE_NAME;
-use super::compact::{SwitchFormat, WakingFormat};
+use super::compact::{self, CompactFormats};
 use super::encoder::{Action, Addresses, BundleClock, Choice, Encoder, Role};
 use super::events;
 use super::hub::{Known, Which};
 use super::page::PageLayout;
-use super::plan::{self, Generic, Plan};
+use super::plan::Generic;
 use super::print_filter::PrintFilter;
 use super::ring::{EventName, Ring};
 use super::settings::Settings;
@@ -135,11 +134,7 @@ impl Session {
                 continue;
             };
             choice.common_pid = format.common_field("common_pid").map_or(0, |field| field.offset);
-            let action = match (&compact, joined(&event).as_str()) {
-                (Some((switch, _)), "sched/sched_switch") => Some(Action::Switch(*switch)),
-                (Some((_, waking)), "sched/sched_waking") => Some(Action::Waking(*waking)),
-                _ => self.plan(&event, &format, known).map(|plan| Action::Message(Arc::new(plan))),
-            };
+            let action = Action::of(&event.0, &format, compact, || self.generic(&event, known));
             let role = Role::of(&event.0, &event.1);
             if let (Role::Print, Some(filter), Some(text)) = (role, &config.print_filter, format.field("buf"))
             {
@@ -166,15 +161,13 @@ impl Session {
         config: &FtraceConfig,
         known: &mut Known,
         notices: &Notices,
-    ) -> Option<(SwitchFormat, WakingFormat)> {
+    ) -> Option<CompactFormats> {
         let name = |event: &str| ("sched".to_owned(), event.to_owned());
         let is_asked = self.events(which).contains(&name("sched_switch"));
         if !is_asked || !self.settings.compact || !config.tids_to_trace.is_empty() {
             return None;
         }
-        let switch = known.format(&name("sched_switch")).and_then(|format| SwitchFormat::new(&format));
-        let waking = known.format(&name("sched_waking")).and_then(|format| WakingFormat::new(&format));
-        let formats = switch.zip(waking);
+        let formats = compact::formats(|event| known.format(&name(event)));
         if formats.is_none() {
             notices.add(FTRACE_NAME, "compact_sched: this kernel's scheduling events have other fields");
             self.failed.push("perfetto/compact_sched (unexpected sched event format)".to_owned());
@@ -182,23 +175,12 @@ impl Session {
         formats
     }
 
-    fn plan(
-        &self,
-        event: &EventName,
-        format: &super::format::EventFormat,
-        known: &mut Known,
-    ) -> Option<Plan> {
-        if plan::is_typed(&event.0, &event.1) {
-            return Plan::typed(format);
-        }
-        if !self.settings.generic {
-            return None;
-        }
-        let how = match self.settings.describe_generic {
+    /// How an event is written that the schema does not have, if it is.
+    fn generic(&self, event: &EventName, known: &mut Known) -> Option<Generic> {
+        self.settings.generic.then(|| match self.settings.describe_generic {
             true => Generic::Described(known.generic_number(event)),
             false => Generic::Legacy,
-        };
-        Plan::generic(&event.0, format, how)
+        })
     }
 
     fn drop_event(&mut self, which: Which, event: &EventName) {

@@ -1,12 +1,10 @@
 //! Pages of any origin through the parser and encoder of a session, without a kernel.
 
-use std::sync::Arc;
-
-use super::compact::{SwitchFormat, WakingFormat};
+use super::compact;
 use super::encoder::{Action, Addresses, BundleClock, Choice, Encoder, Role};
 use super::format::EventFormat;
 use super::page::PageLayout;
-use super::plan::{self, GENERIC_FIRST, Generic, Plan};
+use super::plan::{GENERIC_FIRST, Generic};
 
 /// A session that wants all events of some formats.
 #[derive(Debug)]
@@ -17,8 +15,9 @@ pub struct PageEncoder {
 
 impl PageEncoder {
     /// From the text of `events/header_page`, and of `format` files with their events' groups.
-    /// `compact` and `describe_generic` are as in a config. Formats that are not understood are
-    /// left out; `None` if the header is not.
+    /// `compact` and `describe_generic` are as in a config; of several formats of one event that is
+    /// written compactly, the last is its own. Formats that are not understood are left out; `None`
+    /// if the header is not.
     pub fn new(
         header_page: &str,
         formats: &[(&str, &str)],
@@ -26,13 +25,18 @@ impl PageEncoder {
         describe_generic: bool,
     ) -> Option<Self> {
         let layout = PageLayout::parse(header_page)?;
+        let parse = |(group, text): &(_, &str)| Some((*group, EventFormat::parse(text)?));
+        let formats: Vec<(&str, EventFormat)> = formats.iter().filter_map(parse).collect();
+        let sched = |name: &str| {
+            let is_named = |(group, format): &&(&str, EventFormat)| *group == "sched" && format.name == name;
+            formats.iter().rev().find(is_named).map(|(_, format)| format)
+        };
+        let compact = if compact { compact::formats(sched) } else { None };
         let mut choice = Choice::default();
-        for ((group, text), number) in formats.iter().zip(GENERIC_FIRST..) {
-            let Some(format) = EventFormat::parse(text) else { continue };
+        for ((group, format), number) in formats.iter().zip(GENERIC_FIRST..) {
             choice.common_pid = format.common_field("common_pid").map_or(0, |field| field.offset);
             let how = if describe_generic { Generic::Described(number) } else { Generic::Legacy };
-            let compact = compact.then(|| compact_action(group, &format)).flatten();
-            let Some(action) = compact.or_else(|| message_action(group, &format, how)) else { continue };
+            let Some(action) = Action::of(group, format, compact, || Some(how)) else { continue };
             choice.add(format.id, action, Role::of(group, &format.name));
         }
         Some(Self { encoder: Encoder::new(choice, Addresses::default()), layout })
@@ -45,20 +49,4 @@ impl PageEncoder {
         self.encoder.end_of_pass();
         self.encoder.pids.take();
     }
-}
-
-fn compact_action(group: &str, format: &EventFormat) -> Option<Action> {
-    match (group, format.name.as_str()) {
-        ("sched", "sched_switch") => SwitchFormat::new(format).map(Action::Switch),
-        ("sched", "sched_waking") => WakingFormat::new(format).map(Action::Waking),
-        _ => None,
-    }
-}
-
-fn message_action(group: &str, format: &EventFormat, how: Generic) -> Option<Action> {
-    let plan = match plan::is_typed(group, &format.name) {
-        true => Plan::typed(format),
-        false => Plan::generic(group, format, how),
-    };
-    plan.map(|plan| Action::Message(Arc::new(plan)))
 }

@@ -26,11 +26,9 @@ fn mapping(line: &str, cpus: usize) -> Option<InterruptMapping> {
     let irq_id = number.trim().parse().ok()?;
     // Behind the counts: chip, the chip's number and trigger, names.
     let words: Vec<&str> = rest.split_whitespace().skip(cpus).collect();
-    let name = match words.iter().rposition(|word| is_trigger(word)) {
-        Some(trigger) => words[trigger + 1..].join(" "),
-        // Neither chip nor number can be the name.
-        None => words.get(2..)?.last().map(ToString::to_string)?,
-    };
+    // The first trigger: a handler may have a name like one. Without, chip and number are no name.
+    let begin = words.iter().position(|word| is_trigger(word)).map_or(2, |trigger| trigger + 1);
+    let name = words.get(begin..)?.join(" ");
     (!name.is_empty()).then_some(InterruptMapping { irq_id: Some(irq_id), name: Some(name) })
 }
 

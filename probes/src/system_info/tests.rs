@@ -106,6 +106,9 @@ fn names_of_interrupts() {
          \x20 41:          0          3  cs40l26 IRQ1 Controller   5 Edge      cs40l26 wake, more\n\
          \x20 16:          1          2   IO-APIC  16-fasteoi   uhci_hcd:usb3, ehci\n\
          \x20 17:          1          2   chip  17  some_name\n\
+         \x20 20:          1          2   chip  20  first, the second\n\
+         \x20 21:          1          2   IO-APIC  21-edge   x-edge\n\
+         \x20 22:          1          2   GICv3  22 Level   Water Level\n\
          \x20 18:          1          2   IO-APIC  18-edge\n\
          \x20 19:          1          2\n\
          NMI:          0          0   Non-maskable interrupts\n\
@@ -123,6 +126,9 @@ fn names_of_interrupts() {
             (41, "cs40l26 wake, more"),
             (16, "uhci_hcd:usb3, ehci"),
             (17, "some_name"),
+            (20, "first, the second"),
+            (21, "x-edge"),
+            (22, "Water Level"),
         ]
     );
     assert_eq!(notices, [] as [&str; 0]);

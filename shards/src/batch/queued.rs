@@ -107,9 +107,9 @@ impl Drop for QueuedBatch {
 }
 
 impl QueuedBatch {
-    /// All of it is done: nothing is left but its shared memory, which the caller gets.
+    /// All of it is done: nothing is left.
     #[inline]
-    pub(crate) fn finish(&mut self) -> Option<Smb> {
+    pub(crate) fn finish(&mut self) {
         self.done = 0;
         self.has_one = false;
         if self.has_list {
@@ -121,7 +121,7 @@ impl QueuedBatch {
         if self.has_ops {
             self.clear_ops();
         }
-        self.memory.take()
+        self.memory = None;
     }
 
     /// Drops what is in it, done or not. Chunks in shared memory are freed: a token has no
@@ -265,7 +265,8 @@ mod tests {
             batch.push_chunk(ChunkInfo::default(), 0, Source::Borrowed(&vec![1; len]));
             assert!(batch.next_op().is_some_and(|(_, bytes, _)| bytes.len() == len));
             batch.done += 1;
-            assert!(batch.finish().is_none() && batch.next_op().is_none());
+            batch.finish();
+            assert!(batch.next_op().is_none());
             assert!(batch.bytes.capacity() <= MAX_SPARE_BYTES);
         }
     }

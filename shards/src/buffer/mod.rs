@@ -183,10 +183,15 @@ impl ShardedBuffer {
     }
 
     /// Visits each shard that was ever used, locked and drained up to a cut, one after another.
-    pub(crate) fn for_each_shard(&self, mut visit: impl FnMut(&mut ShardGuard<'_>)) {
+    pub(crate) fn for_each_shard(&self, visit: impl FnMut(&mut ShardGuard<'_>)) {
+        self.for_each_of(self.shared.slots.made().map(|(shard, _)| shard), visit);
+    }
+
+    /// As [`for_each_shard`](Self::for_each_shard), of some shards.
+    fn for_each_of(&self, shards: impl Iterator<Item = usize>, mut visit: impl FnMut(&mut ShardGuard<'_>)) {
         let cut = self.shared.tickets.cut();
         let mut budget = DrainBudget::new();
-        for (shard, _) in self.shared.slots.made() {
+        for shard in shards {
             let mut guard = self.lock_drained(shard, cut);
             visit(&mut guard);
             guard.unlock_read(&mut budget);

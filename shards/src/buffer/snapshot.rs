@@ -23,7 +23,7 @@ use crate::buffer::config::Report;
 use crate::read::parallel::for_each;
 use crate::shard::budget::DrainBudget;
 use crate::shard::guard::ShardGuard;
-use crate::shard::{Shared, SharedConfig};
+use crate::shard::{POISONED, Shared, SharedConfig};
 use crate::sync::{AtomicUsize, Ordering};
 
 /// What one thread touches or copies at a time: a huge page of the new region.
@@ -77,8 +77,11 @@ impl ShardedBuffer {
             {
                 guard.state.is_poisoned = original.state.is_poisoned;
                 guard.state.discarded_before_poison = original.state.discarded_before_poison;
-                // Relaxed: as above.
-                copy.has_poisoned.fetch_or(original.state.is_poisoned, Ordering::Relaxed);
+                if original.state.is_poisoned {
+                    // Relaxed: as above.
+                    guard.slot.hints.live.store(POISONED, Ordering::Relaxed);
+                    copy.has_poisoned.store(true, Ordering::Relaxed);
+                }
                 // SAFETY: the region is new and has the bytes. Each of its extents goes to the one
                 // copy whose original has it.
                 guard.state.engine = Some(unsafe { engine.copy_structure(Arc::clone(&copy.config.region)) });

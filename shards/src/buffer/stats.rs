@@ -44,14 +44,20 @@ impl ShardedBuffer {
         sum
     }
 
+    /// How many shards have panicked, as far as this thread knows. Waits for nobody.
+    pub fn num_poisoned(&self) -> u64 {
+        self.poisoned_shards().count() as u64
+    }
+
+    pub(super) fn poisoned_shards(&self) -> impl Iterator<Item = usize> {
+        self.shared.slots.made().map(|(shard, _)| shard).filter(|&shard| self.shared.is_poisoned(shard))
+    }
+
     /// Shards that have panicked, and what was lost there. Costs next to nothing while there is
-    /// none.
+    /// none, and waits for the owners of those alone.
     pub fn poisoned(&self) -> Poisoned {
         let mut sum = Poisoned::default();
-        if !self.shared.has_poisoned() {
-            return sum;
-        }
-        self.for_each_shard(|guard| {
+        self.for_each_of(self.poisoned_shards(), |guard| {
             if let (true, Some(engine)) = (guard.state.is_poisoned, &guard.state.engine) {
                 let discarded = engine.stats().chunks_discarded - guard.state.discarded_before_poison;
                 sum.shards += 1;

@@ -29,6 +29,11 @@ impl ShardedBuffer {
         self.clone_in_pool(None)
     }
 
+    /// Shards that have panicked.
+    pub fn poisoned_list(&self) -> Vec<usize> {
+        self.poisoned_shards().collect()
+    }
+
     /// Bytes of the ring, and of all metadata.
     pub fn memory_usage_bytes(&self) -> usize {
         let mut bytes = self.size_bytes() + self.shared.directory.table_bytes();

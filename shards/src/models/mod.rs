@@ -142,7 +142,7 @@ fn nothing_stays_queued_when_an_owner_unlocks() {
 #[test]
 fn a_waiter_gets_the_lock_and_leaves_it_free() {
     beside_committers(|shard| {
-        while !shard.lock.poll_lock(OwnerId(2)) {
+        while shard.lock.poll_lock(OwnerId(2)).is_err() {
             thread::yield_now();
         }
         drain_locked(shard);
@@ -162,7 +162,7 @@ fn beside_committers(work: impl Fn(&Shard) + Copy + Send + Sync + 'static) {
         // SAFETY: the pool is dropped after all nodes, below.
         let mut pool = unsafe { NodePool::new(1) };
         shard.queue.push(pool.take().expect("a free node"));
-        assert!(shard.lock.poll_lock(OwnerId(2)));
+        assert!(shard.lock.poll_lock(OwnerId(2)).is_ok());
         drop(shard.queue.take_all());
         shard.lock.unlock(OwnerId(2));
         let committers: Vec<_> = (0..2u32)

@@ -36,11 +36,8 @@ use crate::shard::guard::ShardGuard;
 use crate::sync::Ordering;
 use crate::sync::lock::OwnerId;
 
-/// A block of one shard has at most about so many bytes, less where there are many shards.
-const BLOCK_BYTES: usize = 1 << 20;
-
-/// One thread extracts into blocks of about so much in all, which stay in its core's cache until
-/// they are written.
+/// One thread extracts into blocks of about so much in all, one for each shard, which stay in its
+/// core's cache until they are written.
 const ALL_BLOCKS_BYTES: usize = 1 << 20;
 const MIN_BLOCK_BYTES: usize = 64 << 10;
 
@@ -87,7 +84,6 @@ pub struct ReadPass<'a, W> {
     may_go_on: Vec<bool>,
     unread_bytes: u64,
     waits: Vec<Wait>,
-    poisoned: Vec<usize>,
 }
 
 /// How packets come out of the shards of a pass.
@@ -125,7 +121,6 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
             may_go_on: Vec::new(),
             unread_bytes: 0,
             waits: Vec::new(),
-            poisoned: Vec::new(),
         };
         pass.reading.resize(shared.slots.len());
         pass.unread_bytes = shared.extracted_bytes.load(Ordering::Relaxed) as u64;
@@ -157,7 +152,6 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
         let guard = lock_drained(shared, (shard, cut), owner, |shard, owner| {
             note(&mut self.waits, Wait { shard, owner });
         });
-        self.poisoned.extend(guard.state.is_poisoned.then_some(shard));
         let listed_bytes = guard.state.engine.as_mut().map(|engine| {
             engine.begin_read();
             engine.ledger().listed.bytes
@@ -226,12 +220,6 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
     pub fn waits(&self) -> &[Wait] {
         &self.waits
     }
-
-    /// Shards that panicked before this pass began. What they had and was not read is lost, and
-    /// what is committed to them is discarded; both are counted.
-    pub fn poisoned(&self) -> &[usize] {
-        &self.poisoned
-    }
 }
 
 fn note(waits: &mut Vec<Wait>, wait: Wait) {
@@ -246,7 +234,7 @@ fn block_bytes(num_shards: usize, is_parallel: bool) -> usize {
         let bytes = AHEAD_BYTES / num_shards / BLOCKS_AHEAD;
         bytes.clamp(AHEAD_MIN_BLOCK_BYTES, AHEAD_MAX_BLOCK_BYTES)
     } else {
-        (ALL_BLOCKS_BYTES / num_shards).clamp(MIN_BLOCK_BYTES, BLOCK_BYTES)
+        (ALL_BLOCKS_BYTES / num_shards).max(MIN_BLOCK_BYTES)
     }
 }
 

@@ -124,9 +124,7 @@ impl ShardGuard<'_> {
             }
             batch.done += 1;
         }
-        if let Some(memory) = batch.finish() {
-            drain.reads.take_up(memory);
-        }
+        batch.finish();
         None
     }
 

@@ -110,12 +110,10 @@ impl<'a> ShardGuard<'a> {
         let mut polls = 0;
         loop {
             let lock = &shared.slots.get(shard).lock;
-            if lock.poll_lock(owner) {
+            match lock.poll_lock(owner) {
                 // SAFETY: the shard was just locked.
-                return unsafe { ShardGuard::of_locked(shared, shard, owner) };
-            }
-            if let Some(holder) = lock.owner() {
-                on_wait(shard, holder);
+                Ok(()) => return unsafe { ShardGuard::of_locked(shared, shard, owner) },
+                Err(holder) => on_wait(shard, holder),
             }
             // Where no other thread wants this core, a yield returns at once.
             if polls < MAX_YIELDS {

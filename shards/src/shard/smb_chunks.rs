@@ -1,8 +1,7 @@
 //! Runs of chunks in shared memory: nearly all chunks are such, out of the queue or on the fast
 //! path.
 //!
-//! Done once for a run: the release of chunks in their page's bitmap, and the drop of a reference
-//! to the memory ([`Reads`]).
+//! Done once for the chunks of a page: their release in its bitmap ([`Reads`]).
 
 use watershed_engine::{ChunkInfo, Shard};
 use watershed_smb::{ReadToken, Reads};
@@ -113,7 +112,7 @@ fn commit_smb_batch(
     });
     let stopped = stopped.or(batch.has_ops.then_some(StopReason::NotSmbChunk));
     match stopped {
-        None => drop(batch.finish()),
+        None => batch.finish(),
         Some(_) => batch.memory = reads.put_down(),
     }
     stopped

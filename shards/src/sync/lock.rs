@@ -58,15 +58,15 @@ impl OwnerLock {
         self.0.compare_exchange(FREE, owned_by(owner), Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Locks the shard if it is free, or else notes that the caller waits for it, who must call
-    /// this again until it has the lock.
-    pub(crate) fn poll_lock(&self, owner: OwnerId) -> bool {
+    /// Locks the shard if it is free, or else notes that the caller waits for its owner, who is
+    /// returned. The caller must call this again until it has the lock.
+    pub(crate) fn poll_lock(&self, owner: OwnerId) -> Result<(), OwnerId> {
         let mut now = self.0.load(Ordering::Relaxed);
         loop {
             let is_free = now & OWNER == 0;
             let new = if is_free { owned_by(owner) | now & REQUEST } else { now | WAITER };
             match self.0.compare_exchange_weak(now, new, Ordering::SeqCst, Ordering::Relaxed) {
-                Ok(_) => return is_free,
+                Ok(_) => return if is_free { Ok(()) } else { Err(OwnerId((now & OWNER) - 1)) },
                 Err(newer) => now = newer,
             }
         }
@@ -113,16 +113,15 @@ impl OwnerLock {
     pub(crate) fn is_waited_for(&self) -> bool {
         self.0.load(Ordering::SeqCst) & WAITER != 0
     }
-
-    /// The owner: a hint, for reports.
-    pub(crate) fn owner(&self) -> Option<OwnerId> {
-        (self.0.load(Ordering::Relaxed) & OWNER).checked_sub(1).map(OwnerId)
-    }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    fn owner(lock: &OwnerLock) -> Option<OwnerId> {
+        (lock.0.load(Ordering::SeqCst) & OWNER).checked_sub(1).map(OwnerId)
+    }
 
     #[test]
     fn one_owner_at_a_time_and_a_request_reaches_it() {
@@ -130,11 +129,11 @@ mod tests {
         assert!(!lock.request(), "there is no owner to ask");
         assert!(lock.try_lock(OwnerId(7)));
         assert!(!lock.try_lock(OwnerId(8)));
-        assert_eq!(lock.owner(), Some(OwnerId(7)));
+        assert_eq!(owner(&lock), Some(OwnerId(7)));
         assert!(lock.request());
-        assert_eq!(lock.owner(), Some(OwnerId(7)), "the request does not hide the owner");
+        assert_eq!(owner(&lock), Some(OwnerId(7)), "the request does not hide the owner");
         assert!(lock.unlock(OwnerId(7)), "the owner is told of the request");
-        assert_eq!(lock.owner(), None);
+        assert_eq!(owner(&lock), None);
         assert!(lock.try_lock(OwnerId(8)));
         assert!(!lock.unlock(OwnerId(8)), "a request is told once");
     }
@@ -142,16 +141,18 @@ mod tests {
     #[test]
     fn a_lock_that_is_waited_for_is_free_for_waiters_only() {
         let lock = OwnerLock::default();
-        assert!(lock.poll_lock(OwnerId(1)), "nobody has it");
-        assert!(!lock.poll_lock(OwnerId(2)) && !lock.poll_lock(OwnerId(2)) && !lock.poll_lock(OwnerId(3)));
-        assert_eq!(lock.owner(), Some(OwnerId(1)), "waiting does not hide the owner");
+        assert_eq!(lock.poll_lock(OwnerId(1)), Ok(()), "nobody has it");
+        for waiter in [2, 2, 3] {
+            assert_eq!(lock.poll_lock(OwnerId(waiter)), Err(OwnerId(1)));
+        }
+        assert_eq!(owner(&lock), Some(OwnerId(1)), "waiting does not hide the owner");
         assert!(!lock.unlock(OwnerId(1)));
-        assert!(!lock.try_lock(OwnerId(4)) && lock.is_locked() && lock.owner().is_none());
+        assert!(!lock.try_lock(OwnerId(4)) && lock.is_locked() && owner(&lock).is_none());
         assert!(lock.request(), "who waits will be the owner");
-        assert!(lock.poll_lock(OwnerId(2)));
+        assert_eq!(lock.poll_lock(OwnerId(2)), Ok(()));
         assert!(lock.unlock(OwnerId(2)), "and is told of the request");
         assert!(lock.try_lock(OwnerId(4)), "the other one did not note again that it waits");
-        assert!(!lock.poll_lock(OwnerId(3)) && !lock.unlock(OwnerId(4)));
-        assert!(lock.poll_lock(OwnerId(3)) && !lock.unlock(OwnerId(3)) && !lock.is_locked());
+        assert!(lock.poll_lock(OwnerId(3)).is_err() && !lock.unlock(OwnerId(4)));
+        assert!(lock.poll_lock(OwnerId(3)).is_ok() && !lock.unlock(OwnerId(3)) && !lock.is_locked());
     }
 }

@@ -52,7 +52,7 @@ pub(super) struct Bundles {
 }
 
 impl Bundles {
-    /// The events of a bundle; names go to `names`.
+    /// The events of a bundle, if it is of the recorder; its names go to `names`.
     pub(super) fn read(
         &mut self,
         envelope: &Envelope<'_>,
@@ -61,6 +61,10 @@ impl Bundles {
     ) -> Result<Vec<Event>, DecodeError> {
         let bundle = FtraceEventBundle::decode(bytes)?;
         let cpu = bundle.cpu();
+        let is_foreign = self.is_foreign(envelope, cpu);
+        // Threads of another machine have numbers that are other threads here.
+        let mut foreign_names = Names::default();
+        let names = if is_foreign { &mut foreign_names } else { names };
         let mut first_ns = u64::MAX;
         let mut last_ns = 0;
         let mut events = Vec::new();
@@ -77,10 +81,14 @@ impl Bundles {
         for event in &events {
             (first_ns, last_ns) = (first_ns.min(event.at_ns), last_ns.max(event.at_ns));
         }
-        if !self.is_wanted(envelope, cpu, !events.is_empty()) {
+        if is_foreign {
             self.passed_over += u64::from(!events.is_empty());
             return Ok(Vec::new());
         }
+        if self.sequence_id.is_none() && events.is_empty() {
+            return Ok(events);
+        }
+        self.sequence_id = Some(envelope.sequence_id);
         let count = |is: fn(&What) -> bool| events.iter().filter(|event| is(&event.what)).count() as u64;
         self.switches += count(|what| matches!(what, What::Switch { .. }));
         self.wakings += count(|what| matches!(what, What::Waking { .. }));
@@ -102,14 +110,9 @@ impl Bundles {
         }
     }
 
-    fn is_wanted(&mut self, envelope: &Envelope<'_>, cpu: u32, has_events: bool) -> bool {
-        if envelope.machine_id.is_some() || cpu as usize >= CPUS_MAX {
-            return false;
-        }
-        if self.sequence_id.is_none() && has_events {
-            self.sequence_id = Some(envelope.sequence_id);
-        }
-        self.sequence_id == Some(envelope.sequence_id)
+    fn is_foreign(&self, envelope: &Envelope<'_>, cpu: u32) -> bool {
+        let is_of_another = self.sequence_id.is_some_and(|sequence_id| sequence_id != envelope.sequence_id);
+        envelope.machine_id.is_some() || cpu as usize >= CPUS_MAX || is_of_another
     }
 
     /// Since when events were missing before the bundle's first, if any were.

@@ -5,8 +5,7 @@ use std::io::{self, Write};
 use indicatif::HumanCount;
 
 use super::report::{Gaps, Scheduling, TimeRow};
-use crate::inspect::human::{counted, seconds, write_table};
-use crate::text::{printable, table};
+use crate::text::{counted, printable, seconds, table, write_table};
 
 const NAME_WIDTH_MAX: usize = 30;
 

@@ -28,8 +28,10 @@ use self::bundles::Bundles;
 pub(super) use self::human::write;
 use self::names::Names;
 use self::order::Order;
+use self::report::Named;
 pub(super) use self::report::Scheduling;
 use self::scheduler::Scheduler;
+use super::processes::Processes;
 
 /// Threads whose state or name is kept, and pairs of threads whose wakings are counted.
 const THREADS_MAX: usize = 1 << 17;
@@ -116,7 +118,7 @@ impl Top {
         Ok(())
     }
 
-    /// Takes what a packet says of processes and threads.
+    /// Takes what a packet says of threads and their processes.
     pub(super) fn take_tree(&mut self, machine_id: Option<u32>, tree: &ProcessTree) {
         if machine_id.is_none() {
             self.names.take_tree(tree);
@@ -130,11 +132,16 @@ impl Top {
         }
     }
 
-    /// The result, when all packets were taken.
-    pub(super) fn finish(mut self) -> Scheduling {
+    /// The result, when all packets were taken. `processes` are those of the same packets.
+    pub(super) fn finish(mut self, processes: &Processes) -> Scheduling {
         let scheduler = &mut self.scheduler;
         self.order.finish(&mut |event| scheduler.take(event));
         scheduler.finish();
-        Scheduling::new(&self.bundles, &self.order, &self.scheduler, &self.names)
+        Scheduling::new(
+            &self.bundles,
+            &self.order,
+            &self.scheduler,
+            &Named { threads: &self.names, processes },
+        )
     }
 }

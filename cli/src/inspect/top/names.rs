@@ -1,4 +1,4 @@
-//! Names of threads and processes: from events of the kernel, process trees and tracks.
+//! Names of threads, and their processes: from events of the kernel, process trees and tracks.
 
 use std::collections::HashMap;
 
@@ -6,6 +6,8 @@ use watershed_wire::protos::{ProcessTree, TrackDescriptor};
 
 use super::{IDLE, THREADS_MAX};
 
+/// The kernel has room for so many bytes of a thread's name.
+const COMM_SIZE_BYTES_MAX: usize = 16;
 /// Longer names are cut: a hostile trace has long ones.
 const NAME_SIZE_BYTES_MAX: usize = 256;
 
@@ -23,7 +25,6 @@ pub(super) struct Names {
     comms: HashMap<i32, Dated>,
     /// What process trees and tracks call threads.
     threads: HashMap<i32, String>,
-    processes: HashMap<i32, String>,
     /// The process of a thread.
     process_of: HashMap<i32, i32>,
 }
@@ -34,13 +35,15 @@ impl Names {
         if tid == IDLE || name.is_empty() {
             return;
         }
+        let name = &name[..name.len().min(COMM_SIZE_BYTES_MAX)];
+        let text = || String::from_utf8_lossy(name).into_owned();
         let room = self.comms.len() < THREADS_MAX;
         match self.comms.get_mut(&tid) {
             Some(known) if known.at_ns > at_ns => {}
             Some(known) if known.name.as_bytes() == name => known.at_ns = at_ns,
-            Some(known) => *known = Dated { at_ns, name: text(name) },
+            Some(known) => *known = Dated { at_ns, name: text() },
             None if room => {
-                self.comms.insert(tid, Dated { at_ns, name: text(name) });
+                self.comms.insert(tid, Dated { at_ns, name: text() });
             }
             None => {}
         }
@@ -60,9 +63,6 @@ impl Names {
     pub(super) fn take_tree(&mut self, tree: &ProcessTree) {
         for process in &tree.processes {
             keep(&mut self.process_of, process.pid(), process.pid());
-            if let Some(name) = process.cmdline.first().filter(|name| !name.is_empty()) {
-                keep(&mut self.processes, process.pid(), text(name.as_bytes()));
-            }
         }
         for thread in &tree.threads {
             keep(&mut self.process_of, thread.tid(), thread.tgid());
@@ -73,9 +73,6 @@ impl Names {
     pub(super) fn take_track(&mut self, track: &TrackDescriptor) {
         if let Some(process) = &track.process {
             keep(&mut self.process_of, process.pid(), process.pid());
-            if let Some(name) = process.process_name.as_ref().or(process.cmdline.first()) {
-                keep(&mut self.processes, process.pid(), text(name.as_bytes()));
-            }
         }
         if let Some(thread) = &track.thread {
             // Ids have 32 bits everywhere else.
@@ -88,7 +85,8 @@ impl Names {
 
     fn take_thread(&mut self, tid: i32, name: &str) {
         if !name.is_empty() {
-            keep(&mut self.threads, tid, text(name.as_bytes()));
+            let name = &name[..name.floor_char_boundary(NAME_SIZE_BYTES_MAX)];
+            keep(&mut self.threads, tid, name.to_owned());
         }
     }
 
@@ -102,19 +100,10 @@ impl Names {
     pub(super) fn process_of(&self, tid: i32) -> Option<i32> {
         self.process_of.get(&tid).copied()
     }
-
-    /// The command line's first word, or else the name of the main thread.
-    pub(super) fn process(&self, pid: i32) -> Option<&str> {
-        self.processes.get(&pid).map(String::as_str).or_else(|| self.thread(pid))
-    }
 }
 
 fn keep<T>(map: &mut HashMap<i32, T>, id: i32, value: T) {
     if map.len() < THREADS_MAX || map.contains_key(&id) {
         map.insert(id, value);
     }
-}
-
-fn text(name: &[u8]) -> String {
-    String::from_utf8_lossy(&name[..name.len().min(NAME_SIZE_BYTES_MAX)]).into_owned()
 }

@@ -10,6 +10,7 @@ use super::names::Names;
 use super::order::Order;
 use super::scheduler::{Scheduler, Times};
 use super::{IDLE, Waker};
+use crate::inspect::processes::Processes;
 
 /// Scheduling of a session: times are sums over the trace, in nanoseconds.
 #[derive(Debug, Clone, Serialize)]
@@ -99,6 +100,23 @@ pub(super) struct WakerRow {
     pub(super) wakings: u64,
 }
 
+/// Names of what rows are about.
+pub(super) struct Named<'a> {
+    pub(super) threads: &'a Names,
+    pub(super) processes: &'a Processes,
+}
+
+impl Named<'_> {
+    fn thread(&self, tid: i32) -> Option<String> {
+        self.threads.thread(tid).map(str::to_owned)
+    }
+
+    /// The process's own, or else that of the main thread.
+    fn process(&self, pid: i32) -> Option<String> {
+        self.processes.name(None, pid).or_else(|| self.threads.thread(pid)).map(str::to_owned)
+    }
+}
+
 impl From<Times> for TimeRow {
     fn from(times: Times) -> Self {
         TimeRow {
@@ -124,7 +142,7 @@ impl TimeRow {
 }
 
 impl Scheduling {
-    pub(super) fn new(bundles: &Bundles, order: &Order, scheduler: &Scheduler, names: &Names) -> Self {
+    pub(super) fn new(bundles: &Bundles, order: &Order, scheduler: &Scheduler, names: &Named<'_>) -> Self {
         let first_ns = scheduler.first_ns;
         let last_ns = first_ns.map(|_| scheduler.last_ns);
         Scheduling {
@@ -151,7 +169,16 @@ impl Scheduling {
 
     /// About the memory that it takes.
     pub(in crate::inspect) fn size_bytes(&self) -> usize {
-        256 * (self.threads.len() + self.processes.len() + self.wakers.len() + self.cpus.len())
+        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let of_threads = self.threads.iter().map(|row| text(&row.name) + text(&row.process));
+        let of_processes = self.processes.iter().map(|row| text(&row.name));
+        let of_wakers = self.wakers.iter().map(|row| text(&row.waker_name) + text(&row.name));
+        let texts: usize = of_threads.chain(of_processes).chain(of_wakers).sum();
+        texts
+            + size_of_val(&self.threads[..])
+            + size_of_val(&self.processes[..])
+            + size_of_val(&self.wakers[..])
+            + size_of_val(&self.cpus[..])
     }
 }
 
@@ -167,14 +194,14 @@ fn cpus(scheduler: &Scheduler) -> Vec<CpuRow> {
     seen.map(row).collect()
 }
 
-fn threads(scheduler: &Scheduler, names: &Names) -> Vec<ThreadRow> {
+fn threads(scheduler: &Scheduler, names: &Named<'_>) -> Vec<ThreadRow> {
     let row = |(&tid, thread): (&i32, &super::scheduler::Thread)| {
-        let pid = names.process_of(tid);
+        let pid = names.threads.process_of(tid);
         ThreadRow {
             tid,
-            name: names.thread(tid).map(str::to_owned),
+            name: names.thread(tid),
             pid,
-            process: pid.and_then(|pid| names.process(pid)).map(str::to_owned),
+            process: pid.and_then(|pid| names.process(pid)),
             time: thread.times.into(),
             switches: thread.switches,
         }
@@ -184,17 +211,17 @@ fn threads(scheduler: &Scheduler, names: &Names) -> Vec<ThreadRow> {
     rows
 }
 
-fn processes(scheduler: &Scheduler, names: &Names) -> Vec<ProcessRow> {
+fn processes(scheduler: &Scheduler, names: &Named<'_>) -> Vec<ProcessRow> {
     let mut sums: BTreeMap<Option<i32>, (u64, Times, u64)> = BTreeMap::new();
     for (&tid, thread) in &scheduler.threads {
-        let (threads, times, switches) = sums.entry(names.process_of(tid)).or_default();
+        let (threads, times, switches) = sums.entry(names.threads.process_of(tid)).or_default();
         *threads += 1;
         times.add(&thread.times);
         *switches += thread.switches;
     }
     let row = |(pid, (threads, times, switches)): (Option<i32>, (u64, Times, u64))| ProcessRow {
         pid,
-        name: pid.and_then(|pid| names.process(pid)).map(str::to_owned),
+        name: pid.and_then(|pid| names.process(pid)),
         threads,
         time: times.into(),
         switches,
@@ -204,7 +231,7 @@ fn processes(scheduler: &Scheduler, names: &Names) -> Vec<ProcessRow> {
     rows
 }
 
-fn wakers(scheduler: &Scheduler, names: &Names) -> Vec<WakerRow> {
+fn wakers(scheduler: &Scheduler, names: &Named<'_>) -> Vec<WakerRow> {
     let mut pairs: Vec<_> = scheduler.wakings.iter().collect();
     pairs.sort_by_key(|&(&pair, &wakings)| (Reverse(wakings), pair));
     let row = |(&(waker, tid), &wakings): (&(Waker, i32), &u64)| {
@@ -217,9 +244,9 @@ fn wakers(scheduler: &Scheduler, names: &Names) -> Vec<WakerRow> {
         WakerRow {
             waker: kind,
             waker_tid,
-            waker_name: waker_tid.and_then(|tid| names.thread(tid)).map(str::to_owned),
+            waker_name: waker_tid.and_then(|tid| names.thread(tid)),
             tid,
-            name: names.thread(tid).map(str::to_owned),
+            name: names.thread(tid),
             wakings,
         }
     };

@@ -253,7 +253,7 @@ impl Core {
         }
         self.finish_packet();
         self.return_current(ChunkFlags::NONE);
-        self.arbiter.request_flush(done);
+        self.arbiter.request_flush(self.target, done);
     }
 }
 
