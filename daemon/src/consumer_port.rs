@@ -19,7 +19,9 @@ use watershed_service::{
 };
 use watershed_wire::Decode as _;
 use watershed_wire::ipc::messages::EnableTracingRequest;
-use watershed_wire::ipc::{ConsumerMethod, Invocation, ReplyTo, read_buffers_replies, split_service_state};
+use watershed_wire::ipc::{
+    ConsumerMethod, Invocation, ReplyTo, SplitServiceState, read_buffers_replies, split_service_state,
+};
 use watershed_wire::protos;
 use watershed_wire::protos::observable_events::{
     DataSourceInstanceState, DataSourceInstanceStateChange, Type as EventType,
@@ -109,7 +111,7 @@ impl ConsumerPort {
                 None => self.reject(reply_to),
             },
             ConsumerMethod::ObserveEvents => self.observe(&call, core),
-            ConsumerMethod::QueryServiceState => self.query_state(&call, core),
+            ConsumerMethod::QueryServiceState => self.query_state(&call, core, now),
             ConsumerMethod::QueryCapabilities => self.connection.reply(reply_to, &capabilities(), false),
             ConsumerMethod::SaveTraceForBugreport => {
                 let msg = "SaveTraceForBugreport is deprecated, clone the session instead".to_owned();
@@ -229,12 +231,21 @@ impl ConsumerPort {
         Ok(())
     }
 
-    fn query_state(&mut self, call: &Invocation<ConsumerMethod>, core: &mut Core) -> Result<(), Closed> {
+    fn query_state(
+        &mut self,
+        call: &Invocation<ConsumerMethod>,
+        core: &mut Core,
+        now: &ClockReadings,
+    ) -> Result<(), Closed> {
         let Ok(request) = protos::QueryServiceStateRequest::decode(&call.args[..]) else {
             return self.reject(call.reply_to);
         };
         let state = core.service.query_state(self.consumer_id, request.sessions_only());
-        let replies = split_service_state(state).replies;
+        let SplitServiceState { replies, entries_left_out } = split_service_state(state);
+        if entries_left_out > 0 {
+            let text = "entries are in no reply to QueryServiceState: each is too long for a frame";
+            core.log.line(now.monotonic_ns, format_args!("{entries_left_out} {text}"));
+        }
         let last = replies.len().saturating_sub(1);
         for (index, reply) in replies.iter().enumerate() {
             self.connection.reply(call.reply_to, reply, index < last)?;

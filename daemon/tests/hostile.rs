@@ -8,8 +8,9 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use prost::Message as _;
-use support::{TestDaemon, config, numbers_of};
+use support::{SOURCE, TestDaemon, config, numbers_of};
 use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout};
+use watershed_wire::framing::FRAME_SIZE_BYTES_MAX;
 use watershed_wire::ipc::messages::DataSourceMessage;
 use watershed_wire::ipc::{ConsumerMethod, ProducerMethod};
 use watershed_wire::protos::commit_data_request::{ChunkToPatch, ChunksToMove, chunk_to_patch};
@@ -267,4 +268,27 @@ fn peers_that_go_leave_nothing() {
     let state = watcher.state();
     settle("descriptors are closed", &|| open() <= before + 8);
     drop(state);
+}
+
+#[test]
+fn a_descriptor_too_long_for_a_reply_is_told_in_the_log() {
+    let daemon = TestDaemon::start(0);
+    // Numbers of producers of two bytes.
+    (0..128).for_each(|_| drop(daemon.producer()));
+    let mut producer = daemon.producer();
+    let mut descriptor =
+        protos::DataSourceDescriptor { name: Some("long".to_owned()), ..Default::default() }.encode_to_vec();
+    // As long as a client lets it be, whatever its numbers are: 33 beside the arguments, 4 in them.
+    let unknown_bytes = FRAME_SIZE_BYTES_MAX - 33 - 4 - descriptor.len() - 5;
+    prost::encoding::bytes::encode(1000, &vec![0; unknown_bytes], &mut descriptor);
+    let request = DataSourceMessage::new(descriptor);
+    let registered: Option<protos::RegisterDataSourceResponse> =
+        producer.client.ask(ProducerMethod::RegisterDataSource, &request);
+    assert!(registered.is_some());
+    let state = daemon.consumer().state();
+    let descriptors = state.data_sources.iter().filter_map(|source| source.ds_descriptor.as_ref());
+    let names: Vec<&str> = descriptors.map(|descriptor| descriptor.name()).collect();
+    assert!(names.contains(&SOURCE) && !names.contains(&"long"), "{names:?}");
+    let line = "1 entries are in no reply to QueryServiceState: each is too long for a frame";
+    assert_eq!(daemon.log().iter().filter(|told| *told == line).count(), 1, "{:?}", daemon.log());
 }

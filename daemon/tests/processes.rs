@@ -7,33 +7,21 @@ mod support;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use support::{Client, Consumer, Producer, TestDaemon, config, numbers_of};
+use support::{Client, Consumer, Peer, Producer, TestDaemon, config, numbers_of};
 use watershed_smb::PageLayout;
 use watershed_wire::ipc::ProducerMethod;
 use watershed_wire::protos::{self, CommitDataRequest, commit_data_request::ChunksToMove};
 
-const ROLE: &str = "WATERSHED_TEST_ROLE";
-const FOLDER: &str = "WATERSHED_TEST_FOLDER";
-
 /// Not more than this, however many have come and gone.
 const GROWTH_KB_MAX: u64 = 48 * 1024;
-
-/// This program again, as a peer that goes on until it is killed.
-fn start(role: &str, daemon: &TestDaemon) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "peer"]).env(ROLE, role).env(FOLDER, daemon.folder());
-    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
-}
 
 /// What a started process does. As a test of its own it does nothing.
 #[test]
 fn peer() {
-    let Ok(role) = std::env::var(ROLE) else { return };
-    let folder = PathBuf::from(std::env::var(FOLDER).unwrap());
+    let Some((role, folder)) = support::role() else { return };
     loop {
         match role.as_str() {
             "producer" => produce(&folder),
@@ -141,7 +129,7 @@ fn processes_that_are_killed_leave_nothing() {
     producer.sync();
     let mut watcher = daemon.consumer();
     let roles = ["producer", "consumer", "producer", "consumer", "liar"];
-    let mut peers: Vec<Child> = roles.iter().map(|role| start(role, &daemon)).collect();
+    let mut peers = roles.map(|role| Peer::start(role, daemon.folder()));
     settle("peers come", || watcher.state().producers.len() > 1);
     let before = (resident_kb(), num_descriptors());
     let mut random = 1_u64;
@@ -149,18 +137,14 @@ fn processes_that_are_killed_leave_nothing() {
         random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
         std::thread::sleep(Duration::from_micros((random >> 33) % 20_000));
         let index = (random >> 50) as usize % peers.len();
-        peers[index].kill().unwrap();
-        peers[index].wait().unwrap();
-        peers[index] = start(roles[index], &daemon);
+        peers[index].kill();
+        peers[index] = Peer::start(roles[index], daemon.folder());
         // Into its own session's buffer, whatever others come and go.
         producer.serve_now();
         producer.buffers.truncate(1);
         producer.write(1, number + 1);
     }
-    for peer in &mut peers {
-        peer.kill().unwrap();
-        peer.wait().unwrap();
-    }
+    drop(peers);
     settle("only the good producer and session are left", || {
         let state = watcher.state();
         producer.serve_now();

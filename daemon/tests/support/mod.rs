@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use watershed_shell::address::Address;
 use watershed_shell::socket::{self, Moved};
 use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
 use watershed_wire::ipc::messages::{
-    Command, DataSourceMessage, EnableTracingRequest, GetAsyncCommandResponse,
+    Command as ProducerCommand, DataSourceMessage, EnableTracingRequest, GetAsyncCommandResponse,
 };
 use watershed_wire::ipc::{ClientConnection, ConsumerMethod, Event, Method, ProducerMethod};
 use watershed_wire::protos::{self, commit_data_request::ChunksToMove};
@@ -102,6 +103,41 @@ impl Drop for TestDaemon {
             self.stop();
         }
     }
+}
+
+const ROLE: &str = "WATERSHED_TEST_ROLE";
+const FOLDER: &str = "WATERSHED_TEST_FOLDER";
+
+/// A process of this program, for its test `peer`, which has to look at [`role`]. It is killed when
+/// this value is dropped; if the test itself is killed, it goes on until its own end.
+pub struct Peer(Child);
+
+impl Peer {
+    pub fn start(role: &str, folder: &Path) -> Peer {
+        Peer::start_with(Command::new(std::env::current_exe().unwrap()), role, folder)
+    }
+
+    /// As `start`, by a command that takes the program's arguments.
+    pub fn start_with(mut command: Command, role: &str, folder: &Path) -> Peer {
+        command.args(["--exact", "peer"]).env(ROLE, role).env(FOLDER, folder);
+        Peer(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    pub fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
+/// What this process was started for, and the folder of the sockets; `None` in the test itself.
+pub fn role() -> Option<(String, PathBuf)> {
+    Some((std::env::var(ROLE).ok()?, std::env::var_os(FOLDER)?.into()))
 }
 
 /// One connection, from the client's side.
@@ -257,17 +293,17 @@ impl Producer {
     fn serve(&mut self, event: Event<ProducerMethod>) {
         let Event::Reply { method: ProducerMethod::GetAsyncCommand, reply, .. } = event else { return };
         match GetAsyncCommandResponse::decode(&reply[..]).unwrap().cmd {
-            Some(Command::SetupTracing(setup)) => {
+            Some(ProducerCommand::SetupTracing(setup)) => {
                 let fd = self.client.fds.pop_front().expect("memory comes with its command");
                 let memory = Arc::new(SharedMemory::map_trusted(fd).unwrap());
                 let page_size_bytes = setup.shared_buffer_page_size_kb() as usize * 1024;
                 self.smb = Some(Smb::new(memory, page_size_bytes).unwrap());
             }
-            Some(Command::SetupDataSource(instance)) => {
+            Some(ProducerCommand::SetupDataSource(instance)) => {
                 let config = protos::DataSourceConfig::decode(&instance.config().unwrap()[..]).unwrap();
                 self.buffers.push(config.target_buffer());
             }
-            Some(Command::Flush(flush)) => {
+            Some(ProducerCommand::Flush(flush)) => {
                 let flush_request_id = flush.request_id;
                 self.commit(protos::CommitDataRequest { flush_request_id, ..Default::default() });
             }

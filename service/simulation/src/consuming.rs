@@ -105,6 +105,7 @@ impl World {
                     self.call(|service, now| service.handle_flush(id, timeout_ms, FlushFlags::EXPLICIT, now));
                 if let (Ok(flush_id), Some(consumer)) = (flush, self.consumers.get_mut(&key)) {
                     consumer.flushes.insert(flush_id);
+                    self.flushes.extend(self.service.session_of(id).map(|session_id| (flush_id, session_id)));
                 }
             }
             Request::Read => {

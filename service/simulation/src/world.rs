@@ -10,10 +10,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
-use watershed_service::limits::PENDING_FLUSHES_MAX;
 use watershed_service::{
-    ClockReadings, ConsumerEvent, ConsumerId, FileAction, FileWrite, Output, ProducerCommand, ProducerId,
-    Service, ServiceOptions, SessionId, Shards, SystemInfo,
+    ClockReadings, ConsumerEvent, ConsumerId, FileAction, FileWrite, FlushId, Output, ProducerCommand,
+    ProducerId, Service, ServiceOptions, SessionId, Shards, SystemInfo,
 };
 use watershed_smb::SharedMemory;
 
@@ -82,6 +81,8 @@ pub(crate) struct World {
     pub(crate) last_key: u32,
     pub(crate) identities: BTreeMap<u32, Identity>,
     pub(crate) sessions: Sessions,
+    /// Those that consumers asked for and that are not over, even if their consumer has gone.
+    pub(crate) flushes: BTreeMap<FlushId, SessionId>,
     /// What was written for sessions that write into files, and for clones of those.
     pub(crate) files: BTreeMap<SessionId, Vec<u8>>,
     pub(crate) trigger_times: TriggerTimes,
@@ -157,6 +158,7 @@ impl World {
             last_key: 0,
             identities: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            flushes: BTreeMap::new(),
             files: BTreeMap::new(),
             trigger_times: TriggerTimes::default(),
             num_registered: 0,
@@ -190,17 +192,9 @@ impl World {
         self.schedule(at_ns, event);
     }
 
-    /// How many flushes may be pending. Those of a session whose consumer has gone are in no list.
-    fn num_flushes_max(&self) -> u64 {
-        match self.settings.has_long_lists {
-            true => PENDING_FLUSHES_MAX as u64 * (self.sessions.len() as u64 + 1),
-            false => 64 + self.consumers.values().map(|consumer| consumer.flushes.len() as u64).sum::<u64>(),
-        }
-    }
-
     /// A call of the service, whose work and outputs are bounded by what its peers have.
     pub(crate) fn call<R>(&mut self, call: impl FnOnce(&mut Service, &ClockReadings) -> R) -> R {
-        let num_flushes = self.num_flushes_max();
+        let num_flushes = self.flushes.len() as u64;
         let before = self.service.looked_at();
         let result = call(&mut self.service, &self.now);
         let looked_at = self.service.looked_at() - before;
@@ -216,7 +210,7 @@ impl World {
         loop {
             let mut num_outputs = 0;
             let num_rows = (self.num_registered + 1) * (self.sessions.len() as u64 + 1);
-            let budget = 256 + 16 * num_rows + self.num_flushes_max();
+            let budget = 256 + 16 * num_rows + self.flushes.len() as u64;
             while let Some(output) = self.service.poll_output() {
                 num_outputs += 1;
                 assert!(num_outputs <= budget, "one turn has {num_outputs} outputs, {budget} at most");
@@ -254,6 +248,9 @@ impl World {
                 self.send(true, key, false, Event::ToProducer(key, command));
             }
             Output::Consumer(id, event) => {
+                if let ConsumerEvent::FlushDone { flush_id, .. } = &event {
+                    self.flushes.remove(flush_id);
+                }
                 let Some(key) = self.key_of_consumer.get(&id).copied() else { return };
                 self.log(|| format!("c{key} <~ {event:?}"));
                 self.check_event(key, &event);
@@ -320,6 +317,7 @@ impl World {
     pub(crate) fn forget_ended_sessions(&mut self) {
         let service = &self.service;
         self.sessions.retain(|id, _| service.session_state(*id).is_some());
+        self.flushes.retain(|_, id| service.session_state(*id).is_some());
     }
 }
 

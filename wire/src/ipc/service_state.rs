@@ -11,7 +11,8 @@ use crate::raw::delimited_len;
 pub const SERVICE_STATE_SIZE_BYTES_LIMIT: usize = (128 << 10) - 128;
 
 /// The largest entry with key and size, alone in a reply: what a frame has room for beside key and
-/// size of the state. The largest descriptor that a producer can send has a place in it.
+/// size of the state. A descriptor that fills the frame in which it was registered may be some
+/// bytes too long for that.
 pub const SERVICE_STATE_ENTRY_SIZE_BYTES_MAX: usize = FRAME_SIZE_BYTES_MAX - REPLY_OVERHEAD_BYTES_MAX - 4;
 
 /// A state in pieces.
