@@ -16,7 +16,7 @@
 //! own thread and would wait for it there.
 //!
 //! Over memory of the producer's own there may be an arbiter before there is a service: then
-//! batches wait ([`target`]).
+//! batches wait (`target`).
 
 mod acquire;
 mod batch;
