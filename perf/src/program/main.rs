@@ -23,7 +23,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measure a suite, or all of them, interleaved with rivals, and print a table.
+    /// Measure a suite, or all of them, interleaved with rivals, and print a table. Exit code 4: a
+    /// suite that is named cannot be measured on this machine.
     Run {
         /// The suite; all of them when none is named. `list` names them.
         suite: Option<String>,
