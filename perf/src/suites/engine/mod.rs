@@ -6,8 +6,11 @@
 //! `write_one_writer_slices`.
 
 mod create;
+mod mix;
 mod patch;
 mod read;
+mod shapes;
+mod sweep;
 mod write;
 
 use super::{Suite, Workload};
@@ -31,6 +34,20 @@ fn workloads() -> Vec<Workload> {
         Workload::new("write_one_writer_cold_source", write::cold_source),
         Workload::new("write_fragmented", write::fragmented),
         Workload::new("write_out_of_order", write::out_of_order),
+        Workload::new("write_track_events", shapes::track_events),
+        Workload::new("write_track_events_long_headers", shapes::track_events_long_headers),
+        Workload::new("write_track_events_cold_source", shapes::track_events_cold_source),
+        Workload::new("write_small_packets", shapes::small_packets),
+        Workload::new("write_chunks_16k", |options| {
+            shapes::large_chunks("write_chunks_16k", 16 << 10, options)
+        }),
+        Workload::new("write_chunks_32k", |options| {
+            shapes::large_chunks("write_chunks_32k", 32 << 10, options)
+        }),
+        Workload::new("write_short_threads", shapes::short_threads),
+        Workload::new("sweep", sweep::sweep),
+        Workload::new("random_mix", mix::random_mix),
+        Workload::new("buffer_life", mix::buffer_life),
         Workload::new("first_lap", write::first_lap),
         Workload::new("read_plain", read::plain),
         Workload::new("read_fragmented", read::fragmented),
