@@ -286,11 +286,14 @@ impl Model {
         }
         self.end_read_pass();
         let key = key_of(producer_id, writer_id);
-        let (list, life) = self.sequences.get(&key).map_or((&[][..], 0), |s| (&s.list[..], s.life));
-        // A whole chunk of an old life is not meant: that of the newest one is gone.
+        let sequence = self.sequences.get(&key);
+        let list = sequence.map_or(&[][..], |sequence| &sequence.list);
+        // A whole chunk of a writer that has ended is not meant: that of the newest one is gone, or
+        // was never taken.
+        let writes_on = |data: &Data| sequence.is_some_and(|s| s.life == data.life && s.ended.is_none());
         let is_meant = |&offset: &usize| {
             let data = self.data(offset);
-            data.chunk_id == chunk_id && (data.life == life || data.flags & flag::NEEDS_PATCHING != 0)
+            data.chunk_id == chunk_id && (writes_on(data) || data.flags & flag::NEEDS_PATCHING != 0)
         };
         let found = list.iter().rev().copied().find(is_meant);
         let Some(offset) = found.filter(|&offset| self.are_applicable(offset, patches)) else {

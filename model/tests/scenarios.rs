@@ -52,6 +52,7 @@ scenarios! {
     an_empty_scraped_chunk_inside_a_packet_is_waited_for
     an_ended_writer_starts_again
     an_ended_life_with_a_successor_stalls_nobody
+    a_patch_is_not_for_the_writer_before
     the_key_zero_is_refused
     clones_continue_where_the_source_stands
     the_sink_sees_what_is_lost
@@ -447,6 +448,24 @@ fn an_ended_life_with_a_successor_stalls_nobody<S: Subject>() {
         .read("a")
         .commit(chunk(1, 2, &[frag("c2"), frag("d")]).flags(FP))
         .read("d!41");
+}
+
+fn a_patch_is_not_for_the_writer_before<S: Subject>() {
+    // The buffer is sealed, so the next writer's chunk 0 is not taken.
+    Chain::<S>::new(4096, Policy::Discard)
+        .commit(chunk(1, 0, &[frag("abcdefgh")]))
+        .commit(chunk(2, 0, &[block(4080)]))
+        .end_writer(1)
+        .commit(chunk(1, 0, &[frag("12345678"), frag("9")]).flags(LN | NP))
+        .patch(1, 0, &[2], false, false)
+        .read("abcdefgh");
+    // What waits for it gets it, although its writer has ended.
+    Chain::<S>::ring()
+        .commit(chunk(1, 0, &[frag("abcdefgh"), frag("12345")]).flags(LN | NP))
+        .commit(chunk(1, 1, &[frag("6")]).flags(FP))
+        .end_writer(1)
+        .patch(1, 0, &[10], false, true)
+        .read("abcdefgh PTCH56");
 }
 
 fn the_key_zero_is_refused<S: Subject>() {

@@ -54,15 +54,19 @@ impl Sequence {
         Err(low)
     }
 
-    /// The index of a chunk that a patch is for, from the newest life back. In old lives it must
-    /// wait for patches: a whole chunk there has the id of one of the newest life that is gone or
-    /// was never taken. Only the last 64 lives are searched: a patch that comes so late fails.
+    /// The index of a chunk that a patch is for, from the newest life back. In lives that have ended
+    /// it must wait for patches: a whole chunk there has the id of one of the next life that is
+    /// gone or was never taken. Only the last 64 lives are searched: a patch that comes so late fails.
     pub(crate) fn find_to_patch(&self, records: &Records, id: ChunkId) -> Option<usize> {
         match self.find(records, id) {
-            Ok(index) => Some(index),
-            Err(_) if self.newest_start == 0 => None,
-            Err(_) => self.find_in_old_lives(records, id),
+            Ok(index) if self.ended.is_none() || self.waits(records, index) => Some(index),
+            _ if self.newest_start == 0 => None,
+            _ => self.find_in_old_lives(records, id),
         }
+    }
+
+    fn waits(&self, records: &Records, index: usize) -> bool {
+        records.get(self.queue.get(index)).has(bit::NEEDS_PATCHING)
     }
 
     #[cold]
@@ -71,7 +75,7 @@ impl Sequence {
         for life in self.old_lives.iter().flat_map(|lives| lives.iter().rev().take(64)) {
             let start = end - life.records as usize;
             if let Ok(index) = self.find_between(records, id, start, end)
-                && records.get(self.queue.get(index)).has(bit::NEEDS_PATCHING)
+                && self.waits(records, index)
             {
                 return Some(index);
             }
