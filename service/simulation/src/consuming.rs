@@ -355,21 +355,31 @@ impl World {
             service.session_state(id) == Some(SessionState::Cloned) && !sessions.contains_key(&id)
         };
         let begun: Vec<_> = waiting.filter(|(_, clone_id, _)| is_new(*clone_id)).collect();
+        let holds_commits = self.holds_commits();
         for (uid, clone_id, origin_id) in begun {
             let Some(origin) = self.sessions.get_mut(&origin_id) else { continue };
             let mut session = origin.cloned(uid, false);
             session.reader = Reader::default();
+            session.has_holes |= holds_commits;
             self.sessions.insert(clone_id, session);
         }
+    }
+
+    /// Whether the service may hold commits until a flush is acknowledged: a clone that asks nobody
+    /// for a flush does not have them.
+    fn holds_commits(&self) -> bool {
+        self.producers.values().any(|producer| producer.is_emulated && producer.commands.awaits_flush())
     }
 
     /// A clone is there: it has what a read of the original gives now.
     fn cloned(&mut self, id: ConsumerId, clone_id: SessionId, origin_id: SessionId, skips_filter: bool) {
         self.report.clones += 1;
+        let holds_commits = self.holds_commits();
         let uid =
             self.consumers.values().find(|consumer| consumer.id == id).map_or(0, |consumer| consumer.uid);
         let origin = self.sessions.get_mut(&origin_id).expect("a clone is of a session that is there");
-        let session = origin.cloned(uid, skips_filter);
+        let mut session = origin.cloned(uid, skips_filter);
+        session.has_holes |= holds_commits;
         // Clones that wait for one flush are made in one turn. The first to be compared would take
         // from the original what the next one has too.
         let waits = |consumer: &Consumer| consumer.clones.values().any(|(other, _)| *other == origin_id);
@@ -403,7 +413,9 @@ impl World {
             "{num_missing} packets are missing without a cause: {stats:?}"
         );
         let builtin = session.config.builtin_data_sources.unwrap_or_default();
-        let names_triggers = !session.is_filtered && !builtin.disable_trace_config();
+        // A file may have had no room for them.
+        let names_triggers =
+            !session.is_filtered && !builtin.disable_trace_config() && !self.service.file_is_full(session_id);
         if names_triggers && !session.was_cloned && !session.has_holes && !session.is_clone {
             let (read, taken) = (session.reader.num_triggers, session.num_triggers_taken);
             assert_eq!(read, taken, "triggers in the trace");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use prost::Message as _;
 use watershed_service::{
-    PeerIdentity, ProducerCommand, ProducerHello, ProducerMemory, ScrapingMode, SessionId,
+    FlushId, PeerIdentity, ProducerCommand, ProducerHello, ProducerMemory, ScrapingMode, SessionId,
 };
 use watershed_smb::SharedMemory;
 use watershed_wire::protos;
@@ -213,6 +213,11 @@ impl World {
             }
             ProducerMessage::Commit(request, notes) => {
                 let is_taken = self.call(|service, _| service.handle_commit_data(id, &request));
+                if let (Some(flush_id), Some(producer)) =
+                    (request.flush_request_id, self.producers.get_mut(&key))
+                {
+                    producer.commands.acknowledge(FlushId(flush_id));
+                }
                 if is_taken {
                     notes.into_iter().for_each(|note| self.note(note));
                 }

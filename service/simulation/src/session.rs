@@ -14,6 +14,8 @@ pub(crate) struct Session {
     pub(crate) uid: i32,
     pub(crate) config: TraceConfig,
     pub(crate) is_filtered: bool,
+    /// A clone without the filter may have what was filtered for the original's file.
+    may_be_filtered: bool,
     pub(crate) is_roomy: bool,
     /// Buffers were emptied or handed to a clone, or a file could not be written.
     pub(crate) has_holes: bool,
@@ -36,6 +38,7 @@ impl Session {
         Session {
             uid,
             is_filtered: config.trace_filter.is_some(),
+            may_be_filtered: false,
             config,
             is_roomy,
             has_holes: false,
@@ -84,11 +87,12 @@ impl Session {
     }
 
     pub(crate) fn take(&mut self, bytes: &[u8], identities: &BTreeMap<u32, Identity>) {
-        let Session { ledger, reader, is_filtered, is_roomy, has_holes, .. } = self;
+        let Session { ledger, reader, is_filtered, may_be_filtered, is_roomy, has_holes, .. } = self;
         let known = Known {
             identities,
             ledger,
             is_filtered: *is_filtered,
+            may_be_filtered: *may_be_filtered,
             is_roomy: *is_roomy,
             has_holes: *has_holes,
         };
@@ -101,6 +105,7 @@ impl Session {
             identities,
             ledger: &self.ledger,
             is_filtered: self.is_filtered,
+            may_be_filtered: self.may_be_filtered,
             is_roomy: self.is_roomy,
             has_holes: self.has_holes,
         })
@@ -113,6 +118,7 @@ impl Session {
         Session {
             uid,
             is_filtered: self.is_filtered && !skips_filter,
+            may_be_filtered: self.is_filtered && self.config.write_into_file(),
             is_clone: true,
             key: None,
             ends_wanted: 0,

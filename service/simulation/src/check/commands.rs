@@ -19,6 +19,7 @@ pub(crate) struct Commands {
     has_memory: bool,
     steps: BTreeMap<InstanceId, (Step, Arc<[u8]>)>,
     last_flush: Option<FlushId>,
+    last_acknowledged: Option<FlushId>,
 }
 
 impl Commands {
@@ -57,6 +58,16 @@ impl Commands {
             }
             ProducerCommand::ClearIncrementalState { instance_ids } => self.check_live(instance_ids),
         }
+    }
+
+    /// The producer says that it has flushed.
+    pub(crate) fn acknowledge(&mut self, flush_id: FlushId) {
+        self.last_acknowledged = self.last_acknowledged.max(Some(flush_id));
+    }
+
+    /// Whether it was asked for a flush that it has not acknowledged.
+    pub(crate) fn awaits_flush(&self) -> bool {
+        self.last_acknowledged < self.last_flush
     }
 
     fn check_live(&self, instance_ids: &[InstanceId]) {

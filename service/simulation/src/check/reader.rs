@@ -41,6 +41,8 @@ pub(crate) struct Known<'a> {
     pub(crate) ledger: &'a Ledger,
     /// Packets have passed the filter of `check::filter`.
     pub(crate) is_filtered: bool,
+    /// Some may have.
+    pub(crate) may_be_filtered: bool,
     /// The buffers hold everything: nothing may be missing.
     pub(crate) is_roomy: bool,
     /// Buffers were emptied or taken for a clone: what is missing says nothing.
@@ -129,6 +131,13 @@ pub(crate) fn summary(bytes: &[u8]) -> String {
     packets_of(bytes).into_iter().filter_map(of_one).collect::<Vec<_>>().join(", ")
 }
 
+impl Known<'_> {
+    /// Whether what the filter does not let through may be missing.
+    fn hides_fields(&self) -> bool {
+        self.is_filtered || self.may_be_filtered
+    }
+}
+
 impl Reader {
     /// Takes another part of the trace.
     pub(crate) fn take(&mut self, bytes: &[u8], known: &Known<'_>) {
@@ -142,7 +151,7 @@ impl Reader {
         }
         self.num_triggers += u64::from(read.is_trigger);
         let is_own = read.sequence_ids[..] == [SERVICE_SEQUENCE_ID];
-        if is_own || (known.is_filtered && read.sequence_ids.is_empty()) {
+        if is_own || (known.hides_fields() && read.sequence_ids.is_empty()) {
             return;
         }
         let [sequence_id] = read.sequence_ids[..] else {
@@ -164,7 +173,7 @@ impl Reader {
 
     /// It must not pass for an honest one's.
     fn take_of_liar(&self, read: &Read, known: &Known<'_>) {
-        if known.is_filtered {
+        if known.hides_fields() {
             return;
         }
         let is_his = |identity: &Identity| {
@@ -178,7 +187,7 @@ impl Reader {
     fn check_identity(&self, writer: WriterKey, read: &Read, known: &Known<'_>) {
         let identity = &known.identities[&writer.0];
         assert!(!identity.is_liar);
-        if known.is_filtered {
+        if known.hides_fields() {
             return;
         }
         let machine_ids: &[u64] = match identity.machine_id {
