@@ -50,6 +50,8 @@ const CALLS_PER_TURN: usize = 256;
 /// Connections accepted in one turn from one socket.
 const ACCEPTS_PER_TURN: usize = 64;
 const EVENTS_PER_WAIT: usize = 1024;
+/// Time until connections are accepted again that there were no descriptors or no memory for.
+const ACCEPT_RETRY_NS: u64 = 100_000_000;
 const WAKER: Token = Token(0);
 /// Listening sockets, then connections.
 const FIRST_LISTENER: usize = 1;
@@ -72,6 +74,9 @@ struct Listening {
     listener: Listener,
     /// Somebody may wait to be accepted.
     is_ready: bool,
+    /// When to try again, if somebody could not be accepted. No event tells of those who wait since
+    /// before, nor of a descriptor that comes free.
+    retry_at_ns: Option<u64>,
 }
 
 impl Daemon {
@@ -158,7 +163,7 @@ impl Daemon {
             wake,
             listeners: listeners
                 .into_iter()
-                .map(|listener| Listening { listener, is_ready: false })
+                .map(|listener| Listening { listener, is_ready: false, retry_at_ns: None })
                 .collect(),
             core,
             peers: Peers::default(),
@@ -230,9 +235,10 @@ impl Daemon {
     fn until_next(&self) -> Option<Duration> {
         let now = read_clocks();
         let timer_ns = self.core.service.poll_timeout().wait_ns(&now);
-        let stuck_ns = self.peers.next_deadline_ns();
-        let stuck_ns = stuck_ns.map(|deadline_ns| deadline_ns.saturating_sub(now.monotonic_ns));
-        timer_ns.into_iter().chain(stuck_ns).min().map(Duration::from_nanos)
+        let retries_at_ns = self.listeners.iter().filter_map(|listening| listening.retry_at_ns);
+        let deadlines_ns = retries_at_ns.chain(self.peers.next_deadline_ns());
+        let waits_ns = deadlines_ns.map(|deadline_ns| deadline_ns.saturating_sub(now.monotonic_ns));
+        waits_ns.chain(timer_ns).min().map(Duration::from_nanos)
     }
 
     fn take_events(&mut self, events: &Events) {
@@ -251,23 +257,31 @@ impl Daemon {
 
     fn accept(&mut self, now: &ClockReadings) {
         for index in 0..self.listeners.len() {
+            let listening = &mut self.listeners[index];
+            listening.is_ready |= listening.retry_at_ns.is_some_and(|at_ns| at_ns <= now.monotonic_ns);
             for _ in 0..ACCEPTS_PER_TURN {
-                if !self.listeners[index].is_ready {
+                let listening = &mut self.listeners[index];
+                if !listening.is_ready {
                     break;
                 }
-                match self.listeners[index].listener.socket.accept() {
-                    Ok((socket, _)) => self.add_peer(socket, index == 0, now),
+                match listening.listener.socket.accept() {
+                    Ok((socket, _)) => {
+                        listening.retry_at_ns = None;
+                        self.add_peer(socket, index == 0, now);
+                    }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        self.listeners[index].is_ready = false;
+                        (listening.is_ready, listening.retry_at_ns) = (false, None);
                     }
                     // The peer has gone already.
                     Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                    // No descriptors or no memory.
                     Err(error) => {
-                        // No descriptors or no memory: the rest waits for the next that comes.
-                        self.listeners[index].is_ready = false;
-                        self.core
-                            .log
-                            .line(now.monotonic_ns, format_args!("cannot accept a connection: {error}"));
+                        let retry_at_ns = now.monotonic_ns.saturating_add(ACCEPT_RETRY_NS);
+                        listening.is_ready = false;
+                        if listening.retry_at_ns.replace(retry_at_ns).is_none() {
+                            let line = format_args!("cannot accept a connection: {error}");
+                            self.core.log.line(now.monotonic_ns, line);
+                        }
                     }
                 }
             }

@@ -123,6 +123,10 @@ impl Peer {
         Peer(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
     pub fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
