@@ -16,7 +16,7 @@ use watershed_engine::ProducerId;
 use watershed_wire::protos::CommitDataRequest;
 use watershed_wire::protos::commit_data_request::{ChunkToPatch, ChunksToMove, chunk_to_patch::Patch};
 
-use crate::ids::SessionId;
+use crate::ids::{BufferId, SessionId};
 use crate::limits::HELD_COMMIT_BYTES_MAX;
 use crate::producer::{ChunkSource, Producer};
 use crate::service::Service;
@@ -32,6 +32,23 @@ impl HeldCommits {
     pub(super) fn add(&mut self, request: &CommitDataRequest) {
         self.bytes += memory_bytes(request);
         self.requests.push(request.clone());
+    }
+
+    /// Takes what is for these buffers out of the requests.
+    fn split_off(&mut self, buffers: &[BufferId]) -> HeldCommits {
+        let is_its = |target_buffer: u32| buffers.contains(&BufferId(target_buffer as u16));
+        let mut taken = HeldCommits::default();
+        for request in &mut self.requests {
+            let moves = request.chunks_to_move.extract_if(.., |entry| is_its(entry.target_buffer()));
+            let patches = request.chunks_to_patch.extract_if(.., |entry| is_its(entry.target_buffer()));
+            taken.requests.push(CommitDataRequest {
+                chunks_to_move: moves.collect(),
+                chunks_to_patch: patches.collect(),
+                flush_request_id: None,
+            });
+        }
+        self.bytes = self.requests.iter().map(memory_bytes).sum();
+        taken
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -57,11 +74,23 @@ impl Producer {
 }
 
 impl Service {
-    /// Commits what is held of all producers of the session, which ends.
+    /// Commits what is held for the session, which ends, of all its producers.
     pub(crate) fn commit_all_held(&mut self, session_id: SessionId) {
         let Some(session) = self.sessions.get(&session_id) else { return };
         let producer_ids: Vec<ProducerId> = session.producers.iter().copied().collect();
-        producer_ids.into_iter().for_each(|producer_id| self.commit_held(producer_id));
+        producer_ids.into_iter().for_each(|producer_id| self.commit_held_for(session_id, producer_id));
+    }
+
+    /// Commits what is held of the producer for the session, as one batch. What is for others stays
+    /// held where the flush of one of them is still to be acknowledged.
+    pub(crate) fn commit_held_for(&mut self, session_id: SessionId, producer_id: ProducerId) {
+        let Some(session) = self.sessions.get(&session_id) else { return };
+        let Some(producer) = self.producers.get_mut(&producer_id) else { return };
+        if producer.awaited.values().all(|flushed| *flushed == session_id) {
+            return self.commit_held(producer_id);
+        }
+        let HeldCommits { requests, .. } = producer.held.split_off(&session.buffers);
+        self.commit_requests(producer_id, &requests.iter().collect::<Vec<_>>());
     }
 
     /// Commits what is held of the producer, as one batch.

@@ -162,7 +162,7 @@ impl Service {
         for producer_id in late {
             if let Some(producer) = self.producers.get_mut(&producer_id) {
                 producer.awaited.remove(&flush_id);
-                self.commit_held(producer_id);
+                self.commit_held_for(session_id, producer_id);
             }
         }
     }

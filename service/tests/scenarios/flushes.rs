@@ -436,3 +436,35 @@ fn no_read_falls_into_the_scrape_of_a_producer_without_shared_memory() {
         assert_eq!(lost.count(), 0, "by {ends_by}");
     }
 }
+
+/// What another session does meanwhile tears nothing apart: neither its end nor its time-out.
+#[test]
+fn a_scrape_for_one_session_is_whole_whatever_becomes_of_another() {
+    for other_ends_by in ["stop", "timeout"] {
+        let mut world = World::new();
+        let hello =
+            ProducerHello { memory: ProducerMemory::Emulated, scraping: ScrapingMode::Enabled, ..hello() };
+        let producer = world.connect_as(hello);
+        world.register(producer, "src");
+        let (other, _) = world.enable(&one_source("src"));
+        let (consumer, _) = world.enable(&one_source("src"));
+        let [others, target] = [0, 1].map(|index| world.producers[&producer].target_buffer(index));
+        world.commit(producer, moves(vec![by_message(0, "before", target)]));
+        assert_eq!(world.read(consumer).texts(), ["before"]);
+        let _ = world.service.handle_flush(other, 1000, FlushFlags::EXPLICIT, &world.now);
+        let _ = world.service.handle_flush(consumer, 5000, FlushFlags::EXPLICIT, &world.now);
+        world
+            .commit(producer, moves(vec![by_message(2, "second", target), by_message(0, "other's", others)]));
+        match other_ends_by {
+            "stop" => _ = world.disable(other),
+            _ => _ = world.advance_ms(1500),
+        }
+        assert_eq!(world.read(other).texts(), ["other's"], "by {other_ends_by}");
+        assert!(world.read(consumer).texts().is_empty(), "the first one is still to come, {other_ends_by}");
+        world.commit(producer, moves(vec![by_message(1, "first", target)]));
+        world.acknowledge_flush(producer);
+        let trace = world.read(consumer);
+        assert_eq!(trace.texts(), ["first", "second"], "by {other_ends_by}");
+        assert!(trace.packets.iter().all(|packet| packet.previous_packet_dropped() == 0), "{other_ends_by}");
+    }
+}
