@@ -54,9 +54,10 @@ impl Sequence {
         Err(low)
     }
 
-    /// The index of a chunk that a patch is for, from the newest life back. In lives that have ended
-    /// it must wait for patches: a whole chunk there has the id of one of the next life that is
-    /// gone or was never taken. Only the last 64 lives are searched: a patch that comes so late fails.
+    /// The index of a chunk that a patch is for, from the newest life back. In lives that have
+    /// ended it must wait for patches: a whole chunk there has the id of one of the next life that
+    /// is gone or was never taken. Only the last 64 lives are searched: a patch that comes so late
+    /// fails.
     pub(crate) fn find_to_patch(&self, records: &Records, id: ChunkId) -> Option<usize> {
         match self.find(records, id) {
             Ok(index) if self.ended.is_none() || self.waits(records, index) => Some(index),
