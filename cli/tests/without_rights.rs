@@ -39,7 +39,10 @@ impl Place {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
         let place = Place { dir };
-        fs::copy(env!("CARGO_BIN_EXE_watershed"), place.program()).unwrap();
+        // By a process of its own: had this one the file open for writing while another test's
+        // thread forks, the program would be busy until that child has its own (ETXTBSY).
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_watershed")).arg(place.program()).status();
+        assert!(copied.unwrap().success(), "the program can be copied");
         Some(place)
     }
 
