@@ -59,11 +59,22 @@ impl Sequence {
     /// is gone or was never taken. Only the last 64 lives are searched: a patch that comes so late
     /// fails.
     pub(crate) fn find_to_patch(&self, records: &Records, id: ChunkId) -> Option<usize> {
-        match self.find(records, id) {
-            Ok(index) if self.ended.is_none() || self.waits(records, index) => Some(index),
-            _ if self.newest_start == 0 => None,
-            _ => self.find_in_old_lives(records, id),
+        if self.ended.is_some() {
+            return self.find_in_ended_lives(records, id);
         }
+        match self.find(records, id) {
+            Ok(index) => Some(index),
+            Err(_) if self.newest_start == 0 => None,
+            Err(_) => self.find_in_old_lives(records, id),
+        }
+    }
+
+    /// The same where the newest life has ended, too.
+    #[cold]
+    #[inline(never)]
+    fn find_in_ended_lives(&self, records: &Records, id: ChunkId) -> Option<usize> {
+        let newest = self.find(records, id).ok().filter(|&index| self.waits(records, index));
+        newest.or_else(|| self.find_in_old_lives(records, id))
     }
 
     fn waits(&self, records: &Records, index: usize) -> bool {
