@@ -74,8 +74,8 @@ struct Listening {
     listener: Listener,
     /// Somebody may wait to be accepted.
     is_ready: bool,
-    /// When to try again, if somebody could not be accepted. No event tells of those who wait since
-    /// before, nor of a descriptor that comes free.
+    /// When to try again, from the first who could not be accepted until nobody waits. No event
+    /// tells of those who wait since before, nor of a descriptor that comes free.
     retry_at_ns: Option<u64>,
 }
 
@@ -265,10 +265,7 @@ impl Daemon {
                     break;
                 }
                 match listening.listener.socket.accept() {
-                    Ok((socket, _)) => {
-                        listening.retry_at_ns = None;
-                        self.add_peer(socket, index == 0, now);
-                    }
+                    Ok((socket, _)) => self.add_peer(socket, index == 0, now),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         (listening.is_ready, listening.retry_at_ns) = (false, None);
                     }
