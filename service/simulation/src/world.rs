@@ -199,7 +199,7 @@ impl World {
         let result = call(&mut self.service, &self.now);
         let looked_at = self.service.looked_at() - before;
         let num_rows = (self.num_registered + 1) * (self.sessions.len() as u64 + 1);
-        // Of each flush two rows: of who acknowledges it, and of who is too late for it.
+        // A flush is looked at as its producer acknowledges it, and as it ends.
         let budget = 64 + 16 * num_rows + 2 * num_flushes;
         assert!(looked_at <= budget, "one turn has looked at {looked_at} rows, {budget} at most");
         result

@@ -35,18 +35,20 @@ impl HeldCommits {
     }
 
     /// Takes what is for these buffers out of the requests.
-    fn split_off(&mut self, buffers: &[BufferId]) -> HeldCommits {
+    fn split_off(&mut self, buffers: &[BufferId]) -> Vec<CommitDataRequest> {
         let is_its = |target_buffer: u32| buffers.contains(&BufferId(target_buffer as u16));
-        let mut taken = HeldCommits::default();
-        for request in &mut self.requests {
-            let moves = request.chunks_to_move.extract_if(.., |entry| is_its(entry.target_buffer()));
-            let patches = request.chunks_to_patch.extract_if(.., |entry| is_its(entry.target_buffer()));
-            taken.requests.push(CommitDataRequest {
-                chunks_to_move: moves.collect(),
-                chunks_to_patch: patches.collect(),
-                flush_request_id: None,
-            });
-        }
+        let take = |request: &mut CommitDataRequest| CommitDataRequest {
+            chunks_to_move: request
+                .chunks_to_move
+                .extract_if(.., |entry| is_its(entry.target_buffer()))
+                .collect(),
+            chunks_to_patch: request
+                .chunks_to_patch
+                .extract_if(.., |entry| is_its(entry.target_buffer()))
+                .collect(),
+            flush_request_id: None,
+        };
+        let taken = self.requests.iter_mut().map(take).collect();
         self.bytes = self.requests.iter().map(memory_bytes).sum();
         taken
     }
@@ -89,7 +91,7 @@ impl Service {
         if producer.awaited.values().all(|flushed| *flushed == session_id) {
             return self.commit_held(producer_id);
         }
-        let HeldCommits { requests, .. } = producer.held.split_off(&session.buffers);
+        let requests = producer.held.split_off(&session.buffers);
         self.commit_requests(producer_id, &requests.iter().collect::<Vec<_>>());
     }
 

@@ -366,12 +366,19 @@ fn a_scrape_takes_only_what_belongs_to_the_session() {
     drop(chunk);
 }
 
+/// A producer whose chunks come by message, and which scrapes itself.
+fn emulated(world: &mut World) -> ProducerId {
+    world.connect_as(ProducerHello {
+        memory: ProducerMemory::Emulated,
+        scraping: ScrapingMode::Enabled,
+        ..hello()
+    })
+}
+
 #[test]
 fn producers_without_shared_memory_are_asked_to_scrape_themselves() {
     let mut world = World::new();
-    let hello =
-        ProducerHello { memory: ProducerMemory::Emulated, scraping: ScrapingMode::Enabled, ..hello() };
-    let producer = world.connect_as(hello);
+    let producer = emulated(&mut world);
     world.register_as(producer, unflushable("src"));
     let (consumer, _) = world.enable(&one_source("src"));
     let flush_id = flush(&mut world, consumer);
@@ -395,9 +402,7 @@ fn no_read_falls_into_the_scrape_of_a_producer_without_shared_memory() {
         ["acknowledgement", "timeout", "disconnect", "stop", "size", "empty entries", "empty requests"]
     {
         let mut world = World::new();
-        let hello =
-            ProducerHello { memory: ProducerMemory::Emulated, scraping: ScrapingMode::Enabled, ..hello() };
-        let producer = world.connect_as(hello);
+        let producer = emulated(&mut world);
         world.register(producer, "src");
         let (consumer, _) = world.enable(&one_source("src"));
         let target = world.producers[&producer].target_buffer(0);
@@ -442,9 +447,7 @@ fn no_read_falls_into_the_scrape_of_a_producer_without_shared_memory() {
 fn a_scrape_for_one_session_is_whole_whatever_becomes_of_another() {
     for other_ends_by in ["stop", "timeout"] {
         let mut world = World::new();
-        let hello =
-            ProducerHello { memory: ProducerMemory::Emulated, scraping: ScrapingMode::Enabled, ..hello() };
-        let producer = world.connect_as(hello);
+        let producer = emulated(&mut world);
         world.register(producer, "src");
         let (other, _) = world.enable(&one_source("src"));
         let (consumer, _) = world.enable(&one_source("src"));
