@@ -8,8 +8,9 @@ use std::sync::Arc;
 use support::*;
 use watershed_client::{Arbiter, ArbiterOptions, ExhaustedPolicy, TraceWriter};
 
-/// What one packet may look into on average, once all pages were found full.
-const PAGES_PER_PACKET: u64 = 4;
+/// Pages that a search looks into that are not its turn: two behind the last chunk that was taken
+/// and the one that was freed last.
+const NEAR: u64 = 3;
 
 /// A packet that fills a page, with what the writer may have to say before it.
 static PACKET: [u8; 4072] = [7; 4072];
@@ -44,11 +45,12 @@ fn a_dropped_packet_costs_the_same_in_any_memory() {
             let first = writer.full_pages() - filled;
             // One that waits looks again after each wait.
             let searches = 1 + arbiter.stats().stalls;
-            assert_eq!(first, searches * pages as u64, "the first one is sure that all is full");
-            (0..1000).for_each(|_| fill(&mut writer));
+            let all = searches * pages as u64..=searches * (pages as u64 + NEAR);
+            assert!(all.contains(&first), "the first one is sure that all is full: {first} of {pages}");
+            (0..8000).for_each(|_| fill(&mut writer));
             let others = writer.full_pages() - filled - first;
-            assert!(others <= 1000 * PAGES_PER_PACKET, "{others} of {pages} pages");
-            assert_eq!(writer.packets_dropped(), 1001);
+            assert!(others <= 1000 * NEAR, "three for eight packets: {others} of {pages} pages");
+            assert_eq!(writer.packets_dropped(), 8001);
         }
     }
 }
@@ -89,28 +91,45 @@ fn what_comes_free_in_order_is_found_at_once() {
         assert_eq!(writer.packets_dropped(), round as u64 + 1, "the first of the two got through");
     }
     let looked = writer.full_pages() - filled;
-    assert!(looked <= pages as u64 + 2 * rounds as u64 * PAGES_PER_PACKET, "{looked} pages");
+    assert!(looked <= pages as u64 + rounds as u64 * (8 + 2 * NEAR), "{looked} pages");
 }
 
 #[test]
-fn what_comes_free_anywhere_is_found_in_time() {
+fn what_comes_free_anywhere_is_found_at_once() {
     let pages = 1024;
     let (service, _arbiter, mut writer) = full(pages, ExhaustedPolicy::Drop);
-    fill(&mut writer);
-    let most = (0..64).map(|round| {
-        free(&service, round * 389 % pages);
+    for round in 0..64 {
+        fill(&mut writer);
         let dropped = writer.packets_dropped();
-        for _ in 0..pages {
+        free(&service, round * 389 % pages);
+        fill(&mut writer);
+        assert_eq!(writer.packets_dropped(), dropped, "round {round}");
+    }
+}
+
+/// Two pages come free between two packets: the first one is hidden by the second, and found by
+/// looking on.
+#[test]
+fn what_comes_free_behind_something_else_is_found_in_time() {
+    let pages = 1024;
+    let (service, _arbiter, mut writer) = full(pages, ExhaustedPolicy::Drop);
+    let most = (0..64).map(|round| {
+        (0..pages).for_each(|_| fill(&mut writer));
+        free(&service, round * 389 % pages);
+        free(&service, (round * 389 + pages / 2) % pages);
+        let dropped = writer.packets_dropped();
+        let through = writer.packets_dropped() + 8 * pages as u64 + 130;
+        let mut written = 0;
+        while written < 2 && writer.packets_dropped() < through {
             let before = writer.packets_dropped();
             fill(&mut writer);
-            if writer.packets_dropped() == before {
-                break;
-            }
+            written += usize::from(writer.packets_dropped() == before);
         }
+        assert_eq!(written, 2, "round {round}");
         writer.packets_dropped() - dropped
     });
     let most = most.max().expect("rounds");
-    assert!(most <= pages as u64 / 2 + 7, "{most} packets were dropped while a chunk was free");
+    assert!(most > 0, "both were found at once: nothing was hidden");
 }
 
 /// Chunks that other writers hold in a row are no reason to drop: half of the memory here.

@@ -81,13 +81,13 @@ fn a_complete_chunk_is_whole_and_can_be_used_again() {
 fn a_chunk_that_was_not_seen_free_changes_the_epoch() {
     for together in [false, true] {
         model(3, move || {
-            let smb = Smb::modelled(&[PageLayout::Div1], 4096);
-            let chunk = smb.try_acquire(0, PageLayout::Div1).unwrap();
+            let smb = Smb::modelled(&[PageLayout::Div1; 2], 4096);
+            let chunk = smb.try_acquire_within(1, 1, PageLayout::Div1).unwrap();
             smb.complete(chunk).unwrap();
             let service = thread::spawn({
                 let smb = smb.clone();
                 move || {
-                    let chunk = smb.try_begin_read(0, 0).unwrap();
+                    let chunk = smb.try_begin_read(1, 0).unwrap();
                     if together {
                         let token = chunk.detach();
                         let mut reads = Reads::new();
@@ -99,7 +99,8 @@ fn a_chunk_that_was_not_seen_free_changes_the_epoch() {
                 }
             });
             let epoch = smb.free_epoch();
-            let found = smb.try_acquire(0, PageLayout::Div1).is_ok();
+            assert!(epoch.is_none() || smb.last_freed_page() == 1);
+            let found = smb.try_acquire_within(1, 1, PageLayout::Div1).is_ok();
             service.join().unwrap();
             assert!(found || smb.free_epoch() != epoch);
         });

@@ -110,9 +110,9 @@ impl ReadChunk<'_> {
     /// [`TransitionError`] if the producer tampered with the bitmap. The chunk is given up in any
     /// case; the caller may count a violation or close the connection.
     pub fn release(self) -> Result<(), TransitionError> {
-        let smb = self.smb;
+        let (smb, page) = (self.smb, self.token.place.page());
         let freed = smb.release_chunk(self.detach().place, ChunkState::BeingRead);
-        smb.count_free();
+        smb.count_free(page);
         freed
     }
 
@@ -129,7 +129,7 @@ impl Drop for ReadChunk<'_> {
     fn drop(&mut self) {
         // A refusal means that the producer broke the ABI: it loses its own chunk.
         let _ = self.smb.release_chunk(self.token.place, ChunkState::BeingRead);
-        self.smb.count_free();
+        self.smb.count_free(self.token.place.page());
     }
 }
 

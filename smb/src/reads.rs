@@ -148,6 +148,6 @@ impl Freed {
                 let _ = smb.transition(page, index, Some(layout), change, Ordering::Release);
             }
         }
-        smb.count_free();
+        smb.count_free(page);
     }
 }

@@ -553,9 +553,9 @@ fn only_the_service_moves_the_epoch() {
     assert_eq!(epoch(), Some(1));
     smb.abandon(taken(0)).unwrap();
     complete(0).release().unwrap();
-    assert_eq!(epoch(), Some(2));
+    assert_eq!((epoch(), smb.last_freed_page()), (Some(2), 0));
     drop(complete(1));
-    assert_eq!(epoch(), Some(3));
+    assert_eq!((epoch(), smb.last_freed_page()), (Some(3), 1));
     let (first, second) = (complete(0).detach(), complete(1).detach());
     let mut reads = Reads::new();
     reads.take_up(smb.clone());
@@ -563,6 +563,8 @@ fn only_the_service_moves_the_epoch() {
     drop(reads.attach(&second));
     assert_eq!(epoch(), Some(4), "once a page");
     drop(reads);
-    assert_eq!(epoch(), Some(5));
+    assert_eq!((epoch(), smb.last_freed_page()), (Some(5), 1));
+    smb.region.page_word(smb.page_size_bytes() + 4).store(u32::MAX, Ordering::Relaxed);
+    assert_eq!(smb.last_freed_page(), 1, "a page of this memory, whatever stands there");
     assert!(smb.snapshot(0).unwrap().is_free());
 }

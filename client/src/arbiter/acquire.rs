@@ -16,12 +16,12 @@ const MAX_STALL: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExhaustedPolicy {
     /// Drop packets until a chunk is free again; the next packet that gets through says so. Never
-    /// waits. Once all memory was found full, a packet looks at nothing but the service's count of
-    /// freed chunks until that changes, and then into four pages on average, however many there are
-    /// (16 at most are all looked through). Where chunks come free in the order of their taking the
-    /// next packet finds the first one that does. Any other one is found after half as many dropped
-    /// packets as there are pages, and seven: 1031 with 8 MiB in pages of 4 KiB. A service that has
-    /// no such count, as Perfetto's, gets one look a packet, in groups of sixteen.
+    /// waits. The first packet for which no chunk is free looks through all memory that the chunks
+    /// before it have earned (eight pages each). From then on a packet looks at nothing but the
+    /// service's count of freed chunks. When that changes the next packet looks into the page that
+    /// was freed last, and where chunks come free in the order of their taking. A chunk that is in
+    /// neither place is found after at most eight dropped packets for each page, and 128. A service
+    /// that has no such count, as Perfetto's, is looked after every eighth packet.
     #[default]
     Drop,
     /// Wait with growing pauses; after [`crate::ArbiterOptions::stall_limit`] of them end the

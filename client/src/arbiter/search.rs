@@ -1,45 +1,48 @@
 //! Looking for a free chunk at a cost that the size of the memory does not change.
 //!
-//! Our service counts what it frees ([`Smb::free_epoch`]). A writer that has found every page full
-//! since the count last changed does not look at all: a packet that is dropped costs one load.
+//! Our service counts what it frees ([`Smb::free_epoch`]) and says which page it freed last. A
+//! writer that has found every page full since the count last changed does not look at all: a
+//! packet that is dropped costs one load. When the count goes on, it looks into the page that was
+//! freed last, and from the last chunk on that any writer took: what is freed in the order of its
+//! taking is there.
 //!
-//! Where the count goes on, or from a service that has none, a writer that finds no chunk has to
-//! look again, page by page. Each attempt earns four looks, or one where there is no count and the
-//! last one was in vain; those that it does not need are kept, up to one for each page:
+//! A chunk that is in neither place, or that a service frees which does not count, is found by
+//! looking page by page:
 //!
 //! ```text
 //!   pages     | | | | | | | | | | | | | | | | | | | | | |
-//!                    ^->                     ^--------->
-//!                    from the last chunk     from where this writer's
-//!                    that was taken on:      last search ended: comes by
-//!                    what is freed in the    everywhere in time
-//!                    order of its taking
+//!                    ^->            ^        ^--------->
+//!                    from the last  freed    from where this writer's last search ended:
+//!                    chunk on       last     comes by everywhere in time
 //! ```
 //!
-//! So the first packet that is dropped has looked into every page, and `n` packets in a row have
-//! looked into `num_pages + 4 * n` at most.
+//! Eight packets that are dropped earn one such look, and a chunk that is taken eight; they are
+//! kept, up to one for each page. The first packet that finds nothing uses all that are kept, so
+//! that none is dropped while a chunk is free; then [`LOOKS_PER_BATCH`] are used together.
 
 use std::num::NonZeroU32;
 
 use watershed_smb::{PageLayout, Smb, WriteChunk};
 
-/// Looks that each attempt adds.
-const LOOKS_PER_ATTEMPT: usize = 4;
-/// Looks that it adds after one in vain, where no count tells that chunks were freed.
-const LOOKS_IN_THE_DARK: usize = 1;
-/// A memory of so few pages is always looked through.
-const PAGES_ALWAYS: usize = 16;
+/// Attempts in vain that earn a look.
+const ATTEMPTS_PER_LOOK: usize = 8;
+/// What a chunk earns, in attempts: some percent of the time that it takes to fill it.
+const ATTEMPTS_PER_CHUNK: usize = 8 * ATTEMPTS_PER_LOOK;
 /// Looks from the last chunk on, where not all pages may be looked at: these are cached.
 const NEAR: usize = 2;
-/// Elsewhere the writer looks only when it may look so often: then the processor waits for many
-/// cache misses at once (200 ns in a memory of 32 MiB, for one or for a dozen).
-const BATCH: usize = 16;
+/// Elsewhere a writer that drops looks only when it may look so often: then the processor waits for
+/// many cache misses at once (200 ns in a memory of 32 MiB, for one or for a dozen).
+const LOOKS_PER_BATCH: usize = 16;
+const ATTEMPTS_PER_BATCH: usize = LOOKS_PER_BATCH * ATTEMPTS_PER_LOOK;
 
 /// One writer's search.
 #[derive(Debug)]
 pub(crate) struct Search {
-    /// Looks that were earned and not needed.
-    kept: usize,
+    /// Attempts that have earned looks and were not used for any.
+    earned: usize,
+    /// Until so many are earned nothing is looked at, unless chunks were freed. 0: the last attempt
+    /// found a chunk.
+    look_at: usize,
     /// Page where the last search that found nothing ended.
     next_page: usize,
     /// Pages that were looked at in vain, ever.
@@ -48,21 +51,12 @@ pub(crate) struct Search {
     epoch: Option<NonZeroU32>,
     /// Pages before `next_page` that were looked at in vain since the count is `epoch`.
     full_since_epoch: usize,
-    /// Whether the last attempt found a chunk.
-    has_found: bool,
 }
 
 impl Search {
     /// A writer that may look everywhere at first.
     pub(crate) fn new() -> Self {
-        Self {
-            kept: usize::MAX,
-            next_page: 0,
-            full_pages: 0,
-            epoch: None,
-            full_since_epoch: 0,
-            has_found: true,
-        }
+        Self { earned: usize::MAX, look_at: 0, next_page: 0, full_pages: 0, epoch: None, full_since_epoch: 0 }
     }
 
     pub(crate) fn full_pages(&self) -> u64 {
@@ -71,21 +65,19 @@ impl Search {
 
     /// The next attempt may look everywhere: a writer that would wait otherwise has the time.
     pub(super) fn allow_all(&mut self) {
-        self.kept = usize::MAX;
+        (self.earned, self.look_at) = (usize::MAX, 0);
     }
 
-    /// Looks for a free chunk, first from `first_page` on.
+    /// Looks for a free chunk. `last_page` is where one was taken last, by whichever writer.
     #[inline]
-    pub(super) fn run(&mut self, smb: &Smb, first_page: usize, layout: PageLayout) -> Option<WriteChunk> {
-        let num_pages = smb.num_pages();
+    pub(super) fn run(&mut self, smb: &Smb, last_page: usize, layout: PageLayout) -> Option<WriteChunk> {
         // Before any look: what is freed behind a look changes the count.
         let epoch = smb.free_epoch();
-        if epoch.is_some() && epoch == self.epoch && self.full_since_epoch >= num_pages {
-            // What is not looked now is looked at once when a chunk has been freed.
-            self.kept = self.kept.saturating_add(LOOKS_PER_ATTEMPT).min(num_pages);
+        if epoch == self.epoch && self.earned < self.look_at {
+            self.earned += 1;
             return None;
         }
-        self.look(smb, epoch, first_page, layout)
+        self.look(smb, epoch, last_page, layout)
     }
 
     #[inline(never)]
@@ -93,43 +85,57 @@ impl Search {
         &mut self,
         smb: &Smb,
         epoch: Option<NonZeroU32>,
-        first_page: usize,
+        last_page: usize,
         layout: PageLayout,
     ) -> Option<WriteChunk> {
-        let num_pages = smb.num_pages();
-        if epoch != self.epoch {
+        let freed = epoch != self.epoch;
+        if freed {
             (self.epoch, self.full_since_epoch) = (epoch, 0);
         }
-        let (earned, near) = match epoch.is_some() || self.has_found {
-            true => (LOOKS_PER_ATTEMPT, NEAR),
-            false => (LOOKS_IN_THE_DARK, 0),
-        };
-        let looks = match num_pages {
-            ..=PAGES_ALWAYS => num_pages,
-            _ => self.kept.saturating_add(earned).min(num_pages),
-        };
-        let (near, far) = match looks {
-            _ if looks == num_pages => (looks, 0),
-            ..BATCH => (near, 0),
-            BATCH => (NEAR, BATCH - NEAR),
-            _ => (looks.div_ceil(2), looks / 2),
-        };
-        let mut in_vain = 0;
-        for (first, count) in [(first_page, near), (self.next_page, far)] {
-            if let Ok(chunk) = smb.try_acquire_within(first, count, layout) {
-                in_vain += (chunk.page() + num_pages - first % num_pages) % num_pages;
-                self.kept = looks.saturating_sub(in_vain + 1);
-                self.full_pages += in_vain as u64;
-                self.has_found = true;
-                return Some(chunk);
-            }
-            in_vain += count;
+        let num_pages = smb.num_pages();
+        self.earned = self.earned.min(ATTEMPTS_PER_LOOK * num_pages);
+        let mut found = None;
+        if freed || self.look_at == 0 || epoch.is_none() {
+            found = self.try_pages(smb, last_page, NEAR, layout);
         }
-        self.kept = looks - in_vain;
-        self.next_page = (self.next_page + far) % num_pages;
-        self.full_pages += in_vain as u64;
-        self.has_found = false;
-        self.full_since_epoch += if near == num_pages { num_pages } else { far };
-        None
+        if found.is_none() && freed {
+            found = self.try_pages(smb, smb.last_freed_page(), 1, layout);
+        }
+        let found = found.or_else(|| self.look_on(smb, layout));
+        (self.earned, self.look_at) = match epoch {
+            _ if found.is_some() => (self.earned + ATTEMPTS_PER_CHUNK, 0),
+            Some(_) if self.full_since_epoch >= num_pages => (self.earned, usize::MAX),
+            Some(_) => (self.earned + 1, ATTEMPTS_PER_BATCH),
+            None => (self.earned + 1, (self.earned + 1).next_multiple_of(ATTEMPTS_PER_LOOK)),
+        };
+        found
+    }
+
+    /// Looks where the last search ended, as often as was earned.
+    fn look_on(&mut self, smb: &Smb, layout: PageLayout) -> Option<WriteChunk> {
+        let num_pages = smb.num_pages();
+        let looks = match self.earned {
+            earned if self.look_at == 0 => earned / ATTEMPTS_PER_LOOK,
+            ..ATTEMPTS_PER_BATCH => return None,
+            _ => LOOKS_PER_BATCH.min(num_pages),
+        };
+        let full_before = self.full_pages;
+        let chunk = self.try_pages(smb, self.next_page, looks, layout);
+        let full = (self.full_pages - full_before) as usize;
+        self.earned = self.earned.saturating_sub(ATTEMPTS_PER_LOOK * full);
+        self.next_page = (self.next_page + full) % num_pages;
+        self.full_since_epoch += full;
+        chunk
+    }
+
+    /// A free chunk in one of so many pages from `first` on.
+    fn try_pages(&mut self, smb: &Smb, first: usize, count: usize, layout: PageLayout) -> Option<WriteChunk> {
+        let chunk = smb.try_acquire_within(first, count, layout).ok();
+        let num_pages = smb.num_pages();
+        self.full_pages += match &chunk {
+            Some(chunk) => (chunk.page() + num_pages - first % num_pages) % num_pages,
+            None => count.min(num_pages),
+        } as u64;
+        chunk
     }
 }

@@ -66,7 +66,7 @@ impl Region {
         unsafe { self.0.start.as_ptr().add(offset) }
     }
 
-    /// The word at `offset`: a page's bitmap, or the epoch behind the first one.
+    /// The word at `offset`: a page's bitmap, or the reserved word behind it.
     #[inline]
     pub(crate) fn page_word(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4));

@@ -30,7 +30,7 @@ pub(crate) struct Model {
     page_size_bytes: usize,
     words: Vec<AtomicU32>,
     /// Behind the word of the first page.
-    epoch: AtomicU32,
+    reserved: Vec<AtomicU32>,
     /// By offset of the chunk header.
     chunks: BTreeMap<usize, Chunk>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Region(Arc<Model>);
 
 impl Region {
     pub(crate) fn new(layouts: &[PageLayout], page_size_bytes: usize) -> Self {
-        let words = layouts.iter().map(|_| AtomicU32::new(0)).collect();
+        let words = || layouts.iter().map(|_| AtomicU32::new(0)).collect();
         let chunks = layouts.iter().enumerate().flat_map(|(page, layout)| {
             (0..layout.num_chunks())
                 .map(move |i| page * page_size_bytes + layout.chunk_offset_bytes(page_size_bytes, i))
@@ -53,7 +53,7 @@ impl Region {
             owner: UnsafeCell::new(()),
         };
         let chunks = chunks.map(|offset| (offset, chunk())).collect();
-        Self(Arc::new(Model { page_size_bytes, words, epoch: AtomicU32::new(0), chunks }))
+        Self(Arc::new(Model { page_size_bytes, words: words(), reserved: words(), chunks }))
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
@@ -69,10 +69,9 @@ impl Region {
     }
 
     pub(crate) fn page_word(&self, offset: usize) -> &AtomicU32 {
-        match offset {
-            4 => &self.0.epoch,
-            _ => &self.0.words[offset / self.0.page_size_bytes],
-        }
+        let words =
+            if offset.is_multiple_of(self.0.page_size_bytes) { &self.0.words } else { &self.0.reserved };
+        &words[offset / self.0.page_size_bytes]
     }
 
     fn chunk(&self, offset: usize) -> &Chunk {

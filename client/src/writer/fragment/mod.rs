@@ -68,7 +68,10 @@ struct OpenMessage {
 /// Invariants: `synced <= position <= capacity`; `image[synced..position]` is what shared memory
 /// does not have yet, and lies behind every byte that was written directly. `current` is `None`
 /// when `position` and `capacity` are 0.
+///
+/// Writers of other threads are not in its cache lines, which processors fetch in pairs.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(in crate::writer) struct Core {
     arbiter: Arc<Shared>,
     counts: Arc<WriterCounts>,
