@@ -4,6 +4,7 @@
 #[path = "support/mod.rs"]
 mod support;
 
+use indicatif::HumanCount;
 use std::os::unix::fs::PermissionsExt as _;
 
 use prost::Message as _;
@@ -185,7 +186,7 @@ fn the_service_writes_the_file() {
     assert_code(&run, 130);
     let trace = packets(&dir.read("t"));
     assert!(num_readings(&trace) >= 2);
-    let counted = format!("{} packets from", trace.len());
+    let counted = format!("{} packets from", HumanCount(trace.len() as u64));
     assert!(run.stderr.contains(&counted) && run.stderr.contains("no data lost"), "{}", run.stderr);
 
     // An output that it cannot be given.
@@ -196,7 +197,11 @@ fn the_service_writes_the_file() {
     assert_code(&run, 0);
     let trace = packets(&trace);
     assert!(num_readings(&trace) >= 2);
-    assert!(run.stderr.contains(&format!("{} packets from", trace.len())), "{}", run.stderr);
+    assert!(
+        run.stderr.contains(&format!("{} packets from", HumanCount(trace.len() as u64))),
+        "{}",
+        run.stderr
+    );
 
     let named = into_file("output_path: \"named\"");
     assert_code(&dir.record_with_input(&["-c", "-", "-t", "300ms"], &named), 0);
@@ -250,7 +255,11 @@ fn a_service_that_dies_meanwhile() {
     assert!(run.stderr.contains("the recording failed: the tracing service is gone"), "{}", run.stderr);
     let trace = packets(&dir.read("file"));
     assert!(num_readings(&trace) > 0, "what came is kept");
-    assert!(run.stderr.contains(&format!("{} packets from", trace.len())), "{}", run.stderr);
+    assert!(
+        run.stderr.contains(&format!("{} packets from", HumanCount(trace.len() as u64))),
+        "{}",
+        run.stderr
+    );
     assert!(run.stderr.contains("lost: unknown"), "{}", run.stderr);
     let ring = ring.wait();
     assert_code(&ring, 1);

@@ -13,6 +13,7 @@ use watershed_wire::protos::{TraceConfig, TraceStats};
 
 use super::end::{End, LeftOut};
 use super::tally::Tally;
+use crate::text::counted;
 
 /// A finished recording, to be printed.
 pub(super) struct Summary<'a> {
@@ -31,8 +32,8 @@ impl fmt::Display for Summary<'_> {
             self.path.display(),
             HumanBytes(*bytes),
             self.time.as_secs_f64(),
-            count(*packets, "packet"),
-            count(self.tally.sequences() as u64, "sequence"),
+            counted(*packets, "packet"),
+            counted(self.tally.sequences() as u64, "sequence"),
         )?;
         match self.losses.as_slice() {
             [] => write!(f, ", no data lost"),
@@ -54,21 +55,12 @@ impl Serialize for Summary<'_> {
     }
 }
 
-fn count(number: u64, what: &str) -> String {
-    let plural = match (number, what.ends_with("ch")) {
-        (1, _) => "",
-        (_, true) => "es",
-        (_, false) => "s",
-    };
-    format!("{number} {what}{plural}")
-}
-
 /// Every cause of a loss that was counted on the way into the file, or that a packet in it reports;
 /// empty if nothing was lost. `dropped` packets were given up by their writers.
 pub(super) fn losses(config: &TraceConfig, end: &End, dropped: u64, tally: &Tally) -> Vec<String> {
     let mut losses = Vec::new();
     if dropped > 0 {
-        losses.push(format!("{} dropped by writers, shared memory was full", count(dropped, "packet")));
+        losses.push(format!("{} dropped by writers, shared memory was full", counted(dropped, "packet")));
     }
     match &end.stats {
         Some(stats) => {
@@ -84,7 +76,7 @@ pub(super) fn losses(config: &TraceConfig, end: &End, dropped: u64, tally: &Tall
     if tally.kernel_losses > 0 {
         losses.push(format!(
             "events of the kernel, {} before they were read; a larger buffer_size_kb holds more",
-            count(tally.kernel_losses, "time"),
+            counted(tally.kernel_losses, "time"),
         ));
     }
     losses.extend(left_out(config, end));
@@ -101,7 +93,7 @@ fn left_out(config: &TraceConfig, end: &End) -> Vec<String> {
     let mut losses = vec![format!("the trace's own end and its statistics, {full}")];
     match left {
         LeftOut::Packets(left) if left.packets > 0 => {
-            let packets = count(left.packets, "packet");
+            let packets = counted(left.packets, "packet");
             losses.insert(0, format!("the last {packets} of {}, {full}", HumanBytes(left.bytes)));
         }
         LeftOut::Packets(_) => {}
@@ -119,7 +111,7 @@ fn buffer_losses(config: &TraceConfig, stats: &TraceStats, losses: &mut Vec<Stri
         };
         let mut add = |number: u64, what: &str, why: &str| {
             if number > 0 {
-                losses.push(format!("{} {why} ({name})", count(number, what)));
+                losses.push(format!("{} {why} ({name})", counted(number, what)));
             }
         };
         let lost = buffer.chunks_lost_in_poisoned_shards();
@@ -139,7 +131,7 @@ fn buffer_losses(config: &TraceConfig, stats: &TraceStats, losses: &mut Vec<Stri
         add(buffer.patches_failed(), "late patch", "left a packet incomplete");
         add(buffer.abi_violations(), "chunk", "broke the rules of the shared memory");
         // Also where they had nothing: the service is not to be trusted.
-        let failed = format!("failed in the tracing service, and {} were lost there", count(lost, "chunk"));
+        let failed = format!("failed in the tracing service, and {} were lost there", counted(lost, "chunk"));
         add(buffer.shards_poisoned(), "shard", &failed);
     }
 }
@@ -147,7 +139,7 @@ fn buffer_losses(config: &TraceConfig, stats: &TraceStats, losses: &mut Vec<Stri
 fn service_losses(stats: &TraceStats, losses: &mut Vec<String>) {
     let mut add = |number: u64, what: &str, why: &str| {
         if number > 0 {
-            losses.push(format!("{} {why}", count(number, what)));
+            losses.push(format!("{} {why}", counted(number, what)));
         }
     };
     add(stats.invalid_packets(), "packet", "invalid");
@@ -165,7 +157,7 @@ fn reported_gaps(tally: &Tally) -> Option<String> {
     });
     let reasons = reasons.collect::<Vec<_>>().join(", ");
     let reasons = if reasons.is_empty() { String::new() } else { format!(": {reasons}") };
-    (*gaps > 0).then(|| format!("{} inside sequences{reasons}", count(*gaps, "gap")))
+    (*gaps > 0).then(|| format!("{} inside sequences{reasons}", counted(*gaps, "gap")))
 }
 
 #[cfg(test)]
