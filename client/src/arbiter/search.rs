@@ -17,8 +17,9 @@
 //! ```
 //!
 //! Eight packets that are dropped earn one such look, and a chunk that is taken eight; they are
-//! kept, up to one for each page. The first packet that finds nothing uses all that are kept, so
-//! that none is dropped while a chunk is free; then [`LOOKS_PER_BATCH`] are used together.
+//! kept, up to one for each page. The first packet that finds nothing uses all that are kept: none
+//! is dropped while a chunk is free, unless too few chunks were taken since the last such search.
+//! Then [`LOOKS_PER_BATCH`] are used together.
 
 use std::num::NonZeroU32;
 
