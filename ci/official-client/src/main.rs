@@ -6,12 +6,14 @@
 //!   scenario: daemon in a thread <── sockets ──> official producer and consumer, this process
 //!                                <── sockets ──> official producers and consumers to be killed,
 //!                                                processes of their own (modules `produce`, `consume`)
+//!                                <── sockets ──> our own producer and consumer, this process
 //! ```
 
 #![forbid(unsafe_code)]
 
 mod config;
 mod consumer;
+mod own;
 mod peers;
 mod producer;
 mod scenarios;
@@ -30,6 +32,7 @@ fn main() {
         ["threads"] => scenarios::threads::run(),
         ["file"] => scenarios::file::run(),
         ["reconnect"] => scenarios::reconnect::run(),
+        ["both-clients"] => scenarios::both_clients::run(),
         ["two-sessions"] => scenarios::two_sessions::run(),
         ["killed-producer"] => scenarios::killed::producer(),
         ["killed-consumer"] => scenarios::killed::consumer(),

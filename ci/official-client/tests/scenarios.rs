@@ -66,6 +66,11 @@ fn producers_come_back_to_a_new_daemon() {
 }
 
 #[test]
+fn both_clients_record_each_other() {
+    run(&["both-clients"]);
+}
+
+#[test]
 fn a_consumer_that_leaves_does_not_disturb_another() {
     run(&["two-sessions"]);
 }

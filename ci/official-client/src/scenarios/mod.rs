@@ -1,5 +1,6 @@
 //! The scenarios. Each ends by itself, or panics.
 
+pub(crate) mod both_clients;
 pub(crate) mod burst;
 pub(crate) mod file;
 pub(crate) mod killed;
