@@ -107,6 +107,19 @@ fn what_comes_free_anywhere_is_found_at_once() {
     }
 }
 
+/// In a small memory nothing is hidden.
+#[test]
+fn what_comes_free_in_sixteen_pages_is_found_at_once() {
+    let (service, _arbiter, mut writer) = full(16, ExhaustedPolicy::Drop);
+    for round in 0..64 {
+        (0..round % 20).for_each(|_| fill(&mut writer));
+        let dropped = writer.packets_dropped();
+        [3, 7, 13].iter().for_each(|page| free(&service, (round + page) % 16));
+        (0..3).for_each(|_| fill(&mut writer));
+        assert_eq!(writer.packets_dropped(), dropped, "round {round}");
+    }
+}
+
 /// Two pages come free between two packets: the first one is hidden by the second, and found by
 /// looking on.
 #[test]

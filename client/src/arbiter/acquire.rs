@@ -20,9 +20,9 @@ pub enum ExhaustedPolicy {
     /// before it have earned (eight pages each). From then on a packet looks at nothing but the
     /// service's count of freed chunks. When that changes the next packet looks into the page that
     /// was freed last, and where chunks come free in the order of their taking. A chunk that is in
-    /// neither place is found after at most eight dropped packets for each page, and 128. With a
-    /// service that has no such count, as Perfetto's, every eighth packet looks where chunks come
-    /// free in the order of their taking.
+    /// neither place is found after at most eight dropped packets for each page, and 128; at once
+    /// in a memory of 16 pages at most. With a service that has no such count, as Perfetto's, every
+    /// eighth packet looks where chunks come free in the order of their taking.
     #[default]
     Drop,
     /// Wait with growing pauses; after [`crate::ArbiterOptions::stall_limit`] of them end the

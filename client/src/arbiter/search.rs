@@ -19,7 +19,7 @@
 //! Eight packets that are dropped earn one such look, and a chunk that is taken eight; they are
 //! kept, up to one for each page. The first packet that finds nothing uses all that are kept: none
 //! is dropped while a chunk is free, unless too few chunks were taken since the last such search.
-//! Then [`LOOKS_PER_BATCH`] are used together.
+//! Then [`LOOKS_PER_BATCH`] are used together; a memory of so few pages is always looked through.
 
 use std::num::NonZeroU32;
 
@@ -116,9 +116,10 @@ impl Search {
     fn look_on(&mut self, smb: &Smb, layout: PageLayout) -> Option<WriteChunk> {
         let num_pages = smb.num_pages();
         let looks = match self.earned {
+            _ if num_pages <= LOOKS_PER_BATCH => num_pages,
             earned if self.look_at == 0 => earned / ATTEMPTS_PER_LOOK,
             ..ATTEMPTS_PER_BATCH => return None,
-            _ => LOOKS_PER_BATCH.min(num_pages),
+            _ => LOOKS_PER_BATCH,
         };
         let full_before = self.full_pages;
         let chunk = self.try_pages(smb, self.next_page, looks, layout);
