@@ -224,7 +224,15 @@ fn a_consumer_that_does_not_read_waits_alone() {
     });
 }
 
-/// Connections come and go, in the middle of anything. `WATERSHED_RECONNECTS=65535` for more.
+/// Memory of this process and with it of the daemon, in bytes.
+fn resident_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() * 1024
+}
+
+/// Connections come and go, in the middle of anything, beside one that stays.
+/// `WATERSHED_RECONNECTS=65535` for more: ids of producers have sixteen bits.
 #[test]
 fn peers_that_go_leave_nothing() {
     let rounds = std::env::var("WATERSHED_RECONNECTS").map_or(500, |rounds| rounds.parse().unwrap());
@@ -237,8 +245,12 @@ fn peers_that_go_leave_nothing() {
             std::thread::sleep(Duration::from_millis(1));
         }
     };
-    let mut watcher = daemon.consumer();
+    let (mut stays, mut reader) = (daemon.producer(), daemon.consumer());
+    let end = reader.enable(&config());
+    stays.serve_until(|producer| !producer.buffers.is_empty());
+    let mut numbers = Vec::new();
     let before = open();
+    let mut resident_before_bytes = 0;
     for round in 0..rounds {
         let mut consumer = daemon.consumer();
         if round % 3 > 0 {
@@ -249,6 +261,7 @@ fn peers_that_go_leave_nothing() {
             producer.serve_until(|producer| !producer.buffers.is_empty());
             producer.write(1, 1);
         }
+        stays.write(1, round + 1);
         if round % 2 == 0 {
             drop(consumer);
             drop(producer);
@@ -256,18 +269,34 @@ fn peers_that_go_leave_nothing() {
             drop(producer);
             drop(consumer);
         }
+        // It is recorded in each session, and writes into its first one.
+        stays.serve_now();
+        stays.buffers.truncate(1);
         let state = || {
             let state = daemon.consumer().state();
-            state.producers.is_empty() && state.num_sessions() == 0
+            state.producers.len() == 1 && state.num_sessions() == 1
         };
         // At most fifteen sessions may live; and ids come back only when they are free.
         if round % 10 == 9 {
-            settle("all have gone", &state);
+            settle("all others have gone", &state);
+            stays.serve_now();
+            stays.buffers.truncate(1);
+            numbers.extend(numbers_of(&reader.read(), 2));
+        }
+        if round == 99 {
+            resident_before_bytes = resident_bytes();
         }
     }
-    let state = watcher.state();
     settle("descriptors are closed", &|| open() <= before + 8);
-    drop(state);
+    let grown_kib = resident_bytes().saturating_sub(resident_before_bytes) / 1024;
+    println!("{rounds} rounds: {grown_kib} KiB more than after 100");
+    // Of short-lived writers a bounded number is remembered, however many there were.
+    assert!(grown_kib <= 32 * 1024, "{grown_kib} KiB were kept");
+    assert!(reader.flush_with(&mut stays), "nobody else is waited for");
+    reader.disable();
+    assert_eq!(reader.ended(end), None);
+    numbers.extend(numbers_of(&reader.read(), 2));
+    assert_eq!(numbers, (1..=rounds).collect::<Vec<u64>>(), "who stays loses nothing");
 }
 
 #[test]
