@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use prost::Message as _;
-use support::{SOURCE, TestDaemon, config, numbers_of};
+use support::{SOURCE, TestDaemon, config, num_descriptors, numbers_of, resident_kb, settle};
 use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout};
 use watershed_wire::framing::FRAME_SIZE_BYTES_MAX;
 use watershed_wire::ipc::messages::DataSourceMessage;
@@ -224,33 +224,18 @@ fn a_consumer_that_does_not_read_waits_alone() {
     });
 }
 
-/// Memory of this process and with it of the daemon, in bytes.
-fn resident_bytes() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() * 1024
-}
-
 /// Connections come and go, in the middle of anything, beside one that stays.
 /// `WATERSHED_RECONNECTS=65535` for more: ids of producers have sixteen bits.
 #[test]
 fn peers_that_go_leave_nothing() {
     let rounds = std::env::var("WATERSHED_RECONNECTS").map_or(500, |rounds| rounds.parse().unwrap());
     let daemon = TestDaemon::start(1);
-    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-    let settle = |what: &str, is_so: &dyn Fn() -> bool| {
-        let started = Instant::now();
-        while !is_so() {
-            assert!(started.elapsed() < Duration::from_secs(20), "{what}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    };
     let (mut stays, mut reader) = (daemon.producer(), daemon.consumer());
     let end = reader.enable(&config());
     stays.serve_until(|producer| !producer.buffers.is_empty());
     let mut numbers = Vec::new();
-    let before = open();
-    let mut resident_before_bytes = 0;
+    let before = num_descriptors();
+    let mut resident_before_kb = 0;
     for round in 0..rounds {
         let mut consumer = daemon.consumer();
         if round % 3 > 0 {
@@ -278,20 +263,20 @@ fn peers_that_go_leave_nothing() {
         };
         // At most fifteen sessions may live; and ids come back only when they are free.
         if round % 10 == 9 {
-            settle("all others have gone", &state);
+            settle("all others have gone", state);
             stays.serve_now();
             stays.buffers.truncate(1);
             numbers.extend(numbers_of(&reader.read(), 2));
         }
         if round == 99 {
-            resident_before_bytes = resident_bytes();
+            resident_before_kb = resident_kb();
         }
     }
-    settle("descriptors are closed", &|| open() <= before + 8);
-    let grown_kib = resident_bytes().saturating_sub(resident_before_bytes) / 1024;
-    println!("{rounds} rounds: {grown_kib} KiB more than after 100");
+    settle("descriptors are closed", || num_descriptors() <= before + 8);
+    let grown_kb = resident_kb().saturating_sub(resident_before_kb);
+    println!("{rounds} rounds: {grown_kb} KiB more than after 100");
     // Of short-lived writers a bounded number is remembered, however many there were.
-    assert!(grown_kib <= 32 * 1024, "{grown_kib} KiB were kept");
+    assert!(grown_kb <= 32 * 1024, "{grown_kb} KiB were kept");
     assert!(reader.flush_with(&mut stays), "nobody else is waited for");
     reader.disable();
     assert_eq!(reader.ended(end), None);

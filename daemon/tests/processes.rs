@@ -8,9 +8,11 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use support::{Client, Consumer, Peer, Producer, TestDaemon, config, numbers_of};
+use support::{
+    Client, Consumer, Peer, Producer, TestDaemon, config, num_descriptors, numbers_of, resident_kb, settle,
+};
 use watershed_smb::PageLayout;
 use watershed_wire::ipc::ProducerMethod;
 use watershed_wire::protos::{self, CommitDataRequest, commit_data_request::ChunksToMove};
@@ -97,24 +99,6 @@ fn lie(folder: &Path) {
             liar.serve_now();
         }
     });
-}
-
-fn resident_kb() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
-
-fn num_descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
-}
-
-fn settle(what: &str, mut is_so: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !is_so() {
-        assert!(started.elapsed() < Duration::from_secs(60), "{what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]

@@ -99,7 +99,9 @@ impl TestDaemon {
 
 impl Drop for TestDaemon {
     fn drop(&mut self) {
-        if !thread::panicking() {
+        if thread::panicking() {
+            self.log().iter().for_each(|line| eprintln!("daemon: {line}"));
+        } else {
             self.stop();
         }
     }
@@ -142,6 +144,27 @@ impl Drop for Peer {
 /// What this process was started for, and the folder of the sockets; `None` in the test itself.
 pub fn role() -> Option<(String, PathBuf)> {
     Some((std::env::var(ROLE).ok()?, std::env::var_os(FOLDER)?.into()))
+}
+
+/// Memory of this process, and with it of the daemon, in KiB.
+pub fn resident_kb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Of this process.
+pub fn num_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Waits until it is so.
+pub fn settle(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < Duration::from_secs(60), "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// One connection, from the client's side.
