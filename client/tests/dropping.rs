@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use support::*;
 use watershed_client::{Arbiter, ArbiterOptions, ExhaustedPolicy, TraceWriter};
+use watershed_smb::PageLayout;
 
 /// Pages that a search looks into that are not its turn: two behind the last chunk that was taken
 /// and the one that was freed last.
@@ -104,6 +105,39 @@ fn what_comes_free_anywhere_is_found_at_once() {
         free(&service, round * 389 % pages);
         fill(&mut writer);
         assert_eq!(writer.packets_dropped(), dropped, "round {round}");
+    }
+}
+
+/// A slow writer: twenty chunks come free between two packets, others take all but one, and that one
+/// is nowhere near.
+#[test]
+fn a_slow_writer_finds_what_others_left() {
+    let pages = 64;
+    let (service, _arbiter, mut writer) = full(pages, ExhaustedPolicy::Drop);
+    service.smb.publish_free_epoch();
+    fill(&mut writer);
+    for round in 0..32 {
+        let left = (round * 23 + 30) % pages;
+        let mut attempts = 0;
+        loop {
+            let others = (0..20).map(|other| (left + 7 + other) % pages);
+            if attempts == 0 {
+                free(&service, left);
+            }
+            for page in others {
+                free(&service, page);
+                let chunk = service.smb.try_acquire_within(page, 1, PageLayout::Div1).expect("just freed");
+                service.smb.complete(chunk).expect("nobody tampers here");
+            }
+            let dropped = writer.packets_dropped();
+            fill(&mut writer);
+            attempts += 1;
+            if writer.packets_dropped() == dropped {
+                break;
+            }
+            assert!(attempts < 6, "round {round}: a page is free, and nobody else takes it");
+        }
+        fill(&mut writer);
     }
 }
 

@@ -16,8 +16,9 @@
 //!                    chunk on       last     comes by everywhere in time
 //! ```
 //!
-//! Eight packets that are dropped earn one such look, and a chunk that is taken eight; they are
-//! kept, up to one for each page. The first packet that finds nothing uses all that are kept: none
+//! Eight packets that are dropped earn one such look, as does what the service frees, so that a slow
+//! writer is not the last to find a chunk; a chunk that is taken earns eight. They are kept, up to
+//! one for each page. The first packet that finds nothing uses all that are kept: none
 //! is dropped while a chunk is free, unless too few chunks were taken since the last such search.
 //! Then [`LOOKS_PER_BATCH`] are used together; a memory of so few pages is always looked through.
 
@@ -90,11 +91,16 @@ impl Search {
         layout: PageLayout,
     ) -> Option<WriteChunk> {
         let freed = epoch != self.epoch;
+        let num_freed = match (epoch, self.epoch) {
+            (Some(now), Some(before)) => now.get().wrapping_sub(before.get()) as usize,
+            _ => 0,
+        };
         if freed {
             (self.epoch, self.full_since_epoch) = (epoch, 0);
         }
         let num_pages = smb.num_pages();
-        self.earned = self.earned.min(ATTEMPTS_PER_LOOK * num_pages);
+        let earned = self.earned.saturating_add(ATTEMPTS_PER_LOOK * num_freed);
+        self.earned = earned.min(ATTEMPTS_PER_LOOK * num_pages);
         let mut found = None;
         if freed || self.look_at == 0 || epoch.is_none() {
             found = self.try_pages(smb, last_page, NEAR, layout);
