@@ -1,7 +1,6 @@
 //! Our own producer and consumer, with the same packets as the official one's.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
 
 use prost::Message as _;
 use watershed_client::consumer::{Consumer, ConsumerOptions, FLUSH_AT_STOP, Wait};
@@ -103,7 +102,7 @@ impl Session {
         assert!(self.flush(), "every producer answers");
         self.0.disable().expect("the daemon answers");
         assert_eq!(
-            self.0.wait_end(Some(Duration::from_secs(20))).expect("it ends"),
+            self.0.wait_end(Some(SOON)).expect("it ends"),
             Wait::Ended { error: None }
         );
         let mut file = Vec::new();

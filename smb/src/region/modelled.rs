@@ -29,7 +29,7 @@ struct Chunk {
 pub(crate) struct Model {
     page_size_bytes: usize,
     words: Vec<AtomicU32>,
-    /// Behind the word of the first page.
+    /// Behind the bitmap of each page.
     reserved: Vec<AtomicU32>,
     /// By offset of the chunk header.
     chunks: BTreeMap<usize, Chunk>,
