@@ -108,8 +108,8 @@ fn what_comes_free_anywhere_is_found_at_once() {
     }
 }
 
-/// A slow writer: twenty chunks come free between two packets, others take all but one, and that one
-/// is nowhere near.
+/// A slow writer: twenty chunks come free between two packets, others take all but one, and that
+/// one is nowhere near.
 #[test]
 fn a_slow_writer_finds_what_others_left() {
     let pages = 64;

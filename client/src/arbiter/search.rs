@@ -16,11 +16,12 @@
 //!                    chunk on       last     comes by everywhere in time
 //! ```
 //!
-//! Eight packets that are dropped earn one such look, as does what the service frees, so that a slow
-//! writer is not the last to find a chunk; a chunk that is taken earns eight. They are kept, up to
-//! one for each page. The first packet that finds nothing uses all that are kept: none
-//! is dropped while a chunk is free, unless too few chunks were taken since the last such search.
-//! Then [`LOOKS_PER_BATCH`] are used together; a memory of so few pages is always looked through.
+//! Eight packets that are dropped earn one such look; so does each time that the service frees
+//! something, so that a slow writer is not the last to find a chunk; a chunk that is taken earns
+//! eight. They are kept, up to one for each page. The first packet that finds nothing uses all that
+//! are kept: none is dropped while a chunk is free, unless too few chunks were taken since the last
+//! such search. Then [`LOOKS_PER_BATCH`] are used together; a memory of so few pages is always
+//! looked through.
 
 use std::num::NonZeroU32;
 
