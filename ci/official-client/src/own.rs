@@ -101,10 +101,7 @@ impl Session {
     pub(crate) fn finish(mut self) -> Trace {
         assert!(self.flush(), "every producer answers");
         self.0.disable().expect("the daemon answers");
-        assert_eq!(
-            self.0.wait_end(Some(SOON)).expect("it ends"),
-            Wait::Ended { error: None }
-        );
+        assert_eq!(self.0.wait_end(Some(SOON)).expect("it ends"), Wait::Ended { error: None });
         let mut file = Vec::new();
         self.0
             .read_packets(|packet| {
