@@ -162,6 +162,23 @@ impl PollRequest {
     }
 }
 
+/// Makes writers of one instance, on any thread.
+#[derive(Clone, Debug)]
+pub struct WriterSource {
+    arbiter: Arbiter,
+    target: Target,
+    policy: ExhaustedPolicy,
+}
+
+impl WriterSource {
+    /// A new writer. Once the instance has ended nobody reads what it writes; once the connection
+    /// has, it discards.
+    #[must_use]
+    pub fn create(&self) -> TraceWriter {
+        self.arbiter.create_writer_for(self.target, self.policy)
+    }
+}
+
 /// What an instance may use during a call.
 #[derive(Debug)]
 pub struct Context<'a> {
@@ -200,15 +217,20 @@ impl<'a> Context<'a> {
     /// the buffer that its session will name, with [`ExhaustedPolicy::Drop`].
     #[must_use]
     pub fn create_writer(&self) -> TraceWriter {
+        self.writer_source().create()
+    }
+
+    /// Makes writers of this instance on any thread, as [`Context::create_writer`] does here.
+    #[must_use]
+    pub fn writer_source(&self) -> WriterSource {
         let InstanceInfo { config, policy, reservation, .. } = self.info;
-        match reservation {
+        let (target, policy) = match reservation {
             // Nobody frees memory before there is a service.
-            Some(reservation) => {
-                self.arbiter.create_writer_for(Target::Reserved(*reservation), ExhaustedPolicy::Drop)
-            }
+            Some(reservation) => (Target::Reserved(*reservation), ExhaustedPolicy::Drop),
             // Buffer ids have 16 bits; the service cuts larger ones in the same way.
-            None => self.arbiter.create_writer(config.target_buffer() as u16, *policy),
-        }
+            None => (Target::Buffer(config.target_buffer() as u16), *policy),
+        };
+        WriterSource { arbiter: self.arbiter.clone(), target, policy }
     }
 
     /// Lets another thread ask for a poll of this instance.

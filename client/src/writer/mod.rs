@@ -35,6 +35,7 @@ pub use message::MessageWriter;
 pub(crate) use patches::{PatchGroup, PatchList};
 
 use fragment::Core;
+pub(crate) use varint::put as put_varint;
 
 /// Writes packets of one sequence into one buffer.
 ///
@@ -95,6 +96,22 @@ impl TraceWriter {
         if let Some(core) = &mut self.core {
             core.write_packet(packet);
         }
+    }
+
+    /// Writes one packet as [`TraceWriter::write_packet`] does, and says whether it got through.
+    #[inline]
+    pub(crate) fn try_write_packet(&mut self, packet: &[u8]) -> bool {
+        let Some(core) = &mut self.core else { return false };
+        let dropped = core.packets_dropped();
+        core.write_packet(packet);
+        core.packets_dropped() == dropped
+    }
+
+    /// Whether a packet can be written now. If not, one is counted as dropped: the caller was about
+    /// to write it.
+    #[inline]
+    pub(crate) fn has_room(&mut self) -> bool {
+        self.core.as_mut().is_some_and(|core| core.has_room())
     }
 
     /// Writes one packet from a message of the schema: a `TracePacket`.

@@ -178,6 +178,21 @@ impl Core {
         self.finish_packet();
     }
 
+    /// Whether a packet can begin now. If not, it is counted as dropped.
+    #[inline]
+    pub(in crate::writer) fn has_room(&mut self) -> bool {
+        if self.leave_if_forked() {
+            return false;
+        }
+        self.finish_packet();
+        let has_room = self.room_for_packet();
+        if !has_room {
+            self.lose_packet();
+            self.discarding = false;
+        }
+        has_room
+    }
+
     pub(in crate::writer) fn begin_packet(&mut self) {
         if self.leave_if_forked() {
             return;
