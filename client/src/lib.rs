@@ -11,10 +11,11 @@ pub mod in_process;
 pub mod producer;
 pub mod remote;
 mod sync;
+pub mod track_event;
 pub mod triggers;
 pub mod writer;
 
 pub use arbiter::{Arbiter, ArbiterOptions, ArbiterStats, ExhaustedPolicy, Waker};
-pub use data_source::{Context, DataSource, DataSourceFactory, PollRequest, Stop, Wake};
+pub use data_source::{Context, DataSource, DataSourceFactory, PollRequest, Stop, Wake, WriterSource};
 pub use endpoint::{Done, Endpoint};
 pub use writer::{MessageWriter, TraceWriter};

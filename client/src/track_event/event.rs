@@ -1,0 +1,210 @@
+//! One event: what it is, and what it carries.
+
+use super::args::{ArgValue, ArgWriter};
+use super::category::Category;
+use super::message::Message;
+use super::names::{ArgName, CATEGORY_NAMES, EventName, Seen};
+use super::tracks::{CounterValue, Described, Track};
+
+// Fields of TrackEvent.
+const CATEGORY_IIDS: u32 = 3;
+const DEBUG_ANNOTATIONS: u32 = 4;
+const TYPE: u32 = 9;
+const NAME_IID: u32 = 10;
+const TRACK_UUID: u32 = 11;
+const NAME: u32 = 23;
+const COUNTER_VALUE: u32 = 30;
+const DOUBLE_COUNTER_VALUE: u32 = 44;
+const FLOW_IDS: u32 = 47;
+const TERMINATING_FLOW_IDS: u32 = 48;
+
+// Fields of InternedData.
+const EVENT_CATEGORIES: u32 = 1;
+const EVENT_NAMES: u32 = 2;
+const DEBUG_ANNOTATION_NAMES: u32 = 3;
+
+/// Instead of names that a session must not see.
+const FILTERED: &str = "FILTERED";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    SliceBegin = 1,
+    SliceEnd = 2,
+    Instant = 3,
+    Counter = 4,
+}
+
+/// The name of an event: of the program ([`EventName`]), or of one event only.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Name<'a> {
+    None,
+    Static(&'a EventName),
+    Dynamic(&'a str),
+}
+
+/// What an event is, before its arguments.
+#[derive(Clone, Copy)]
+pub(super) struct Event<'a> {
+    pub(super) kind: Kind,
+    pub(super) name: Name<'a>,
+    /// `None`: the thread's.
+    pub(super) track: Option<&'a dyn Described>,
+    pub(super) value: Option<CounterValue>,
+}
+
+/// What a session wants to see of events.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Contents {
+    pub(super) without_args: bool,
+    pub(super) without_dynamic_names: bool,
+}
+
+/// An event that is being composed, and what its sequence has explained so far.
+#[derive(Debug, Default)]
+pub(super) struct Composer {
+    contents: Contents,
+    /// A `TrackEvent`.
+    pub(super) event: Message,
+    /// The `InternedData` that it needs.
+    pub(super) interned: Message,
+    names: Seen,
+    categories: Seen,
+    args: Seen,
+}
+
+impl Composer {
+    pub(super) fn new(contents: Contents) -> Self {
+        Self { contents, ..Default::default() }
+    }
+
+    /// Nothing is explained any more.
+    pub(super) fn forget(&mut self) {
+        self.names.clear();
+        self.categories.clear();
+        self.args.clear();
+    }
+
+    #[inline]
+    pub(super) fn compose(&mut self, category: &'static Category, event: &Event<'_>, fill: Fill<'_>) {
+        self.event.clear();
+        self.interned.clear();
+        self.event.varint(TYPE, event.kind as u64);
+        if event.kind != Kind::SliceEnd {
+            self.category(category);
+        }
+        match event.name {
+            Name::None => {}
+            Name::Static(name) => self.name(name),
+            Name::Dynamic(_) if self.contents.without_dynamic_names => {
+                self.event.bytes(NAME, FILTERED.as_bytes());
+            }
+            Name::Dynamic(name) => self.event.bytes(NAME, name.as_bytes()),
+        }
+        if let Some(track) = event.track {
+            self.event.varint(TRACK_UUID, track.uuid());
+        }
+        match event.value {
+            None => {}
+            Some(CounterValue::Integer(value)) => self.event.varint(COUNTER_VALUE, value as u64),
+            Some(CounterValue::Double(value)) => self.event.fixed64(DOUBLE_COUNTER_VALUE, value.to_bits()),
+        }
+        if let Some(fill) = fill {
+            fill(&mut EventWriter(self));
+        }
+    }
+
+    /// The end of a slice of the thread, and nothing else.
+    pub(super) fn compose_end(&mut self, event: &Event<'_>) {
+        self.event.clear();
+        self.interned.clear();
+        self.event.varint(TYPE, event.kind as u64);
+    }
+
+    #[inline]
+    fn category(&mut self, category: &'static Category) {
+        let number = CATEGORY_NAMES.number(category.name(), category.id());
+        self.event.varint(CATEGORY_IIDS, number.into());
+        if self.categories.is_new(number) {
+            explain(&mut self.interned, EVENT_CATEGORIES, number, category.name());
+        }
+    }
+
+    #[inline]
+    fn name(&mut self, name: &EventName) {
+        let number = name.number();
+        self.event.varint(NAME_IID, number.into());
+        if self.names.is_new(number) {
+            explain(&mut self.interned, EVENT_NAMES, number, name.text());
+        }
+    }
+}
+
+#[cold]
+fn explain(interned: &mut Message, field: u32, number: u32, text: &str) {
+    interned.nested(field, |name| {
+        name.varint(1, number.into());
+        name.bytes(2, text.as_bytes());
+    });
+}
+
+/// Writes arguments, if there are any.
+pub(super) type Fill<'a> = Option<&'a dyn Fn(&mut EventWriter<'_>)>;
+
+/// What an event carries besides its name. It is asked for once for each session that wants the
+/// event.
+#[derive(Debug)]
+pub struct EventWriter<'a>(&'a mut Composer);
+
+impl EventWriter<'_> {
+    /// An argument. Its name is a static of the place that writes it; see the macros.
+    #[inline]
+    pub fn arg(&mut self, name: &ArgName, value: impl ArgValue) {
+        let Composer { contents, event, interned, args, .. } = &mut *self.0;
+        if contents.without_args {
+            return;
+        }
+        let number = name.number();
+        if args.is_new(number) {
+            explain(interned, DEBUG_ANNOTATION_NAMES, number, name.text());
+        }
+        event.nested(DEBUG_ANNOTATIONS, |arg| {
+            arg.varint(1, number.into());
+            value.write(&mut ArgWriter(arg));
+        });
+    }
+
+    /// An argument whose name is known only now: it is written in full.
+    pub fn dynamic_arg(&mut self, name: &str, value: impl ArgValue) {
+        if self.0.contents.without_args {
+            return;
+        }
+        self.0.event.nested(DEBUG_ANNOTATIONS, |arg| {
+            arg.bytes(10, name.as_bytes());
+            value.write(&mut ArgWriter(arg));
+        });
+    }
+
+    /// The event is part of a flow: viewers draw an arrow from each event of it to the next one.
+    /// Flows of all programs of a trace share their numbers.
+    pub fn flow(&mut self, flow_id: u64) {
+        self.0.event.fixed64(FLOW_IDS, flow_id);
+    }
+
+    /// The event is the last one of a flow.
+    pub fn last_of_flow(&mut self, flow_id: u64) {
+        self.0.event.fixed64(TERMINATING_FLOW_IDS, flow_id);
+    }
+
+    /// A typed argument: a field of `TrackEvent`, or of an extension of it that the program has in
+    /// a schema of its own, with a serialized message or a text.
+    pub fn field(&mut self, number: u32, value: &[u8]) {
+        self.0.event.bytes(number, value);
+    }
+}
+
+impl<'a> Event<'a> {
+    pub(super) fn named(kind: Kind, name: Name<'a>, track: Option<&'a Track>) -> Self {
+        let track = track.map(|track| track as &dyn Described);
+        Self { kind, name, track, value: None }
+    }
+}
