@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use watershed_client::in_process::{InProcess, InProcessOptions, Session, Sink};
-use watershed_client::{Context, DataSource, DataSourceFactory, TraceWriter, Wake, clock};
+use watershed_client::track_event::{self, Category};
+use watershed_client::{Context, DataSource, DataSourceFactory, TraceWriter, Wake, clock, instant, slice};
 use watershed_wire::protos::trace_config::{BufferConfig, DataSource as SourceConfig};
-use watershed_wire::protos::{DataSourceConfig, DataSourceDescriptor, TraceConfig};
+use watershed_wire::protos::{DataSourceConfig, DataSourceDescriptor, TraceConfig, TrackEventConfig};
 
 const THREADS_MAX: usize = 4;
 
@@ -52,14 +53,20 @@ fn start(policy: i32, batch: Option<Duration>) -> (InProcess, Session, Vec<Trace
     }
     let backend = InProcess::new(options).expect("a backend");
     backend.register(Box::new(Writers(sender)));
-    let source = DataSourceConfig {
-        name: Some("bench".to_owned()),
-        buffer_exhausted_policy: Some(policy),
+    backend.register(track_event::data_source());
+    let events = TrackEventConfig { disabled_categories: vec!["off".to_owned()], ..Default::default() };
+    let source = |name: &str| SourceConfig {
+        config: Some(DataSourceConfig {
+            name: Some(name.to_owned()),
+            buffer_exhausted_policy: Some(policy),
+            track_event_config: Some(events.clone()),
+            ..Default::default()
+        }),
         ..Default::default()
     };
     let config = TraceConfig {
         buffers: vec![BufferConfig { size_kb: Some(64 << 10), ..Default::default() }],
-        data_sources: vec![SourceConfig { config: Some(source), ..Default::default() }],
+        data_sources: vec![source("bench"), source(track_event::NAME)],
         ..Default::default()
     };
     let session = backend.start_session(&config.encode_to_vec(), Sink::Buffers).expect("a session");
@@ -77,7 +84,24 @@ fn instant(writer: &mut TraceWriter, timestamp_ns: u64) {
 
 type Event = fn(&mut TraceWriter, u64);
 
-const EVENTS: [(&str, Event); 4] = [
+static ON: Category = Category::new("on");
+static OFF: Category = Category::new("off");
+
+const EVENTS: [(&str, Event); 9] = [
+    ("empty loop", |_, i| {
+        std::hint::black_box(i);
+    }),
+    ("instant! that is disabled", |_, i| {
+        instant!(OFF, "instant", i);
+        std::hint::black_box(i);
+    }),
+    ("clock alone", |_, _| {
+        std::hint::black_box(clock::boottime_ns());
+    }),
+    ("instant!", |_, _| instant!(ON, "instant")),
+    ("slice!, integer and string", |_, i| {
+        drop(slice!(ON, "slice", number = i, text = "a string of twenty b"));
+    }),
     ("raw packet of 24 bytes", |writer, _| writer.write_packet(&[0x5A; 24])),
     ("instant, time given", instant),
     ("instant, clock read", |writer, _| instant(writer, clock::boottime_ns())),

@@ -6,6 +6,9 @@ use super::message::Message;
 use super::names::{ArgName, CATEGORY_NAMES, EventName, Seen};
 use super::tracks::{CounterValue, Described, Track};
 
+/// Field of `TracePacket`.
+pub(super) const TRACK_EVENT: u32 = 11;
+
 // Fields of TrackEvent.
 const CATEGORY_IIDS: u32 = 3;
 const DEBUG_ANNOTATIONS: u32 = 4;
@@ -63,8 +66,8 @@ pub(super) struct Contents {
 #[derive(Debug, Default)]
 pub(super) struct Composer {
     contents: Contents,
-    /// A `TrackEvent`.
-    pub(super) event: Message,
+    /// The packet: first of all its `TrackEvent`.
+    pub(super) packet: Message,
     /// The `InternedData` that it needs.
     pub(super) interned: Message,
     names: Seen,
@@ -84,11 +87,13 @@ impl Composer {
         self.args.clear();
     }
 
+    /// Begins the packet of an event with its `TrackEvent`.
     #[inline]
     pub(super) fn compose(&mut self, category: &'static Category, event: &Event<'_>, fill: Fill<'_>) {
-        self.event.clear();
+        self.packet.clear();
         self.interned.clear();
-        self.event.varint(TYPE, event.kind as u64);
+        let open = self.packet.open(TRACK_EVENT);
+        self.packet.varint(TYPE, event.kind as u64);
         if event.kind != Kind::SliceEnd {
             self.category(category);
         }
@@ -96,34 +101,35 @@ impl Composer {
             Name::None => {}
             Name::Static(name) => self.name(name),
             Name::Dynamic(_) if self.contents.without_dynamic_names => {
-                self.event.bytes(NAME, FILTERED.as_bytes());
+                self.packet.bytes(NAME, FILTERED.as_bytes());
             }
-            Name::Dynamic(name) => self.event.bytes(NAME, name.as_bytes()),
+            Name::Dynamic(name) => self.packet.bytes(NAME, name.as_bytes()),
         }
         if let Some(track) = event.track {
-            self.event.varint(TRACK_UUID, track.uuid());
+            self.packet.varint(TRACK_UUID, track.uuid());
         }
         match event.value {
             None => {}
-            Some(CounterValue::Integer(value)) => self.event.varint(COUNTER_VALUE, value as u64),
-            Some(CounterValue::Double(value)) => self.event.fixed64(DOUBLE_COUNTER_VALUE, value.to_bits()),
+            Some(CounterValue::Integer(value)) => self.packet.varint(COUNTER_VALUE, value as u64),
+            Some(CounterValue::Double(value)) => self.packet.fixed64(DOUBLE_COUNTER_VALUE, value.to_bits()),
         }
         if let Some(fill) = fill {
             fill(&mut EventWriter(self));
         }
+        self.packet.close(open);
     }
 
-    /// The end of a slice of the thread, and nothing else.
-    pub(super) fn compose_end(&mut self, event: &Event<'_>) {
-        self.event.clear();
+    /// Begins the packet of the end of a slice of the thread.
+    pub(super) fn compose_end(&mut self) {
+        self.packet.clear();
         self.interned.clear();
-        self.event.varint(TYPE, event.kind as u64);
+        self.packet.nested(TRACK_EVENT, |event| event.varint(TYPE, Kind::SliceEnd as u64));
     }
 
     #[inline]
     fn category(&mut self, category: &'static Category) {
         let number = CATEGORY_NAMES.number(category.name(), category.id());
-        self.event.varint(CATEGORY_IIDS, number.into());
+        self.packet.varint(CATEGORY_IIDS, number.into());
         if self.categories.is_new(number) {
             explain(&mut self.interned, EVENT_CATEGORIES, number, category.name());
         }
@@ -132,7 +138,7 @@ impl Composer {
     #[inline]
     fn name(&mut self, name: &EventName) {
         let number = name.number();
-        self.event.varint(NAME_IID, number.into());
+        self.packet.varint(NAME_IID, number.into());
         if self.names.is_new(number) {
             explain(&mut self.interned, EVENT_NAMES, number, name.text());
         }
@@ -159,7 +165,7 @@ impl EventWriter<'_> {
     /// An argument. Its name is a static of the place that writes it; see the macros.
     #[inline]
     pub fn arg(&mut self, name: &ArgName, value: impl ArgValue) {
-        let Composer { contents, event, interned, args, .. } = &mut *self.0;
+        let Composer { contents, packet, interned, args, .. } = &mut *self.0;
         if contents.without_args {
             return;
         }
@@ -167,10 +173,10 @@ impl EventWriter<'_> {
         if args.is_new(number) {
             explain(interned, DEBUG_ANNOTATION_NAMES, number, name.text());
         }
-        event.nested(DEBUG_ANNOTATIONS, |arg| {
-            arg.varint(1, number.into());
-            value.write(&mut ArgWriter(arg));
-        });
+        let open = packet.open(DEBUG_ANNOTATIONS);
+        packet.varint(1, number.into());
+        value.write(&mut ArgWriter(packet));
+        packet.close(open);
     }
 
     /// An argument whose name is known only now: it is written in full.
@@ -178,7 +184,7 @@ impl EventWriter<'_> {
         if self.0.contents.without_args {
             return;
         }
-        self.0.event.nested(DEBUG_ANNOTATIONS, |arg| {
+        self.0.packet.nested(DEBUG_ANNOTATIONS, |arg| {
             arg.bytes(10, name.as_bytes());
             value.write(&mut ArgWriter(arg));
         });
@@ -187,18 +193,18 @@ impl EventWriter<'_> {
     /// The event is part of a flow: viewers draw an arrow from each event of it to the next one.
     /// Flows of all programs of a trace share their numbers.
     pub fn flow(&mut self, flow_id: u64) {
-        self.0.event.fixed64(FLOW_IDS, flow_id);
+        self.0.packet.fixed64(FLOW_IDS, flow_id);
     }
 
     /// The event is the last one of a flow.
     pub fn last_of_flow(&mut self, flow_id: u64) {
-        self.0.event.fixed64(TERMINATING_FLOW_IDS, flow_id);
+        self.0.packet.fixed64(TERMINATING_FLOW_IDS, flow_id);
     }
 
     /// A typed argument: a field of `TrackEvent`, or of an extension of it that the program has in
     /// a schema of its own, with a serialized message or a text.
     pub fn field(&mut self, number: u32, value: &[u8]) {
-        self.0.event.bytes(number, value);
+        self.0.packet.bytes(number, value);
     }
 }
 

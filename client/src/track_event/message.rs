@@ -1,90 +1,172 @@
 //! Fields of messages, into a packet that is composed in memory.
 
-use crate::writer::put_varint;
+use crate::writer::put_varint as put;
 
 const VARINT: u32 = 0;
 const FIXED64: u32 = 1;
 const LENGTH_DELIMITED: u32 = 2;
 
-/// Bytes of a message that is composed before it is written: fields are short, and most packets
-/// are.
+/// Room for a tag and a number, each at its longest.
+const FIELD_BYTES_MAX: usize = 20;
+
+/// Fields are constants where they are written: the tag is stored as such.
+#[inline(always)]
+fn put_tag(place: &mut [u8; FIELD_BYTES_MAX], tag: u32) -> usize {
+    match tag {
+        0..0x80 => {
+            place[0] = tag as u8;
+            1
+        }
+        0x80..0x4000 => {
+            place[..2].copy_from_slice(&[tag as u8 | 0x80, (tag >> 7) as u8]);
+            2
+        }
+        _ => put(place, tag.into()),
+    }
+}
+
+/// Numbers of names are small, sizes and times mostly are.
+#[inline(always)]
+fn put_short(place: &mut [u8], value: u64) -> usize {
+    match value {
+        0..0x80 => {
+            place[0] = value as u8;
+            1
+        }
+        _ => put(place, value),
+    }
+}
+
+/// A message that is composed before it is written: fields are short, and most packets are. Bytes
+/// are stored one by one into memory that is there: a call of `memcpy` for two or three bytes would
+/// cost more than all else of an event.
 #[derive(Debug, Default)]
-pub(super) struct Message(Vec<u8>);
+pub(super) struct Message {
+    /// What is behind `len` has no meaning.
+    bytes: Vec<u8>,
+    len: usize,
+}
+
+/// Where the size of a message that is open belongs.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "the message has to be closed"]
+pub(super) struct Open(usize);
 
 impl Message {
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        self.len = 0;
     }
 
+    #[inline]
     pub(super) fn as_bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes[..self.len]
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.len == 0
     }
 
     /// A field of an integer type, bool or enum.
-    #[inline]
+    #[inline(always)]
     pub(super) fn varint(&mut self, field: u32, value: u64) {
-        let mut bytes = [0; 20];
-        let tag = put_varint(&mut bytes, u64::from(field << 3 | VARINT));
-        let end = tag + put_varint(&mut bytes[tag..], value);
-        self.0.extend_from_slice(&bytes[..end]);
+        let place = self.place();
+        let tag = put_tag(place, field << 3 | VARINT);
+        self.len += tag + put_short(&mut place[tag..], value);
     }
 
     /// A field of type fixed64 or double.
     #[inline]
     pub(super) fn fixed64(&mut self, field: u32, value: u64) {
-        self.tag(field, FIXED64);
-        self.0.extend_from_slice(&value.to_le_bytes());
+        let place = self.place();
+        let tag = put_tag(place, field << 3 | FIXED64);
+        place[tag..tag + 8].copy_from_slice(&value.to_le_bytes());
+        self.len += tag + 8;
     }
 
     /// A field of type string or bytes, or a message.
     #[inline]
     pub(super) fn bytes(&mut self, field: u32, value: &[u8]) {
-        let mut bytes = [0; 20];
-        let tag = put_varint(&mut bytes, u64::from(field << 3 | LENGTH_DELIMITED));
-        let end = tag + put_varint(&mut bytes[tag..], value.len() as u64);
-        self.0.extend_from_slice(&bytes[..end]);
-        self.0.extend_from_slice(value);
+        let place = self.place();
+        let tag = put_tag(place, field << 3 | LENGTH_DELIMITED);
+        self.len += tag + put_short(&mut place[tag..], value.len() as u64);
+        self.append(value);
+    }
+
+    /// Begins a message inside of this one.
+    #[inline(always)]
+    pub(super) fn open(&mut self, field: u32) -> Open {
+        let place = self.place();
+        let tag = put_tag(place, field << 3 | LENGTH_DELIMITED);
+        self.len += tag + 1;
+        Open(self.len)
+    }
+
+    /// Ends it. Those that were opened after it must be closed.
+    #[inline]
+    pub(super) fn close(&mut self, Open(start): Open) {
+        let size = self.len - start;
+        // Most are so short that the size has one byte.
+        match u8::try_from(size) {
+            Ok(size) if size < 0x80 => self.bytes[start - 1] = size,
+            _ => self.make_room(start, size),
+        }
     }
 
     /// A message inside of this one.
-    #[inline]
     pub(super) fn nested<R>(&mut self, field: u32, fill: impl FnOnce(&mut Self) -> R) -> R {
-        self.tag(field, LENGTH_DELIMITED);
-        let at = self.0.len();
-        // Most are so short that the size has one byte.
-        self.0.push(0);
+        let open = self.open(field);
         let result = fill(self);
-        let size = self.0.len() - at - 1;
-        if size < 0x80 {
-            self.0[at] = size as u8;
-        } else {
-            self.make_room(at, size);
-        }
+        self.close(open);
         result
     }
 
     /// Text that is formatted in its place.
     pub(super) fn text(&mut self, field: u32, text: std::fmt::Arguments<'_>) {
         // A `Display` that fails leaves what it wrote: half a text is better than none.
-        let _ = self.nested(field, |message| std::io::Write::write_fmt(&mut message.0, text));
+        let _ = self.nested(field, |message| std::fmt::Write::write_fmt(message, text));
     }
 
-    #[cold]
-    fn make_room(&mut self, at: usize, size: usize) {
-        let mut bytes = [0; 10];
-        let len = put_varint(&mut bytes, size as u64);
-        self.0.splice(at..=at, bytes[..len].iter().copied());
+    fn append(&mut self, value: &[u8]) {
+        self.reserve(value.len());
+        self.bytes[self.len..self.len + value.len()].copy_from_slice(value);
+        self.len += value.len();
+    }
+
+    /// Room for one field behind what is written.
+    #[inline(always)]
+    fn place(&mut self) -> &mut [u8; FIELD_BYTES_MAX] {
+        self.reserve(FIELD_BYTES_MAX);
+        self.bytes[self.len..].first_chunk_mut().expect("room was made")
     }
 
     #[inline]
-    fn tag(&mut self, field: u32, wire_type: u32) {
-        let mut bytes = [0; 10];
-        let len = put_varint(&mut bytes, u64::from(field << 3 | wire_type));
-        self.0.extend_from_slice(&bytes[..len]);
+    fn reserve(&mut self, more_bytes: usize) {
+        if self.bytes.len() - self.len < more_bytes {
+            self.grow(more_bytes);
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, more_bytes: usize) {
+        self.bytes.resize((self.len + more_bytes).next_power_of_two().max(512), 0);
+    }
+
+    /// The size takes more than the one byte that was left for it.
+    #[cold]
+    fn make_room(&mut self, start: usize, size: usize) {
+        let mut bytes = [0; FIELD_BYTES_MAX];
+        let more_bytes = put(&mut bytes, size as u64) - 1;
+        self.reserve(more_bytes);
+        self.bytes.copy_within(start..self.len, start + more_bytes);
+        self.bytes[start - 1..start + more_bytes].copy_from_slice(&bytes[..=more_bytes]);
+        self.len += more_bytes;
+    }
+}
+
+impl std::fmt::Write for Message {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        self.append(text.as_bytes());
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::category::Category;
-use super::event::{Composer, Event, Fill, Kind, Name};
+use super::event::{Composer, Event, Fill, Kind, TRACK_EVENT};
 use super::message::Message;
 use super::process;
 use super::registry::{Options, Session};
@@ -12,7 +12,6 @@ use crate::writer::TraceWriter;
 // Fields of TracePacket.
 const CLOCK_SNAPSHOT: u32 = 6;
 const TIMESTAMP: u32 = 8;
-const TRACK_EVENT: u32 = 11;
 const INTERNED_DATA: u32 = 12;
 const SEQUENCE_FLAGS: u32 = 13;
 const TIMESTAMP_CLOCK_ID: u32 = 58;
@@ -39,7 +38,6 @@ pub(super) struct Sequence {
     /// Time of the last event, in units.
     last: u64,
     composer: Composer,
-    packet: Message,
     /// Tracks that it has described.
     tracks: HashSet<u64>,
     slices: Slices,
@@ -56,7 +54,6 @@ impl Sequence {
             has_begun: false,
             last: 0,
             composer: Composer::new(options.contents),
-            packet: Message::default(),
             tracks: HashSet::new(),
             slices: Slices::default(),
         }
@@ -113,7 +110,7 @@ impl Sequence {
             (false, 1) => BOOTTIME,
             (false, _) => IN_UNITS,
         };
-        let packet = &mut self.packet;
+        let packet = &mut self.composer.packet;
         packet.clear();
         packet.varint(TIMESTAMP, now_ns);
         packet.varint(TIMESTAMP_CLOCK_ID, BOOTTIME);
@@ -143,16 +140,16 @@ impl Sequence {
     }
 
     fn write_descriptor(&mut self, describe: impl FnOnce(&mut Message)) -> bool {
-        self.packet.clear();
-        self.packet.nested(TRACK_DESCRIPTOR, describe);
-        self.writer.try_write_packet(self.packet.as_bytes())
+        let packet = &mut self.composer.packet;
+        packet.clear();
+        packet.nested(TRACK_DESCRIPTOR, describe);
+        self.writer.try_write_packet(packet.as_bytes())
     }
 
     #[cold]
     fn pay_ends(&mut self, now_ns: u64) -> bool {
-        let end = Event { kind: Kind::SliceEnd, name: Name::None, track: None, value: None };
         while self.slices.ends_owed > 0 {
-            self.composer.compose_end(&end);
+            self.composer.compose_end();
             if !self.write_event(now_ns) {
                 return false;
             }
@@ -181,16 +178,15 @@ impl Sequence {
         };
         let now = now.max(self.last);
         let time = if self.options.incremental { now - self.last } else { now };
-        self.packet.clear();
-        self.packet.varint(TIMESTAMP, time);
-        self.packet.varint(SEQUENCE_FLAGS, NEEDS_INCREMENTAL_STATE);
-        self.packet.bytes(TRACK_EVENT, self.composer.event.as_bytes());
-        if !self.composer.interned.is_empty() {
-            self.packet.bytes(INTERNED_DATA, self.composer.interned.as_bytes());
+        let Composer { packet, interned, .. } = &mut self.composer;
+        packet.varint(SEQUENCE_FLAGS, NEEDS_INCREMENTAL_STATE);
+        packet.varint(TIMESTAMP, time);
+        if !interned.is_empty() {
+            packet.bytes(INTERNED_DATA, interned.as_bytes());
         }
         self.last = now;
         // After a loss a reader does not know any more what was explained, nor the time.
-        self.has_begun = self.writer.try_write_packet(self.packet.as_bytes());
+        self.has_begun = self.writer.try_write_packet(packet.as_bytes());
         self.has_begun
     }
 }

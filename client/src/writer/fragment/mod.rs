@@ -8,7 +8,7 @@ mod chunk;
 mod cut;
 mod message;
 
-use watershed_smb::{ChunkFlags, WriteChunk};
+use watershed_smb::{ChunkFlags, MAX_FRAGMENTS_WRITTEN, WriteChunk};
 
 use crate::arbiter::{ExhaustedPolicy, Search, Shared, Target, WriterCounts};
 use crate::endpoint::Done;
@@ -168,6 +168,9 @@ impl Core {
     }
 
     pub(in crate::writer) fn write_packet(&mut self, packet: &[u8]) {
+        if self.write_small(packet) {
+            return;
+        }
         self.begin_packet();
         if self.discarding {
             // Nothing was begun that would have to be ended.
@@ -176,6 +179,29 @@ impl Core {
         }
         self.append(packet);
         self.finish_packet();
+    }
+
+    /// Writes a packet that needs nothing but its bytes: it is small, its chunk has room for it and
+    /// for the start of the next one, and its place is already promised. Most are like that.
+    #[inline]
+    fn write_small(&mut self, packet: &[u8]) -> bool {
+        let end = self.position + 1 + packet.len();
+        let has_room = end + MIN_PACKET_ROOM_BYTES <= self.capacity && packet.len() < COMPACT_BELOW;
+        let is_plain = self.begun && !self.loss_to_report && !self.in_packet;
+        let Some(current) = &mut self.current else { return false };
+        let is_promised = current.inflated && current.fragments < MAX_FRAGMENTS_WRITTEN;
+        if !(has_room && is_plain && is_promised) || self.arbiter.is_forked() {
+            return false;
+        }
+        let image = &mut self.image[self.position..end];
+        image[0] = packet.len() as u8;
+        image[1..].copy_from_slice(packet);
+        let smb = self.arbiter.smb();
+        smb.write_payload(&current.chunk, self.position, image);
+        current.fragments += 1;
+        smb.set_fragments(&current.chunk, current.fragments, current.flags());
+        (self.position, self.synced) = (end, end);
+        true
     }
 
     /// Whether a packet can begin now. If not, it is counted as dropped.
