@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use mio::net::UnixStream;
 use thiserror::Error;
+use watershed_shell::machine::read_clocks;
 use watershed_shell::socket::{self, Moved, PeerCredentials};
 use watershed_smb::SharedMemory;
 use watershed_wire::framing::FrameTooLong;
@@ -64,12 +65,15 @@ pub(crate) struct Connection<M> {
     pub(crate) is_held: bool,
     /// There may be whole frames that were not looked at.
     has_frames: bool,
+    /// How long it may take nothing.
+    send_limit_ms: u64,
     /// Since when the socket has taken nothing although something is to be sent: monotonic time.
     blocked_since_ns: Option<u64>,
 }
 
 impl<M: Method> Connection<M> {
-    pub(crate) fn new(socket: UnixStream, peer: PeerCredentials) -> Self {
+    /// A connection whose peer may take nothing of what is sent to it for so long.
+    pub(crate) fn new(socket: UnixStream, peer: PeerCredentials, send_limit_ms: u64) -> Self {
         Connection {
             socket,
             peer,
@@ -80,6 +84,7 @@ impl<M: Method> Connection<M> {
             has_ended: false,
             is_held: false,
             has_frames: false,
+            send_limit_ms,
             blocked_since_ns: None,
         }
     }
@@ -144,7 +149,7 @@ impl<M: Method> Connection<M> {
         self.host.reply(reply_to, reply, has_more).map_err(Closed::CannotTell)
     }
 
-    /// Sends what the socket takes.
+    /// Sends what the socket takes, in a turn that began at `now_ns`.
     pub(crate) fn send(&mut self, now_ns: u64) -> Result<(), Closed> {
         while let Some((bytes, memory)) = self.host.out().front().filter(|_| self.is_writable) {
             let fd = memory.and_then(|memory| memory.fd());
@@ -159,21 +164,56 @@ impl<M: Method> Connection<M> {
         if self.host.out().is_empty() {
             self.blocked_since_ns = None;
         } else if !self.is_writable {
-            self.blocked_since_ns.get_or_insert(now_ns);
+            // Not since the turn began: what it did for others is not this peer's time.
+            self.blocked_since_ns.get_or_insert_with(|| read_clocks().monotonic_ns);
         }
-        if self.host.out().size_bytes() > UNSENT_BYTES_MAX { Err(Closed::TooFarBehind) } else { Ok(()) }
-    }
-
-    /// Whether the peer has taken nothing for longer than it may.
-    pub(crate) fn check_progress(&self, limit_ms: u64, now_ns: u64) -> Result<(), Closed> {
-        match self.deadline_ns(limit_ms) {
-            Some(deadline_ns) if deadline_ns <= now_ns => Err(Closed::Stuck { limit_ms }),
+        if self.host.out().size_bytes() > UNSENT_BYTES_MAX {
+            return Err(Closed::TooFarBehind);
+        }
+        match self.deadline_ns() {
+            Some(deadline_ns) if deadline_ns <= now_ns => Err(Closed::Stuck { limit_ms: self.send_limit_ms }),
             _ => Ok(()),
         }
     }
 
     /// When the peer must have taken something, in monotonic time.
-    pub(crate) fn deadline_ns(&self, limit_ms: u64) -> Option<u64> {
-        self.blocked_since_ns.map(|since_ns| since_ns + limit_ms * 1_000_000)
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        self.blocked_since_ns.map(|since_ns| since_ns + self.send_limit_ms * 1_000_000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use watershed_wire::ipc::ProducerMethod;
+
+    use super::*;
+
+    const LIMIT_MS: u64 = 10;
+    const LIMIT_NS: u64 = LIMIT_MS * 1_000_000;
+
+    /// A connection with more to be sent than its socket holds, and the other end.
+    fn connection() -> (Connection<ProducerMethod>, std::os::unix::net::UnixStream) {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let peer = PeerCredentials { uid: 0, pid: None };
+        let mut connection = Connection::new(UnixStream::from_std(ours), peer, LIMIT_MS);
+        // Frames that have a number and ask for nothing. Each is answered.
+        connection.host.append(&[2, 0, 0, 0, 0x10, 1].repeat(40_000));
+        assert_eq!(connection.host.poll(), Ok(None));
+        (connection, theirs)
+    }
+
+    #[test]
+    fn a_long_turn_is_not_the_peers_time() {
+        let (mut connection, _theirs) = connection();
+        let turn_began_ns = read_clocks().monotonic_ns;
+        std::thread::sleep(Duration::from_millis(2 * LIMIT_MS));
+        connection.send(turn_began_ns).unwrap();
+        let next_turn_ns = turn_began_ns + 2 * LIMIT_NS;
+        connection.send(next_turn_ns).unwrap();
+        let error = connection.send(read_clocks().monotonic_ns + LIMIT_NS).unwrap_err();
+        assert!(matches!(error, Closed::Stuck { limit_ms: LIMIT_MS }), "{error}");
     }
 }

@@ -33,7 +33,7 @@ use watershed_smb::SharedMemory;
 use watershed_wire::framing::RECEIVE_SIZE_BYTES_MAX;
 
 use crate::connection::{Closed, Connection};
-use crate::consumer_port::ConsumerPort;
+use crate::consumer_port::{self, ConsumerPort};
 use crate::core::Core;
 use crate::files::Files;
 use crate::listen::Listener;
@@ -41,7 +41,7 @@ use crate::log::Log;
 use crate::options::{DaemonError, DaemonOptions, FilePermissions};
 use crate::peer::Peer;
 use crate::peers::Peers;
-use crate::producer_port::ProducerPort;
+use crate::producer_port::{self, ProducerPort};
 use crate::status::Status;
 use crate::wake::{Stopper, Wake};
 
@@ -296,7 +296,7 @@ impl Daemon {
             Err(error) => return self.log_refused(&error, now),
         };
         let peer = if is_consumer {
-            let connection = Connection::new(socket, credentials);
+            let connection = Connection::new(socket, credentials, consumer_port::SEND_LIMIT_MS);
             let port = match ConsumerPort::new(connection, &mut self.core) {
                 Ok(port) => port,
                 // The connection is gone with its value.
@@ -304,7 +304,8 @@ impl Daemon {
             };
             Peer::Consumer(Box::new(port))
         } else {
-            Peer::Producer(Box::new(ProducerPort::new(Connection::new(socket, credentials))))
+            let connection = Connection::new(socket, credentials, producer_port::SEND_LIMIT_MS);
+            Peer::Producer(Box::new(ProducerPort::new(connection)))
         };
         self.peers.add(token, peer);
     }

@@ -3,9 +3,9 @@
 use watershed_service::ClockReadings;
 
 use crate::connection::Closed;
-use crate::consumer_port::{self, ConsumerPort};
+use crate::consumer_port::ConsumerPort;
 use crate::core::Core;
-use crate::producer_port::{self, ProducerPort};
+use crate::producer_port::ProducerPort;
 
 /// Batches of about 32 KiB read for one consumer in one turn.
 const READS_PER_TURN: usize = 8;
@@ -41,8 +41,8 @@ impl Peer {
 
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
         match self {
-            Peer::Producer(port) => port.connection.deadline_ns(producer_port::SEND_LIMIT_MS),
-            Peer::Consumer(port) => port.connection.deadline_ns(consumer_port::SEND_LIMIT_MS),
+            Peer::Producer(port) => port.connection.deadline_ns(),
+            Peer::Consumer(port) => port.connection.deadline_ns(),
         }
     }
 
@@ -76,10 +76,7 @@ impl Peer {
 
     pub(crate) fn send(&mut self, core: &mut Core, now: &ClockReadings) -> Result<(), Closed> {
         match self {
-            Peer::Producer(port) => {
-                port.connection.send(now.monotonic_ns)?;
-                port.connection.check_progress(producer_port::SEND_LIMIT_MS, now.monotonic_ns)
-            }
+            Peer::Producer(port) => port.connection.send(now.monotonic_ns),
             Peer::Consumer(port) => {
                 port.send_events()?;
                 for _ in 0..READS_PER_TURN {
@@ -89,8 +86,7 @@ impl Peer {
                     port.read(core, now)?;
                     port.connection.send(now.monotonic_ns)?;
                 }
-                port.connection.send(now.monotonic_ns)?;
-                port.connection.check_progress(consumer_port::SEND_LIMIT_MS, now.monotonic_ns)
+                port.connection.send(now.monotonic_ns)
             }
         }
     }
