@@ -151,6 +151,9 @@ impl<M: Method> Connection<M> {
 
     /// Sends what the socket takes, in a turn that began at `now_ns`.
     pub(crate) fn send(&mut self, now_ns: u64) -> Result<(), Closed> {
+        let is_overdue = self.deadline_ns().is_some_and(|deadline_ns| deadline_ns <= now_ns);
+        // The system tells of room once the peer has taken three quarters: less is progress, too.
+        self.is_writable |= is_overdue;
         while let Some((bytes, memory)) = self.host.out().front().filter(|_| self.is_writable) {
             let fd = memory.and_then(|memory| memory.fd());
             match socket::send(&self.socket, bytes, fd)? {
@@ -184,6 +187,7 @@ impl<M: Method> Connection<M> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
     use std::time::Duration;
 
     use watershed_wire::ipc::ProducerMethod;
@@ -215,5 +219,18 @@ mod tests {
         connection.send(next_turn_ns).unwrap();
         let error = connection.send(read_clocks().monotonic_ns + LIMIT_NS).unwrap_err();
         assert!(matches!(error, Closed::Stuck { limit_ms: LIMIT_MS }), "{error}");
+    }
+
+    #[test]
+    fn a_peer_that_takes_a_part_is_not_stuck() {
+        let (mut connection, mut theirs) = connection();
+        let all_bytes = connection.host.out().size_bytes();
+        connection.send(read_clocks().monotonic_ns).unwrap();
+        let unsent_bytes = connection.host.out().size_bytes();
+        assert!(unsent_bytes > 0, "the socket is full");
+        theirs.read_exact(&mut vec![0; (all_bytes - unsent_bytes) / 2]).unwrap();
+        // No event has announced room.
+        connection.send(read_clocks().monotonic_ns + LIMIT_NS).unwrap();
+        assert!(connection.host.out().size_bytes() < unsent_bytes);
     }
 }
