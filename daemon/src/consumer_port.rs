@@ -31,6 +31,7 @@ mod clones;
 
 use crate::connection::{Closed, Connection, REPLY_BYTES_MAX};
 use crate::core::Core;
+use crate::log::Topic;
 
 /// How long a consumer may refuse what is sent to it (spec, service 1.7).
 pub(crate) const SEND_LIMIT_MS: u64 = 10_000;
@@ -244,7 +245,8 @@ impl ConsumerPort {
         let SplitServiceState { replies, entries_left_out } = split_service_state(state);
         if entries_left_out > 0 {
             let text = "entries are in no reply to QueryServiceState: each is too long for a frame";
-            core.log.line(now.monotonic_ns, format_args!("{entries_left_out} {text}"));
+            let line = format_args!("{entries_left_out} {text}");
+            core.log.line(now.monotonic_ns, Topic::Call, Some(self.connection.peer), line);
         }
         let last = replies.len().saturating_sub(1);
         for (index, reply) in replies.iter().enumerate() {

@@ -19,6 +19,7 @@
 //! Listed is whoever has something to do ([`Peers`]): the others cost nothing.
 
 use std::io;
+use std::mem;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +38,7 @@ use crate::consumer_port::{self, ConsumerPort};
 use crate::core::Core;
 use crate::files::Files;
 use crate::listen::Listener;
-use crate::log::Log;
+use crate::log::{Log, Topic};
 use crate::options::{DaemonError, DaemonOptions, FilePermissions};
 use crate::peer::Peer;
 use crate::peers::Peers;
@@ -277,7 +278,7 @@ impl Daemon {
                         listening.is_ready = false;
                         if listening.retry_at_ns.replace(retry_at_ns).is_none() {
                             let line = format_args!("cannot accept a connection: {error}");
-                            self.core.log.line(now.monotonic_ns, line);
+                            self.core.log.line(now.monotonic_ns, Topic::Accepting, None, line);
                         }
                     }
                 }
@@ -311,7 +312,8 @@ impl Daemon {
     }
 
     fn log_refused(&mut self, why: &dyn std::error::Error, now: &ClockReadings) {
-        self.core.log.line(now.monotonic_ns, format_args!("a connection is closed: {why}"));
+        let line = format_args!("a connection is closed: {why}");
+        self.core.log.line(now.monotonic_ns, Topic::Refused, None, line);
     }
 
     /// Gives each connection that has work its turn.
@@ -356,7 +358,8 @@ impl Daemon {
                     port.map(|(token, port)| (token, port.event(event, &mut self.core)))
                 }
                 Output::Warning(warning) => {
-                    self.core.log.line(now.monotonic_ns, format_args!("{warning}"));
+                    let topic = Topic::Warning(mem::discriminant(&warning));
+                    self.core.log.line(now.monotonic_ns, topic, None, format_args!("{warning}"));
                     None
                 }
             };
@@ -396,7 +399,9 @@ impl Daemon {
     fn close(&mut self, token: Token, why: &Closed, now: &ClockReadings) {
         let Some(mut peer) = self.peers.remove(token) else { return };
         if !matches!(why, Closed::ByPeer) {
-            self.core.log.line(now.monotonic_ns, format_args!("{peer}: closed: {why}"));
+            let (topic, line) =
+                (Topic::Closed(mem::discriminant(why)), format_args!("{peer}: closed: {why}"));
+            self.core.log.line(now.monotonic_ns, topic, Some(peer.credentials()), line);
         }
         // The descriptor is closed with the value: the system forgets it then anyway.
         let _ = self.poll.registry().deregister(peer.socket());

@@ -1,6 +1,7 @@
 //! One connection of either port, for the loop.
 
 use watershed_service::ClockReadings;
+use watershed_shell::socket::PeerCredentials;
 
 use crate::connection::Closed;
 use crate::consumer_port::ConsumerPort;
@@ -43,6 +44,13 @@ impl Peer {
         match self {
             Peer::Producer(port) => port.connection.deadline_ns(),
             Peer::Consumer(port) => port.connection.deadline_ns(),
+        }
+    }
+
+    pub(crate) fn credentials(&self) -> PeerCredentials {
+        match self {
+            Peer::Producer(port) => port.connection.peer,
+            Peer::Consumer(port) => port.connection.peer,
         }
     }
 

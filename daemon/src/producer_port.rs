@@ -16,6 +16,7 @@ use watershed_wire::protos::get_async_command_response as commands;
 
 use crate::connection::{Closed, Connection};
 use crate::core::Core;
+use crate::log::Topic;
 
 /// How long a producer may refuse what is sent to it (spec, service 1.7).
 pub(crate) const SEND_LIMIT_MS: u64 = 10;
@@ -107,7 +108,8 @@ impl ProducerPort {
                 self.connection.reply(call.reply_to, &reply, false)
             }
             Err(refused) => {
-                core.log.line(now.monotonic_ns, format_args!("{self}: refused: {refused}"));
+                let line = format_args!("{self}: refused: {refused}");
+                core.log.line(now.monotonic_ns, Topic::Refused, Some(self.connection.peer), line);
                 self.connection.host.reject(call.reply_to);
                 Ok(())
             }
@@ -119,7 +121,8 @@ impl ProducerPort {
         match SharedMemory::adopt(self.connection.take_fd()?) {
             Ok(memory) => Some(Arc::new(memory)),
             Err(error) => {
-                core.log.line(now.monotonic_ns, format_args!("{self}: its memory is not used: {error}"));
+                let line = format_args!("{self}: its memory is not used: {error}");
+                core.log.line(now.monotonic_ns, Topic::Call, Some(self.connection.peer), line);
                 None
             }
         }

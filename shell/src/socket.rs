@@ -92,7 +92,7 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> io::
 }
 
 /// Who is at the other end, as the system recorded when the connection was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PeerCredentials {
     /// User id.
     pub uid: u32,

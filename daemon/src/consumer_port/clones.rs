@@ -14,6 +14,7 @@ use watershed_wire::protos::{self, clone_session_request::Selector, observable_e
 use super::ConsumerPort;
 use crate::connection::Closed;
 use crate::core::Core;
+use crate::log::Topic;
 
 /// Stands for the session that is for bug reports (spec, service 3.12).
 const FOR_BUGREPORT: u64 = u64::MAX;
@@ -30,7 +31,8 @@ impl ConsumerPort {
         };
         let config = request.trace_config().unwrap_or_default();
         if let Err(refused) = core.service.handle_change_trace_config(self.consumer_id, &config, now) {
-            core.log.line(now.monotonic_ns, format_args!("{self}: the config is not changed: {refused}"));
+            let line = format_args!("{self}: the config is not changed: {refused}");
+            core.log.line(now.monotonic_ns, Topic::Call, Some(self.connection.peer), line);
             return self.reject(call.reply_to);
         }
         self.connection.reply(call.reply_to, &protos::ChangeTraceConfigResponse {}, false)
