@@ -26,7 +26,7 @@ use watershed_wire::protos::{self, commit_data_request::ChunksToMove};
 /// Nothing takes so long unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The data source of all producers here.
+/// The data source of producers here.
 pub const SOURCE: &str = "test.source";
 
 /// A daemon in a thread of its own, on sockets in a folder of its own.
@@ -281,6 +281,11 @@ pub struct Producer {
 
 impl Producer {
     pub fn connect(folder: &Path) -> Producer {
+        Producer::connect_with(folder, SOURCE)
+    }
+
+    /// As `connect`, with another data source.
+    pub fn connect_with(folder: &Path, source: &str) -> Producer {
         let mut client = Client::connect(&folder.join("producer"));
         let hello = protos::InitializeConnectionRequest {
             producer_name: Some("test".to_owned()),
@@ -292,7 +297,7 @@ impl Producer {
         assert_eq!(welcome.direct_smb_patching_supported, Some(true));
         client.call(ProducerMethod::GetAsyncCommand, &protos::GetAsyncCommandRequest {});
         let mut producer = Producer { client, smb: None, buffers: Vec::new(), next_chunk_id: 0 };
-        producer.register(SOURCE);
+        producer.register(source);
         producer
     }
 
@@ -310,10 +315,14 @@ impl Producer {
         }
     }
 
-    /// Does what the daemon has asked so far.
-    pub fn serve_now(&mut self) {
-        while let Some(Some(event)) = self.client.try_next() {
-            self.serve(event);
+    /// Does what the daemon has asked so far. Returns false once the connection is closed.
+    pub fn serve_now(&mut self) -> bool {
+        loop {
+            match self.client.try_next() {
+                Some(Some(event)) => self.serve(event),
+                Some(None) => return false,
+                None => return true,
+            }
         }
     }
 
