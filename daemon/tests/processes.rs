@@ -1,9 +1,10 @@
 //! Peers in processes of their own, which are killed at any point: those that keep the rules, and
-//! one that does not. The daemon lives, another client's trace is whole, and what the dead ones had
+//! two that do not. The daemon lives, another client's trace is whole, and what the dead ones had
 //! is given back. `WATERSHED_KILLS=1000` for more of them.
 
 mod support;
 
+use std::io::Write as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
@@ -14,7 +15,8 @@ use support::{
     Client, Consumer, Peer, Producer, TestDaemon, config, num_descriptors, numbers_of, resident_kb, settle,
 };
 use watershed_smb::PageLayout;
-use watershed_wire::ipc::ProducerMethod;
+use watershed_wire::ipc::messages::{DataSourceMessage, EnableTracingRequest};
+use watershed_wire::ipc::{ConsumerMethod, ProducerMethod};
 use watershed_wire::protos::{self, CommitDataRequest, commit_data_request::ChunksToMove};
 
 /// Not more than this, however many have come and gone.
@@ -32,6 +34,7 @@ fn peer() {
         match role.as_str() {
             "producer" => produce(&folder),
             "consumer" => consume(&folder),
+            "noise" => send_noise(&folder),
             _ => lie(&folder),
         }
     }
@@ -107,6 +110,70 @@ fn lie(folder: &Path) {
     });
 }
 
+/// Frames without a pause on sixteen connections, none of which reads what it is sent: arguments of
+/// any bytes, frames of any bytes, and frames that are too long, for which a connection is closed.
+fn send_noise(folder: &Path) {
+    let mut random = Random(u64::from(std::process::id()));
+    let mut producers: Vec<Client<ProducerMethod>> =
+        (0..8).map(|_| Client::connect(&folder.join("producer"))).collect();
+    let mut consumers: Vec<Client<ConsumerMethod>> =
+        (0..8).map(|_| Client::connect(&folder.join("consumer"))).collect();
+    for round in 0..400 {
+        for (producer, consumer) in producers.iter_mut().zip(&mut consumers) {
+            match random.next() % 4 {
+                0 => producer.tell(ProducerMethod::CommitData, &any_commit(&mut random)),
+                1 => {
+                    let descriptor = DataSourceMessage::new(random.bytes());
+                    producer.tell(ProducerMethod::RegisterDataSource, &descriptor);
+                }
+                2 => {
+                    let config = EnableTracingRequest::new(random.bytes());
+                    consumer.tell(ConsumerMethod::EnableTracing, &config);
+                }
+                _ => {
+                    consumer.tell(ConsumerMethod::ReadBuffers, &protos::ReadBuffersRequest {});
+                }
+            }
+        }
+        if round % 50 == 0 {
+            // A full socket takes no more, and a closed one none.
+            let _ = send_frame(&producers[round / 50].stream, &random.bytes());
+            let _ = (&consumers[round / 50].stream).write_all(&u32::MAX.to_le_bytes());
+        }
+    }
+}
+
+fn send_frame(mut stream: &UnixStream, bytes: &[u8]) -> std::io::Result<()> {
+    stream.write_all(&(bytes.len() as u32).to_le_bytes())?;
+    stream.write_all(bytes)
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        self.0 >> 33
+    }
+
+    fn bytes(&mut self) -> Vec<u8> {
+        (0..self.next() % 300).map(|_| self.next() as u8).collect()
+    }
+}
+
+/// A request that names what may not be there.
+fn any_commit(random: &mut Random) -> CommitDataRequest {
+    let place = ChunksToMove {
+        page: Some(random.next() as u32 % 100),
+        chunk: Some(random.next() as u32 % 20),
+        target_buffer: Some(random.next() as u32 % 10),
+        data: random.next().is_multiple_of(2).then(|| random.bytes()),
+        ..Default::default()
+    };
+    let flush_request_id = Some(random.next() % 10);
+    CommitDataRequest { chunks_to_move: vec![place], flush_request_id, ..Default::default() }
+}
+
 #[test]
 fn processes_that_are_killed_leave_nothing() {
     let num_kills = std::env::var("WATERSHED_KILLS").map_or(50, |kills| kills.parse().unwrap());
@@ -123,6 +190,9 @@ fn processes_that_are_killed_leave_nothing() {
     let mut watcher = daemon.consumer();
     let roles = ["producer", "consumer", "producer", "consumer", "liar"];
     let mut peers = roles.map(|role| Peer::start(role, daemon.folder()));
+    let noise = Peer::start("noise", daemon.folder());
+    let is_noisy = || daemon.log().iter().any(|line| line.contains("closed: it sent a frame of"));
+    settle("noise comes", is_noisy);
     settle("peers come", || watcher.state().producers.len() > 1);
     let before = (resident_kb(), num_descriptors());
     let mut random = 1_u64;
@@ -135,7 +205,7 @@ fn processes_that_are_killed_leave_nothing() {
         producer.write(1, number + 1);
         assert!(producer.serve_now(), "the daemon closed the connection");
     }
-    drop(peers);
+    drop((peers, noise));
     settle("only the good producer and session are left", || {
         let state = watcher.state();
         (state.producers.len(), state.num_sessions(), state.data_sources.len()) == (1, 1, 1)
