@@ -44,7 +44,7 @@ pub(crate) enum Closed {
     /// It has data sources and never asks for commands.
     #[error("it does not ask for commands")]
     NoStream,
-    /// A reply or command that no frame can hold.
+    /// A reply that no frame can hold.
     #[error("what it has to be sent does not fit: {0}")]
     CannotTell(FrameTooLong),
 }

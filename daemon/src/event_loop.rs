@@ -351,7 +351,7 @@ impl Daemon {
             let delivered = match output {
                 Output::Producer(producer_id, command) => {
                     let port = self.peers.list_producer(producer_id);
-                    port.map(|(token, port)| (token, port.command(command)))
+                    port.map(|(token, port)| (token, port.command(command, &mut self.core, now)))
                 }
                 Output::Consumer(consumer_id, event) => {
                     let port = self.peers.list_consumer(consumer_id);

@@ -49,7 +49,9 @@ impl ProducerPort {
             return self.initialize(&call, core, now);
         }
         match self.producer_id {
-            Some(_) if call.method == ProducerMethod::GetAsyncCommand => self.bind_stream(reply_to),
+            Some(_) if call.method == ProducerMethod::GetAsyncCommand => {
+                self.bind_stream(reply_to, core, now)
+            }
             Some(producer_id) => match perform(&call, producer_id, core, now) {
                 Performed::Done => {
                     self.hold_while_waiting(core);
@@ -136,18 +138,24 @@ impl ProducerPort {
         }
     }
 
-    fn bind_stream(&mut self, reply_to: ReplyTo) -> Result<(), Closed> {
+    fn bind_stream(&mut self, reply_to: ReplyTo, core: &mut Core, now: &ClockReadings) -> Result<(), Closed> {
         if let Some(before) = self.stream.replace(reply_to) {
             self.connection.host.reject(before);
         }
         while let Some(command) = self.early.pop_front() {
-            self.command(command)?;
+            self.command(command, core, now)?;
         }
         Ok(())
     }
 
-    /// Sends a command, or keeps it until the producer asks for commands.
-    pub(crate) fn command(&mut self, command: ProducerCommand) -> Result<(), Closed> {
+    /// Sends a command, or keeps it until the producer asks for commands. One that no frame can
+    /// hold is left out, with a line in the log: it is a consumer that made its config so long.
+    pub(crate) fn command(
+        &mut self,
+        command: ProducerCommand,
+        core: &mut Core,
+        now: &ClockReadings,
+    ) -> Result<(), Closed> {
         let Some(stream) = self.stream else {
             self.early.push_back(command);
             return if self.early.len() > EARLY_COMMANDS_MAX { Err(Closed::NoStream) } else { Ok(()) };
@@ -155,11 +163,15 @@ impl ProducerPort {
         let (command, memory) = encode(command);
         let response = GetAsyncCommandResponse::from(command);
         let host = &mut self.connection.host;
-        match memory {
+        let told = match memory {
             Some(memory) => host.reply_with(stream, &response, true, memory),
             None => host.reply(stream, &response, true),
+        };
+        if let Err(too_long) = told {
+            let line = format_args!("{self}: a command is left out: it is {too_long}");
+            core.log.line(now.monotonic_ns, Topic::Call, Some(self.connection.peer), line);
         }
-        .map_err(Closed::CannotTell)
+        Ok(())
     }
 }
 

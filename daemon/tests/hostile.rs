@@ -12,9 +12,10 @@ use support::{SOURCE, TestDaemon, config, num_descriptors, numbers_of, resident_
 use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout};
 use watershed_wire::framing::FRAME_SIZE_BYTES_MAX;
 use watershed_wire::ipc::messages::DataSourceMessage;
-use watershed_wire::ipc::{ConsumerMethod, ProducerMethod};
+use watershed_wire::ipc::{ConsumerMethod, Method as _, ProducerMethod, SERVICE_ID};
 use watershed_wire::protos::commit_data_request::{ChunkToPatch, ChunksToMove, chunk_to_patch};
-use watershed_wire::protos::{self, CommitDataRequest};
+use watershed_wire::protos::ipc_frame::{InvokeMethod, Msg};
+use watershed_wire::protos::{self, CommitDataRequest, IpcFrame};
 
 /// A session of a good producer and a good consumer around something bad.
 fn beside(num_workers: usize, bad: impl FnOnce(&TestDaemon)) -> Vec<String> {
@@ -305,4 +306,37 @@ fn a_descriptor_too_long_for_a_reply_is_told_in_the_log() {
     assert!(names.contains(&SOURCE) && !names.contains(&"long"), "{names:?}");
     let line = "1 entries are in no reply to QueryServiceState: each is too long for a frame";
     assert_eq!(daemon.log().iter().filter(|told| *told == line).count(), 1, "{:?}", daemon.log());
+}
+
+/// A config that fills its frame does not fit one of a command, which has more beside it.
+#[test]
+fn a_config_too_long_for_a_command_closes_no_producer() {
+    let log = beside(0, |daemon| {
+        let frame_of = |size_bytes| {
+            let mut config = config();
+            config.data_sources[0].config.as_mut().unwrap().legacy_config = Some("x".repeat(size_bytes));
+            let mut args = Vec::new();
+            prost::encoding::message::encode(1, &config, &mut args);
+            let call = InvokeMethod {
+                service_id: Some(SERVICE_ID),
+                method_id: Some(ConsumerMethod::EnableTracing.id()),
+                args_proto: Some(args),
+                ..Default::default()
+            };
+            let msg = Some(Msg::MsgInvokeMethod(call));
+            IpcFrame { request_id: Some(1), msg, ..Default::default() }.encode_to_vec()
+        };
+        // As short as a client can have it around its config.
+        let beside_bytes = frame_of(FRAME_SIZE_BYTES_MAX - 1000).len() - (FRAME_SIZE_BYTES_MAX - 1000);
+        let frame = frame_of(FRAME_SIZE_BYTES_MAX - beside_bytes);
+        assert_eq!(frame.len(), FRAME_SIZE_BYTES_MAX);
+        let mut stream = daemon.consumer().0.stream;
+        stream.set_nonblocking(false).unwrap();
+        stream.write_all(&(frame.len() as u32).to_le_bytes()).unwrap();
+        stream.write_all(&frame).unwrap();
+        settle("the session is enabled", || daemon.log().iter().any(|line| line.contains("a frame of")));
+    });
+    // Its set-up and its start.
+    let left_out = log.iter().filter(|line| line.contains(": a command is left out: it is a frame of"));
+    assert_eq!(left_out.count(), 2, "{log:?}");
 }
