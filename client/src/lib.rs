@@ -8,6 +8,8 @@ pub mod consumer;
 pub mod data_source;
 pub mod endpoint;
 pub mod in_process;
+#[cfg(feature = "tracing")]
+mod layer;
 pub mod producer;
 pub mod remote;
 mod sync;
@@ -18,4 +20,6 @@ pub mod writer;
 pub use arbiter::{Arbiter, ArbiterOptions, ArbiterStats, ExhaustedPolicy, Waker};
 pub use data_source::{Context, DataSource, DataSourceFactory, PollRequest, Stop, Wake, WriterSource};
 pub use endpoint::{Done, Endpoint};
+#[cfg(feature = "tracing")]
+pub use layer::{TrackEventLayer, layer};
 pub use writer::{MessageWriter, TraceWriter};

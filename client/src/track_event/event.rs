@@ -191,7 +191,8 @@ impl EventWriter<'_> {
     }
 
     /// The event is part of a flow: viewers draw an arrow from each event of it to the next one.
-    /// Flows of all programs of a trace share their numbers.
+    /// Flows of all programs of a trace share their numbers; see
+    /// [`flow_id`](crate::track_event::flow_id).
     pub fn flow(&mut self, flow_id: u64) {
         self.0.packet.fixed64(FLOW_IDS, flow_id);
     }

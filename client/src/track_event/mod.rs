@@ -57,6 +57,7 @@ pub use args::{ArgValue, ArgWriter, DebugValue, DisplayValue, debug, display};
 pub use category::Category;
 pub use event::EventWriter;
 pub use names::{ArgName, EventName};
+pub use process::flow_id;
 pub use source::{NAME, data_source, register_categories};
 pub use thread::{EventNameRef, IntoName, SliceGuard, begin_slice, count_value, end_slice, write_instant};
 pub use tracks::{Counter, CounterValue, Track, Unit};

@@ -22,6 +22,15 @@ pub(super) const fn mix(uuid: u64, with: u64) -> u64 {
     mixed ^ mixed >> 31
 }
 
+/// A number for a flow, which no other process has: `number` tells those of this one apart.
+#[must_use]
+pub fn flow_id(number: u64) -> u64 {
+    mix(uuid(), mix(FLOWS, number))
+}
+
+/// Apart from the numbers of tracks.
+const FLOWS: u64 = 0x464c_4f57;
+
 /// Number of the track of the calling thread.
 pub(super) fn thread_uuid() -> u64 {
     mix(uuid(), thread_id())

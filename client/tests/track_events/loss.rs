@@ -77,7 +77,7 @@ fn what_survives_a_loss_is_right() {
 /// A slice lies only in slices that it lay in in the program, and each has its end.
 fn check_nesting(trace: &crate::Trace, thread: &str) {
     let mut open: Vec<&str> = Vec::new();
-    for event in trace.events.iter().filter(|event| event.track == thread) {
+    for event in trace.on(thread) {
         match event.kind {
             Type::SliceBegin => {
                 assert!(open.last().is_none_or(|outer| *outer < &*event.name), "{} in {open:?}", event.name);

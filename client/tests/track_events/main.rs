@@ -7,7 +7,7 @@ mod reader;
 use std::time::Duration;
 
 use prost::Message as _;
-use reader::Trace;
+use reader::{Read, Trace};
 use watershed_client::in_process::{InProcess, InProcessOptions, Session, Sink};
 use watershed_client::track_event::{self, Category, Counter, Track, Unit, debug, display};
 use watershed_client::{begin, clock, counter, end, instant, slice};
@@ -65,6 +65,10 @@ fn stop(session: &Session) -> Trace {
     reader::read(&trace)
 }
 
+fn of<'a>(trace: &'a Trace, category: &str) -> Vec<&'a Read> {
+    trace.events.iter().filter(|event| event.category == category).collect()
+}
+
 /// On a thread of that name, which the trace has.
 fn on_thread(name: &str, work: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
@@ -109,7 +113,7 @@ fn each_kind_of_event_is_in_the_trace() {
         (&["path=/x".to_owned(), "list=[1, 2]".to_owned()][..], Type::Instant)
     );
     assert_eq!((&*second.flows, &*second.track), (&[99][..], "kinds-a"));
-    let counted: Vec<_> = trace.events.iter().filter(|event| event.track == "length").collect();
+    let counted: Vec<_> = trace.on("length");
     assert_eq!(counted.iter().map(|event| event.value.unwrap()).collect::<Vec<_>>(), [5.0, 0.25]);
     assert!(counted.iter().all(|event| event.kind == Type::Counter && event.category == "kinds"));
     assert!(trace.events.iter().all(|event| (before_ns..=after_ns).contains(&event.at_ns)));
@@ -145,7 +149,7 @@ fn sessions_have_what_they_ask_for_and_no_more() {
     let second = stop(&second);
     event("nobody");
     let names = |trace: &Trace, category: &str| -> Vec<String> {
-        trace.of(category).iter().map(|event| format!("{}{}", event.name, event.args.len())).collect()
+        of(trace, category).iter().map(|event| format!("{}{}", event.name, event.args.len())).collect()
     };
     assert_eq!(names(&first, "choice.one"), ["first1", "both1"]);
     assert_eq!(names(&first, "choice.two"), [""; 0]);
@@ -192,7 +196,7 @@ fn times_are_as_the_session_wants_them() {
             std::thread::sleep(Duration::from_micros(100));
         }
         let trace = stop(&session);
-        let times: Vec<_> = trace.of("times").iter().map(|event| event.at_ns).collect();
+        let times: Vec<_> = of(&trace, "times").iter().map(|event| event.at_ns).collect();
         let unit_ns = unit_ns.unwrap_or(1);
         assert_eq!(times.len(), spans.len());
         for (at_ns, span) in times.iter().zip(spans) {
@@ -229,7 +233,7 @@ fn incremental_state_is_cleared_for_the_session() {
     };
     assert!(packets.iter().filter(|packet| is_clear(packet)).count() >= 3);
     let all = reader::read(&trace);
-    assert_eq!(all.of("cleared").len(), num_events);
+    assert_eq!(of(&all, "cleared").len(), num_events);
     // From the last clear on.
     let last = packets.iter().rposition(is_clear).unwrap();
     let framed: Vec<u8> = packets[last..].iter().flat_map(|packet| framed(packet)).collect();

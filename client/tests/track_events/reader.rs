@@ -112,9 +112,9 @@ impl Trace {
         }
     }
 
-    /// Events of one category.
-    pub(crate) fn of(&self, category: &str) -> Vec<&Read> {
-        self.events.iter().filter(|event| event.category == category).collect()
+    /// Events of one thread or other track.
+    pub(crate) fn on(&self, track: &str) -> Vec<&Read> {
+        self.events.iter().filter(|event| event.track == track).collect()
     }
 
     /// Slices of one thread or other track as `name(inner inner)`, in the order of their begin.
@@ -122,7 +122,7 @@ impl Trace {
     pub(crate) fn nesting(&self, track: &str) -> String {
         let mut text = String::new();
         let mut depth = 0;
-        for event in self.events.iter().filter(|event| event.track == track) {
+        for event in self.on(track) {
             match event.kind {
                 Type::SliceBegin => {
                     depth += 1;

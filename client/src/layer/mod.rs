@@ -1,0 +1,142 @@
+//! Spans and events of the `tracing` crate as track events.
+//!
+//! ```no_run
+//! use tracing_subscriber::layer::SubscriberExt as _;
+//!
+//! let subscriber = tracing_subscriber::registry().with(watershed_client::layer());
+//! tracing::subscriber::set_global_default(subscriber).unwrap();
+//! ```
+//!
+//! | `tracing` | trace |
+//! |---|---|
+//! | span, each time that it is entered | slice of the thread that enters it, with its fields |
+//! | a span that is entered again, by another thread or poll | the next slice of one flow |
+//! | field that is recorded while the span is entered | argument of the slice's end |
+//! | event | instant event, called what its message says, else as the event is called |
+//! | target | category |
+//! | level | tag of the category: `error`, `warn`, `info`, `debug`, `trace` |
+//!
+//! As with all categories, those with the tag `debug` are off unless a session asks for them
+//! (`enabled_tags: "debug"`); events of the level `trace` have that tag, too. Programs that log with
+//! the `log` crate install `tracing-log`'s `LogTracer`; their events have the category `log`.
+//!
+//! Each target of a level and each place in the program is kept for ever, once it was reached.
+
+mod site;
+mod values;
+
+use std::marker::PhantomData;
+
+use site::Site;
+use tracing_core::span::{Attributes, Id, Record};
+use tracing_core::subscriber::Interest;
+use tracing_core::{Event, Metadata, Subscriber};
+use tracing_subscriber::layer::{Context, Layer};
+use tracing_subscriber::registry::LookupSpan;
+use values::{Args, Message, Recorded};
+
+use crate::sync::{AtomicU64, Ordering};
+use crate::track_event::{EventWriter, begin_slice, end_slice, flow_id, write_instant};
+
+/// See [`layer`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TrackEventLayer {
+    not_public: PhantomData<()>,
+}
+
+/// The layer that writes spans and events of `tracing` as track events. It records nothing by
+/// itself: [`crate::track_event::data_source`] must be registered with a producer, and a session
+/// has to ask for it. [`crate::init()`] does all of that.
+#[must_use]
+pub fn layer() -> TrackEventLayer {
+    TrackEventLayer::default()
+}
+
+/// What the layer keeps of a span.
+struct Span {
+    fields: Recorded,
+    /// Fields that a slice has begun with.
+    num_written: usize,
+    flow_id: u64,
+}
+
+impl<S> Layer<S> for TrackEventLayer
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    /// Other layers choose for themselves; what no session wants costs a load in this one.
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        Site::of(metadata);
+        Interest::always()
+    }
+
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let Some(span) = context.span(id).filter(|span| Site::of(span.metadata()).is_enabled()) else {
+            return;
+        };
+        let mut fields = Recorded::default();
+        attributes.record(&mut fields);
+        span.extensions_mut().insert(Span { fields, num_written: 0, flow_id: next_flow_id() });
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        let Some(span) = context.span(id) else { return };
+        if let Some(span) = span.extensions_mut().get_mut::<Span>() {
+            values.record(&mut span.fields);
+        }
+    }
+
+    fn on_enter(&self, id: &Id, context: Context<'_, S>) {
+        let Some(span) = context.span(id) else { return };
+        let site = Site::of(span.metadata());
+        if !site.is_enabled() {
+            return;
+        }
+        match span.extensions_mut().get_mut::<Span>() {
+            Some(span) => {
+                span.num_written = span.fields.len();
+                let fill = |event: &mut EventWriter<'_>| {
+                    span.fields.write(0, site, event);
+                    event.flow(span.flow_id);
+                };
+                begin_slice(site.category(), site.name(), None, Some(&fill));
+            }
+            // It is older than the session: its fields are gone.
+            None => begin_slice(site.category(), site.name(), None, None),
+        }
+    }
+
+    fn on_exit(&self, id: &Id, context: Context<'_, S>) {
+        let Some(span) = context.span(id) else { return };
+        let site = Site::of(span.metadata());
+        if !site.is_enabled() {
+            return;
+        }
+        match span.extensions().get::<Span>().filter(|span| span.num_written < span.fields.len()) {
+            Some(span) => {
+                let fill = |event: &mut EventWriter<'_>| span.fields.write(span.num_written, site, event);
+                end_slice(site.category(), None, Some(&fill));
+            }
+            None => end_slice(site.category(), None, None),
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let site = Site::of(event.metadata());
+        if !site.is_enabled() {
+            return;
+        }
+        let fill = |writer: &mut EventWriter<'_>| event.record(&mut Args { site, event: writer });
+        let mut message = Message::default();
+        event.record(&mut message);
+        match message.text() {
+            Some(text) => write_instant(site.category(), text, None, Some(&fill)),
+            None => write_instant(site.category(), site.name(), None, Some(&fill)),
+        }
+    }
+}
+
+fn next_flow_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    flow_id(NEXT.fetch_add(1, Ordering::Relaxed))
+}

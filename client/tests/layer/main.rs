@@ -1,0 +1,143 @@
+//! What programs do with `tracing`, and what a session in the same process has of it.
+
+#[path = "../track_events/reader.rs"]
+mod reader;
+
+use std::time::Duration;
+
+use prost::Message as _;
+use reader::Trace;
+use tracing::{Level, debug, error, info, info_span, span, trace};
+use tracing_subscriber::layer::SubscriberExt as _;
+use watershed_client::in_process::{InProcess, InProcessOptions, Session, Sink};
+use watershed_client::track_event;
+use watershed_wire::protos::trace_config::{BufferConfig, DataSource};
+use watershed_wire::protos::track_event::Type;
+use watershed_wire::protos::{DataSourceConfig, TraceConfig, TrackEventConfig};
+
+/// What does not happen within this time never will, however busy the machine is.
+const WATCHDOG: Duration = Duration::from_secs(300);
+
+fn backend() -> InProcess {
+    let backend = InProcess::new(InProcessOptions::default()).unwrap();
+    backend.register(track_event::data_source());
+    backend
+}
+
+fn start(backend: &InProcess, enabled_tags: &[&str]) -> Session {
+    let enabled_tags = enabled_tags.iter().map(|&tag| tag.to_owned()).collect();
+    let config = DataSourceConfig {
+        name: Some(track_event::NAME.to_owned()),
+        track_event_config: Some(TrackEventConfig { enabled_tags, ..Default::default() }),
+        ..Default::default()
+    };
+    let config = TraceConfig {
+        buffers: vec![BufferConfig { size_kb: Some(4 << 10), ..Default::default() }],
+        data_sources: vec![DataSource { config: Some(config), ..Default::default() }],
+        ..Default::default()
+    };
+    let session = backend.start_session(&config.encode_to_vec(), Sink::Buffers).unwrap();
+    assert!(session.wait_all_started(WATCHDOG));
+    session
+}
+
+fn stop(session: &Session) -> Trace {
+    session.stop();
+    assert!(session.wait_timeout(WATCHDOG).expect("it ends").error.is_none());
+    let mut trace = Vec::new();
+    while session.read(&mut trace) {}
+    reader::read(&trace)
+}
+
+/// On a thread of that name, whose spans and events the layer gets.
+fn on_thread<R: Send>(name: &str, work: impl FnOnce() -> R + Send) -> R {
+    let subscribed = || {
+        let subscriber = tracing_subscriber::registry().with(watershed_client::layer());
+        tracing::subscriber::with_default(subscriber, work)
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, subscribed);
+        thread.unwrap().join().unwrap()
+    })
+}
+
+#[test]
+fn spans_are_slices_and_events_are_instants() {
+    let backend = backend();
+    let session = start(&backend, &[]);
+    on_thread("spans", || {
+        let outer =
+            info_span!(target: "net", "outer", size = 7_u64, peer = "here", late = tracing::field::Empty);
+        let _outer = outer.enter();
+        info!(target: "net", count = -3, ok = true, "sent {} bytes", 12);
+        span!(target: "disk", Level::WARN, "inner").in_scope(|| outer.record("late", 0.5));
+        error!(target: "disk", code = ?Some(5));
+        debug!(target: "net", "nobody wants this");
+        trace!(target: "net", "nor this");
+    });
+    let trace = stop(&session);
+    assert_eq!(trace.nesting("spans"), "outer(inner())");
+    let events = trace.on("spans");
+    let names: Vec<_> = events.iter().map(|event| (&*event.category, &*event.name)).collect();
+    assert_eq!(names[..3], [("net", "outer"), ("net", "sent 12 bytes"), ("disk", "inner")]);
+    assert_eq!((names[3].0, names[4].0, names.len()), ("", "disk", 6));
+    assert!(names[4].1.starts_with("event client/tests/layer/main.rs"), "{names:?}");
+    assert_eq!(events[0].args, ["size=7", "peer=here"]);
+    assert_eq!(events[1].args, ["count=-3", "ok=true"]);
+    assert_eq!(events[4].args, ["code=Some(5)"]);
+    assert_eq!((events[5].kind, &*events[5].args), (Type::SliceEnd, &["late=0.5".to_owned()][..]));
+}
+
+#[test]
+fn a_session_can_have_what_is_for_debugging() {
+    let backend = backend();
+    let session = start(&backend, &["trace"]);
+    on_thread("levels", || {
+        debug!("of level debug");
+        trace!("of level trace");
+        info!("of level info");
+    });
+    let trace = stop(&session);
+    let names: Vec<_> = trace.on("levels").iter().map(|event| event.name.clone()).collect();
+    assert_eq!(names, ["of level trace", "of level info"]);
+}
+
+/// As a task of an async program: each poll enters the span, on any thread.
+#[test]
+fn a_span_that_is_entered_again_is_one_flow() {
+    let backend = backend();
+    let session = start(&backend, &[]);
+    on_thread("task", || {
+        let spans = [info_span!("first", number = 1), info_span!("second", number = 2)];
+        for _ in 0..3 {
+            spans.iter().for_each(|span| span.in_scope(|| ()));
+        }
+    });
+    let trace = stop(&session);
+    let begins: Vec<_> =
+        trace.on("task").into_iter().filter(|event| event.kind == Type::SliceBegin).collect();
+    let flows = |name: &str| -> Vec<u64> {
+        begins.iter().filter(|event| event.name == name).flat_map(|event| event.flows.clone()).collect()
+    };
+    let (first, second) = (flows("first"), flows("second"));
+    assert_eq!((first.len(), second.len()), (3, 3));
+    assert!(first.iter().all(|&flow| flow == first[0]) && second.iter().all(|&flow| flow == second[0]));
+    assert_ne!(first[0], second[0]);
+    assert!(begins.iter().all(|event| event.args.len() == 1), "fields are there each time");
+}
+
+#[test]
+fn a_span_that_is_older_than_the_session_is_seen_from_then_on() {
+    let backend = backend();
+    let session = on_thread("older", || {
+        let span = info_span!("old", number = 1);
+        let entered = span.enter();
+        let session = start(&backend, &[]);
+        drop(entered);
+        span.in_scope(|| info!("inside"));
+        session
+    });
+    let trace = stop(&session);
+    assert_eq!(trace.nesting("older"), "old()");
+    assert_eq!(trace.on("older").len(), 3);
+}
