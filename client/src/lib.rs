@@ -8,6 +8,7 @@ pub mod consumer;
 pub mod data_source;
 pub mod endpoint;
 pub mod in_process;
+mod init;
 #[cfg(feature = "tracing")]
 mod layer;
 pub mod producer;
@@ -20,6 +21,7 @@ pub mod writer;
 pub use arbiter::{Arbiter, ArbiterOptions, ArbiterStats, ExhaustedPolicy, Waker};
 pub use data_source::{Context, DataSource, DataSourceFactory, PollRequest, Stop, Wake, WriterSource};
 pub use endpoint::{Done, Endpoint};
+pub use init::{InitError, Tracing, init};
 #[cfg(feature = "tracing")]
 pub use layer::{TrackEventLayer, layer};
 pub use writer::{MessageWriter, TraceWriter};

@@ -1,7 +1,10 @@
 //! A producer and a consumer of this library with the real daemon, which runs in a thread.
 #![cfg(target_os = "linux")]
 
+#[path = "../track_events/reader.rs"]
+mod reader;
 mod startup;
+mod track_events;
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
