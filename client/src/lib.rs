@@ -1,6 +1,6 @@
 //! What traced programs link: arbiter, TraceWriter, data sources, in-process backend, connection
 //! to a daemon; and what consumers of a tracing service link.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod arbiter;
 pub mod clock;

@@ -9,7 +9,7 @@ use super::names::EventName;
 use super::registry::{REGISTRY, SESSIONS_MAX};
 use super::sequence::Sequence;
 use super::tracks::{Counter, CounterValue, Track};
-use crate::clock;
+use crate::clock::ThreadClock;
 
 thread_local! {
     static THREAD: RefCell<Thread> = const { RefCell::new(Thread::new()) };
@@ -18,12 +18,13 @@ thread_local! {
 /// The sequences of one thread, in the places of their sessions.
 struct Thread {
     epoch: u64,
+    clock: ThreadClock,
     sequences: [Option<Box<Sequence>>; SESSIONS_MAX],
 }
 
 impl Thread {
     const fn new() -> Self {
-        Self { epoch: 0, sequences: [const { None }; SESSIONS_MAX] }
+        Self { epoch: 0, clock: ThreadClock::new(), sequences: [const { None }; SESSIONS_MAX] }
     }
 
     /// Sessions have started, ended or cleared. Those that ended get what is left of theirs.
@@ -41,13 +42,13 @@ impl Thread {
             }
         }
     }
+}
 
-    /// The first event of this thread for a session.
-    #[cold]
-    fn start(&mut self, place: usize) {
-        let (_, sessions) = REGISTRY.sessions();
-        self.sequences[place] = sessions[place].as_ref().map(|session| Box::new(Sequence::new(session)));
-    }
+/// The first event of this thread for a session.
+#[cold]
+fn start(place: usize) -> Option<Box<Sequence>> {
+    let (_, sessions) = REGISTRY.sessions();
+    sessions[place].as_ref().map(|session| Box::new(Sequence::new(session)))
 }
 
 /// Writes an event to all sessions that want its category.
@@ -64,16 +65,17 @@ fn write(category: &'static Category, event: &Event<'_>, fill: Fill<'_>) {
         if thread.epoch != REGISTRY.epoch() {
             thread.update();
         }
+        let Thread { clock, sequences, .. } = &mut *thread;
         let mut read = None;
-        let mut now = || *read.get_or_insert_with(clock::boottime_ns);
+        let mut now = || *read.get_or_insert_with(|| clock.now_ns());
         while sessions != 0 {
             let place = sessions.trailing_zeros() as usize;
             sessions &= sessions - 1;
-            if thread.sequences[place].is_none() {
-                thread.start(place);
+            if sequences[place].is_none() {
+                sequences[place] = start(place);
             }
             // It has ended since.
-            let Some(sequence) = &mut thread.sequences[place] else { continue };
+            let Some(sequence) = &mut sequences[place] else { continue };
             sequence.write(category, event, fill, &mut now);
         }
     });

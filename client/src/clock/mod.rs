@@ -1,8 +1,13 @@
 //! The two clocks that tracing uses.
 
+#[expect(unsafe_code, reason = "the counter is read by an instruction that no safe function has")]
+mod counter;
+mod thread;
+
 use std::time::Duration;
 
 use rustix::time::ClockId;
+pub(crate) use thread::ThreadClock;
 use watershed_shell::machine::read_ns;
 
 /// Nanoseconds of CLOCK_MONOTONIC, on which timers run.
