@@ -28,7 +28,13 @@ pub(super) struct Sequence {
     pub(super) loss_reasons: u32,
     pub(super) clocks: SequenceClocks,
     pub(super) default_clock_id: Option<u32>,
+    /// Whether the trace has a packet that its incremental state begins with.
+    has_state: bool,
 }
+
+/// Bits of `TracePacket.sequence_flags`.
+const INCREMENTAL_STATE_CLEARED: u32 = 1;
+const NEEDS_INCREMENTAL_STATE: u32 = 2;
 
 impl Sequence {
     pub(super) fn add(&mut self, packet: &[u8], envelope: &Envelope<'_>) {
@@ -41,10 +47,18 @@ impl Sequence {
         }
         self.tally.add(packet);
         self.begins_here |= envelope.first_packet_on_sequence;
+        self.has_state |=
+            envelope.incremental_state_cleared || envelope.sequence_flags & INCREMENTAL_STATE_CLEARED != 0;
         // The service writes these on every packet of a producer; its own have no pid.
         self.uid = envelope.trusted_uid.or(self.uid);
         self.pid = envelope.trusted_pid.or(self.pid);
         self.machine_id = envelope.machine_id.or(self.machine_id);
+    }
+
+    /// Whether the packet says nothing without state that is not in the trace: not what its
+    /// timestamp counts, for one. A ring has overwritten that, or it was lost.
+    pub(super) fn lacks_state(&self, envelope: &Envelope<'_>) -> bool {
+        envelope.sequence_flags & NEEDS_INCREMENTAL_STATE != 0 && !self.has_state
     }
 }
 
@@ -118,6 +132,26 @@ mod tests {
         }
         let sorted = sequences.sorted();
         assert_eq!((sorted[0].1.losses, sorted[0].1.loss_reasons), (2, 65));
+    }
+
+    #[test]
+    fn what_was_said_before_the_trace_is_lacking() {
+        let mut sequences = Sequences::default();
+        let mut lacks = |flags: u32, is_cleared: bool| {
+            let envelope = Envelope {
+                sequence_id: Some(2),
+                sequence_flags: flags,
+                incremental_state_cleared: is_cleared,
+                ..Default::default()
+            };
+            sequences.of(b"p", &envelope).unwrap().lacks_state(&envelope)
+        };
+        assert!(lacks(2, false) && !lacks(0, false) && lacks(2, false));
+        assert!(!lacks(1, false) && !lacks(2, false));
+        let mut older = Sequences::default();
+        let envelope =
+            Envelope { sequence_id: Some(2), incremental_state_cleared: true, ..Default::default() };
+        assert!(!older.of(b"p", &envelope).unwrap().lacks_state(&Envelope { sequence_flags: 2, ..envelope }));
     }
 
     #[test]

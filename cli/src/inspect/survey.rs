@@ -119,8 +119,10 @@ impl Survey {
             return Ok(defaults.map(|_| None)?);
         };
         let default_clock_id = sequence.as_ref().and_then(|sequence| sequence.default_clock_id);
+        let clock_id_is_default = envelope.timestamp_clock_id.is_none();
         let clock_id = envelope.timestamp_clock_id.or(default_clock_id).unwrap_or(self.clocks.primary());
         let placed = match &mut sequence {
+            Some(sequence) if clock_id_is_default && sequence.lacks_state(envelope) => None,
             Some(sequence) => sequence.clocks.place(&self.clocks, clock_id, timestamp),
             None => self.clocks.place(clock_id, timestamp),
         };
