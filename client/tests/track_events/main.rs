@@ -2,6 +2,7 @@
 //! shares no code makes of them.
 
 mod loss;
+mod many;
 mod reader;
 
 use std::time::Duration;
