@@ -76,7 +76,9 @@ impl Shared {
         dropping: bool,
         search: &mut Search,
     ) -> Option<WriteChunk> {
-        if policy.waits() && self.is_producer_thread() && lock(&self.state).batches.sent().is_half_of_memory()
+        if policy.waits()
+            && self.is_producer_thread()
+            && self.is_much(lock(&self.state).batches.sent().pending_bytes())
         {
             self.send_batch();
         }
@@ -110,7 +112,9 @@ impl Shared {
         }
         // Relaxed: where to start looking is a hint.
         let first = self.next_page.load(Ordering::Relaxed);
-        let chunk = search.run(&self.smb, first, self.options.layout)?;
+        let layout = self.crowding.layout(self.options.layout);
+        let chunk = search.run(&self.smb, first, layout)?;
+        self.crowding.take(&chunk);
         self.next_page.store(chunk.page(), Ordering::Relaxed);
         count(&self.counters.chunks_acquired);
         Some(chunk)

@@ -74,9 +74,8 @@ pub(super) struct Batch {
     /// Someone wants a message even if there is nothing in it.
     wanted: bool,
     scheduled: Scheduled,
-    /// Bytes of the chunks in the batch, and of the whole memory.
+    /// Bytes of the chunks in the batch.
     pending_bytes: usize,
-    memory_bytes: usize,
 }
 
 /// A batch that was taken, in the order of sending.
@@ -92,7 +91,7 @@ pub(super) struct Outgoing {
 }
 
 impl Batch {
-    pub(super) fn new(memory_bytes: usize) -> Self {
+    pub(super) fn new() -> Self {
         Self {
             request: CommitDataRequest::default(),
             held: Vec::new(),
@@ -102,13 +101,12 @@ impl Batch {
             wanted: false,
             scheduled: Scheduled::Not,
             pending_bytes: 0,
-            memory_bytes,
         }
     }
 
     /// One that is never sent, but appended to one that is.
-    pub(super) fn waiting(&self) -> Self {
-        Self { scheduled: Scheduled::Now, ..Self::new(self.memory_bytes) }
+    pub(super) fn waiting() -> Self {
+        Self { scheduled: Scheduled::Now, ..Self::new() }
     }
 
     /// Takes over what has waited, for a buffer.
@@ -208,8 +206,8 @@ impl Batch {
         !self.request.chunks_to_patch.is_empty()
     }
 
-    pub(super) fn is_half_of_memory(&self) -> bool {
-        self.pending_bytes >= self.memory_bytes / 2
+    pub(super) fn pending_bytes(&self) -> usize {
+        self.pending_bytes
     }
 
     /// The delay of a wake-up that is needed on top of those that are under way.
@@ -230,7 +228,7 @@ impl Batch {
     /// Takes everything and starts over.
     pub(super) fn take(&mut self) -> Outgoing {
         let Self { request, held, registered, unregistered, done, wanted, .. } =
-            std::mem::replace(self, Self::new(self.memory_bytes));
+            std::mem::replace(self, Self::new());
         let empty = request.chunks_to_move.is_empty() && request.chunks_to_patch.is_empty();
         let done = (!done.is_empty())
             .then(|| -> Done { Box::new(move || done.into_iter().for_each(|done| done())) });

@@ -21,6 +21,7 @@
 mod acquire;
 mod batch;
 mod counts;
+mod crowding;
 mod options;
 mod search;
 mod target;
@@ -33,6 +34,8 @@ pub use acquire::ExhaustedPolicy;
 use batch::Batch;
 pub(crate) use counts::WriterCounts;
 use counts::{AllWriters, Counters, Refused, count};
+use crowding::Crowding;
+pub(crate) use crowding::Returns;
 pub use options::{ArbiterOptions, ArbiterStats};
 pub(crate) use search::Search;
 use target::Batches;
@@ -86,6 +89,7 @@ pub(crate) struct Shared {
     sending: Mutex<()>,
     /// Page where the next search for a free chunk starts; a hint.
     next_page: AtomicUsize,
+    crowding: Crowding,
     /// The thread that sends commits and on which nobody may wait for them.
     producer_thread: OnceLock<ThreadId>,
     shut_down: AtomicBool,
@@ -124,14 +128,13 @@ impl Arbiter {
     /// An arbiter over memory of the producer's own, for which there is no service yet: what
     /// writers return waits.
     pub(crate) fn unbound(smb: Smb, waker: Box<dyn Waker>, options: ArbiterOptions) -> Self {
-        let state = State {
-            batches: Batches::new(smb.size_bytes()),
-            writer_ids: WriterIds::new(),
-            counts: AllWriters::default(),
-        };
+        let state =
+            State { batches: Batches::new(), writer_ids: WriterIds::new(), counts: AllWriters::default() };
+        let crowding = Crowding::new(smb.size_bytes(), smb.num_pages());
         Self {
             shared: Arc::new(Shared {
                 smb,
+                crowding,
                 service: OnceLock::new(),
                 waker,
                 options,
@@ -282,7 +285,7 @@ impl Shared {
             count(&self.counters.violations);
         }
         self.add_patches(batch, writer_id, buffer, patches);
-        let urgent = batch.has_patches() || batch.is_half_of_memory();
+        let urgent = batch.has_patches() || self.is_much(batch.pending_bytes());
         self.schedule(batch, urgent);
     }
 

@@ -10,7 +10,8 @@ use super::ExhaustedPolicy;
 /// How an arbiter works. The defaults are those of the format's common client library.
 #[derive(Clone, Copy, Debug)]
 pub struct ArbiterOptions {
-    /// How free pages are partitioned.
+    /// How free pages are partitioned, while writers hold less than a half of the memory. With more
+    /// they are cut smaller, and a writer that is not busy gives its chunk back with each packet.
     pub layout: PageLayout,
     /// How long returned chunks wait for others before they are committed; zero means as soon as
     /// the producer's thread gets to it.

@@ -41,12 +41,12 @@ pub(super) struct Batches {
 }
 
 impl Batches {
-    pub(super) fn new(memory_bytes: usize) -> Self {
-        Self { sent: Batch::new(memory_bytes), reserved: Vec::new() }
+    pub(super) fn new() -> Self {
+        Self { sent: Batch::new(), reserved: Vec::new() }
     }
 
     pub(super) fn reserve(&mut self) -> BufferReservation {
-        self.reserved.push(Reserved::Waiting(self.sent.waiting()));
+        self.reserved.push(Reserved::Waiting(Batch::waiting()));
         BufferReservation(self.reserved.len() - 1)
     }
 
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_sent_when_its_buffer_is_known() {
-        let mut batches = Batches::new(4096);
+        let mut batches = Batches::new();
         let [first, second] = [(); 2].map(|()| batches.reserve());
         let register = |batches: &mut Batches, writer_id: u16, target: Target| {
             let (batch, buffer) = batches.of(target);

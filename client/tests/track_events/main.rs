@@ -1,6 +1,7 @@
 //! Track events of a program through whole sessions in its own process, and what a reader that
 //! shares no code makes of them.
 
+mod idle_threads;
 mod loss;
 mod many;
 mod reader;

@@ -87,6 +87,7 @@ impl Core {
             smb.write_payload(&current.chunk, self.position, &[0]);
         }
         smb.set_fragments(&current.chunk, current.fragments, current.flags().with(last));
+        self.arbiter.note_return(&current.chunk, &mut self.returns);
         let returned = Returned {
             chunk: current.chunk,
             writer_id: self.writer_id,

@@ -28,7 +28,8 @@ impl Core {
         }
         let full = self.capacity - self.position < MIN_PACKET_ROOM_BYTES;
         let Some(current) = &mut self.current else { return };
-        if full || current.fragments >= MAX_FRAGMENTS_WRITTEN {
+        let keeps = self.arbiter.keeps_chunk(&current.chunk, self.returns);
+        if full || !keeps || current.fragments >= MAX_FRAGMENTS_WRITTEN {
             self.return_current(ChunkFlags::NONE);
         } else {
             current.fragments += 1;

@@ -10,7 +10,7 @@ mod message;
 
 use watershed_smb::{ChunkFlags, MAX_FRAGMENTS_WRITTEN, WriteChunk};
 
-use crate::arbiter::{ExhaustedPolicy, Search, Shared, Target, WriterCounts};
+use crate::arbiter::{ExhaustedPolicy, Returns, Search, Shared, Target, WriterCounts};
 use crate::endpoint::Done;
 use crate::sync::Arc;
 use crate::writer::patches::PatchList;
@@ -80,6 +80,7 @@ pub(in crate::writer) struct Core {
     policy: ExhaustedPolicy,
 
     search: Search,
+    returns: Returns,
     current: Option<Current>,
     next_chunk_id: u32,
     image: Vec<u8>,
@@ -121,6 +122,7 @@ impl Core {
             target,
             policy,
             search: Search::new(),
+            returns: Returns::default(),
             current: None,
             next_chunk_id: 0,
             image: Vec::new(),
@@ -190,7 +192,8 @@ impl Core {
         let is_plain = self.begun && !self.loss_to_report && !self.in_packet;
         let Some(current) = &mut self.current else { return false };
         let is_promised = current.inflated && current.fragments < MAX_FRAGMENTS_WRITTEN;
-        if !(has_room && is_plain && is_promised) || self.arbiter.is_forked() {
+        let is_simple = has_room && is_plain && is_promised && !self.arbiter.is_crowded();
+        if !is_simple || self.arbiter.is_forked() {
             return false;
         }
         let image = &mut self.image[self.position..end];
