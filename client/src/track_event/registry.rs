@@ -47,6 +47,8 @@ pub(super) struct Session {
     pub(super) writers: WriterSource,
     pub(super) options: Options,
     config: TrackEventConfig,
+    /// It has started.
+    is_active: bool,
 }
 
 /// How a session wants its events written.
@@ -100,17 +102,25 @@ impl Registry {
         lock(&self.state).categories.clone()
     }
 
-    /// A session starts to want events. Gives its id; `None`: there are too many.
-    pub(super) fn start(&self, config: &DataSourceConfig, writers: WriterSource) -> Option<u64> {
+    /// A session that will want events. Gives its id; `None`: there are too many.
+    pub(super) fn add_session(&self, config: &DataSourceConfig, writers: WriterSource) -> Option<u64> {
         let mut state = lock(&self.state);
         let place = state.sessions.iter().position(Option::is_none)?;
         let id = state.next_session;
         state.next_session += 1;
         let config = config.track_event_config.clone().unwrap_or_default();
         let options = Options::of(&config);
-        state.sessions[place] = Some(Session { id, clears: 0, writers, options, config });
-        self.change(state);
+        state.sessions[place] = Some(Session { id, clears: 0, writers, options, config, is_active: false });
         Some(id)
+    }
+
+    /// A session starts to want events.
+    pub(super) fn start(&self, id: u64) {
+        let mut state = lock(&self.state);
+        state.sessions.iter_mut().flatten().filter(|session| session.id == id).for_each(|session| {
+            session.is_active = true;
+        });
+        self.change(state);
     }
 
     /// A session wants no more events.
@@ -142,7 +152,9 @@ impl State {
     /// Tells a category who wants it.
     fn choose(&self, category: &Category) {
         let wanting = self.sessions.iter().enumerate().filter(|(_, session)| {
-            session.as_ref().is_some_and(|session| filter::is_enabled(&session.config, category))
+            let wants =
+                |session: &Session| session.is_active && filter::is_enabled(&session.config, category);
+            session.as_ref().is_some_and(wants)
         });
         category.set_sessions(wanting.fold(0, |sessions, (place, _)| sessions | 1 << place));
     }

@@ -4,7 +4,7 @@ use watershed_wire::protos::{DataSourceDescriptor, TrackEventCategory, TrackEven
 
 use super::category::Category;
 use super::registry::{REGISTRY, SESSIONS_MAX};
-use crate::data_source::{Context, DataSource, DataSourceFactory, Stop, Wake, WriterSource};
+use crate::data_source::{Context, DataSource, DataSourceFactory, Stop, Wake};
 
 /// Name of the data source.
 pub const NAME: &str = "track_event";
@@ -18,7 +18,8 @@ pub fn register_categories(categories: &[&'static Category]) {
 }
 
 /// The data source for all track events of this program, to be registered with a producer. Several
-/// producers may have it.
+/// producers may have it. Eight sessions can have it at the same time; the producer's program is
+/// told of one more ([`SetupFailed`](crate::producer::ProducerEvent::SetupFailed)).
 #[must_use]
 pub fn data_source() -> Box<dyn DataSourceFactory> {
     Box::new(Factory)
@@ -47,43 +48,35 @@ impl DataSourceFactory for Factory {
     }
 
     fn setup(&mut self, cx: &mut Context<'_>) -> Result<Box<dyn DataSource>, String> {
-        Ok(Box::new(Instance { writers: cx.writer_source(), session: None }))
+        let session = REGISTRY.add_session(cx.config(), cx.writer_source());
+        let session = session.ok_or_else(|| format!("{SESSIONS_MAX} sessions have it already"))?;
+        Ok(Box::new(Instance { session }))
     }
 }
 
 struct Instance {
-    writers: WriterSource,
-    session: Option<u64>,
+    session: u64,
 }
 
 impl DataSource for Instance {
-    fn start(&mut self, cx: &mut Context<'_>) -> Wake {
-        self.session = REGISTRY.start(cx.config(), self.writers.clone());
-        if self.session.is_none() {
-            eprintln!("watershed: {SESSIONS_MAX} sessions trace {NAME} already; one more gets nothing");
-        }
+    fn start(&mut self, _: &mut Context<'_>) -> Wake {
+        REGISTRY.start(self.session);
         Wake::Never
     }
 
     fn stop(&mut self, _: &mut Context<'_>) -> Stop {
-        self.end();
+        REGISTRY.stop(self.session);
         Stop::Done
     }
 
     fn clear_incremental_state(&mut self, _: &mut Context<'_>) {
-        self.session.into_iter().for_each(|session| REGISTRY.clear(session));
-    }
-}
-
-impl Instance {
-    fn end(&mut self) {
-        self.session.take().into_iter().for_each(|session| REGISTRY.stop(session));
+        REGISTRY.clear(self.session);
     }
 }
 
 /// Also without a stop: the connection may end.
 impl Drop for Instance {
     fn drop(&mut self) {
-        self.end();
+        REGISTRY.stop(self.session);
     }
 }

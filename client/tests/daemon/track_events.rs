@@ -103,3 +103,30 @@ fn every_event_of_every_thread_arrives() {
         assert!(events.iter().all(|event| event.sequence == events[0].sequence));
     }
 }
+
+/// Events from before there is a daemon, in the session that comes for them.
+#[test]
+fn a_program_traces_from_its_start_on() {
+    static EARLY: Category = Category::new("early");
+    let folder = tempfile::tempdir().unwrap();
+    let program = Program::start_with(&folder, true);
+    program.producer.register(track_event::data_source());
+    let config = DataSourceConfig { name: Some(track_event::NAME.to_owned()), ..Default::default() };
+    program.producer.trace_startup(config.clone(), WATCHDOG).unwrap();
+    instant!(EARLY, "before the daemon");
+    let daemon = Running::start(folder);
+    program.wait_connected();
+    let session = daemon.session_of(track_event::NAME);
+    let mut watcher =
+        Consumer::connect(&socket(&daemon.folder, "consumer"), &ConsumerOptions::default()).unwrap();
+    let started = std::time::Instant::now();
+    while watcher.query_state(true).unwrap().num_sessions_started() == 0 {
+        assert!(started.elapsed() < WATCHDOG, "the session starts");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    instant!(EARLY, "in the session");
+    let trace = finish(session);
+    let early = trace.events.iter().filter(|event| event.category == "early");
+    assert_eq!(early.map(|event| &*event.name).collect::<Vec<_>>(), ["before the daemon", "in the session"]);
+    assert_eq!(trace.num_losses, 0);
+}

@@ -20,6 +20,9 @@ use watershed_wire::protos::{DataSourceConfig, TraceConfig, TrackEventConfig};
 /// What does not happen within this time never will, however busy the machine is.
 const WATCHDOG: Duration = Duration::from_secs(300);
 
+/// Says to a test that it has its process for itself.
+const CROWD_PROCESS: &str = "WATERSHED_TEST_CROWD";
+
 /// How far the time of an event may be from the system's clock.
 const CLOCK_OFF_NS_MAX: u64 = 1000;
 
@@ -162,6 +165,35 @@ fn sessions_have_what_they_ask_for_and_no_more() {
     assert_eq!(names(&second, "choice.one"), ["FILTERED0", "FILTERED0"]);
     assert_eq!(names(&second, "choice.two"), ["FILTERED0", "FILTERED0"]);
     assert!(!TWO.is_enabled());
+}
+
+/// Alone in a process: other tests have sessions, too.
+#[test]
+fn one_session_too_many_gets_nothing() {
+    static CROWD: Category = Category::new("crowd");
+    if std::env::var_os(CROWD_PROCESS).is_none() {
+        let program = std::env::current_exe().unwrap();
+        let arguments = ["--exact", "one_session_too_many_gets_nothing"];
+        let status = std::process::Command::new(program).args(arguments).env(CROWD_PROCESS, "1").status();
+        assert!(status.unwrap().success());
+        return;
+    }
+    let (tell, told) = std::sync::mpsc::channel();
+    // Each lets a user have five.
+    let backends = [tell.clone(), tell].map(|tell| {
+        let on_event = move |event| tell.send(format!("{event:?}")).unwrap();
+        let backend = InProcess::with_events(InProcessOptions::default(), on_event).unwrap();
+        backend.register(track_event::data_source());
+        backend
+    });
+    let sessions: Vec<_> = (0..9).map(|session| start(&backends[session % 2], only(&["crowd"]))).collect();
+    assert!(told.recv_timeout(WATCHDOG).unwrap().contains("8 sessions have it already"));
+    instant!(CROWD, "event");
+    let num_events: Vec<_> = sessions.iter().map(|session| stop(session).events.len()).collect();
+    assert_eq!(num_events, [1, 1, 1, 1, 1, 1, 1, 1, 0]);
+    let again = start(&backends[1], only(&["crowd"]));
+    instant!(CROWD, "event");
+    assert_eq!(stop(&again).events.len(), 1, "there is room again");
 }
 
 #[test]
