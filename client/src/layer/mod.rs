@@ -18,7 +18,8 @@
 //!
 //! As with all categories, those with the tag `debug` are off unless a session asks for them
 //! (`enabled_tags: "debug"`); events of the level `trace` have that tag, too. Programs that log with
-//! the `log` crate install `tracing-log`'s `LogTracer`; their events have the category `log`.
+//! the `log` crate install `tracing-log`'s `LogTracer`: then what they log are events with its
+//! target.
 //!
 //! Each target of a level and each place in the program is kept for ever, once it was reached.
 
@@ -27,16 +28,16 @@ mod values;
 
 use std::marker::PhantomData;
 
-use site::Site;
+use site::{Site, category_of_log};
 use tracing_core::span::{Attributes, Id, Record};
 use tracing_core::subscriber::Interest;
 use tracing_core::{Event, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::LookupSpan;
-use values::{Args, Message, Recorded};
+use values::{Args, LogTarget, Message, Recorded};
 
 use crate::sync::{AtomicU64, Ordering};
-use crate::track_event::{EventWriter, begin_slice, end_slice, flow_id, write_instant};
+use crate::track_event::{Category, EventWriter, begin_slice, end_slice, flow_id, write_instant};
 
 /// See [`layer`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -123,16 +124,26 @@ where
 
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let site = Site::of(event.metadata());
-        if !site.is_enabled() {
+        let category = if site.is_log() { log_category(event, site) } else { site.category() };
+        if !category.is_enabled() {
             return;
         }
         let fill = |writer: &mut EventWriter<'_>| event.record(&mut Args { site, event: writer });
         let mut message = Message::default();
         event.record(&mut message);
-        match message.text() {
-            Some(text) => write_instant(site.category(), text, None, Some(&fill)),
-            None => write_instant(site.category(), site.name(), None, Some(&fill)),
+        match message.0.as_deref() {
+            Some(text) => write_instant(category, text, None, Some(&fill)),
+            None => write_instant(category, site.name(), None, Some(&fill)),
         }
+    }
+}
+
+fn log_category(event: &Event<'_>, site: &'static Site) -> &'static Category {
+    let mut target = LogTarget::default();
+    event.record(&mut target);
+    match target.0 {
+        Some(target) => category_of_log(&target, *event.metadata().level()),
+        None => site.category(),
     }
 }
 

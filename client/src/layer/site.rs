@@ -11,6 +11,10 @@ use crate::track_event::{ArgName, Category, EventName, register_categories};
 
 /// The field of an event that is its text.
 pub(super) const MESSAGE: &str = "message";
+/// Fields that `tracing-log` gives to the events of the `log` crate: what else is metadata.
+pub(super) const LOG_FIELDS: &str = "log.";
+/// The one of them that is the target; all these events share one in their metadata.
+pub(super) const LOG_TARGET: &str = "log.target";
 
 /// One place: kept for ever, as `tracing` keeps it.
 #[derive(Debug)]
@@ -19,6 +23,8 @@ pub(super) struct Site {
     name: EventName,
     /// By the index of the field.
     args: Vec<ArgName>,
+    /// It stands for all events of one level of the `log` crate.
+    is_log: bool,
 }
 
 impl Site {
@@ -28,6 +34,10 @@ impl Site {
 
     pub(super) fn category(&self) -> &'static Category {
         self.category
+    }
+
+    pub(super) fn is_log(&self) -> bool {
+        self.is_log
     }
 
     pub(super) fn name(&self) -> &EventName {
@@ -69,22 +79,45 @@ struct Known {
     categories: HashMap<(&'static str, Level), &'static Category>,
 }
 
-#[cold]
-fn find(metadata: &'static Metadata<'static>) -> &'static Site {
-    static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
-    let mut known = lock(&KNOWN);
-    let Known { sites, categories } = known.get_or_insert_default();
-    sites.entry(metadata.callsite()).or_insert_with(|| {
-        let category = categories.entry((metadata.target(), *metadata.level())).or_insert_with(|| {
-            let category = Category::new(metadata.target()).with_tags(tags(*metadata.level()));
+static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+
+impl Known {
+    fn category(&mut self, target: &'static str, level: Level) -> &'static Category {
+        self.categories.entry((target, level)).or_insert_with(|| {
+            let category = Category::new(target).with_tags(tags(level));
             let category: &'static Category = Box::leak(Box::new(category));
             // Services can list it before its first event.
             register_categories(&[category]);
             category
-        });
-        let args = metadata.fields().iter().map(|field| ArgName::new(field.name())).collect();
-        Box::leak(Box::new(Site { category, name: EventName::new(metadata.name()), args }))
-    })
+        })
+    }
+}
+
+/// The category of a target that is known only by its events: one of the `log` crate, which is the
+/// name of a module as a rule.
+pub(super) fn category_of_log(target: &str, level: Level) -> &'static Category {
+    let mut known = lock(&KNOWN);
+    let known = known.get_or_insert_default();
+    let found = known.categories.iter().find(|((name, of), _)| *name == target && *of == level);
+    match found {
+        Some((_, category)) => category,
+        None => known.category(String::leak(target.to_owned()), level),
+    }
+}
+
+#[cold]
+fn find(metadata: &'static Metadata<'static>) -> &'static Site {
+    let mut known = lock(&KNOWN);
+    let known = known.get_or_insert_default();
+    if let Some(site) = known.sites.get(&metadata.callsite()) {
+        return site;
+    }
+    let category = known.category(metadata.target(), *metadata.level());
+    let args = metadata.fields().iter().map(|field| ArgName::new(field.name())).collect();
+    let is_log = metadata.fields().field(LOG_TARGET).is_some();
+    let site = Box::leak(Box::new(Site { category, name: EventName::new(metadata.name()), args, is_log }));
+    known.sites.insert(metadata.callsite(), site);
+    site
 }
 
 fn tags(level: Level) -> &'static [&'static str] {

@@ -5,7 +5,7 @@ use std::fmt;
 use tracing_core::Field;
 use tracing_core::field::Visit;
 
-use super::site::{MESSAGE, Site};
+use super::site::{LOG_FIELDS, LOG_TARGET, MESSAGE, Site};
 use crate::track_event::{ArgValue, ArgWriter, EventWriter, debug};
 
 /// Writes the fields of an event as its arguments, but for what is its name.
@@ -17,6 +17,7 @@ pub(super) struct Args<'a, 'e> {
 impl Args<'_, '_> {
     fn write(&mut self, field: &Field, value: impl ArgValue) {
         if field.name() != MESSAGE
+            && !field.name().starts_with(LOG_FIELDS)
             && let Some(name) = self.site.arg(field.index())
         {
             self.event.arg(name, value);
@@ -50,15 +51,24 @@ impl Visit for Args<'_, '_> {
     }
 }
 
+/// The target of an event of the `log` crate.
+#[derive(Default)]
+pub(super) struct LogTarget(pub(super) Option<String>);
+
+impl Visit for LogTarget {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == LOG_TARGET {
+            self.0 = Some(value.to_owned());
+        }
+    }
+
+    /// It is a text.
+    fn record_debug(&mut self, _: &Field, _: &dyn fmt::Debug) {}
+}
+
 /// The text of an event, if it has one.
 #[derive(Default)]
-pub(super) struct Message(Option<String>);
-
-impl Message {
-    pub(super) fn text(&self) -> Option<&str> {
-        self.0.as_deref()
-    }
-}
+pub(super) struct Message(pub(super) Option<String>);
 
 impl Visit for Message {
     fn record_str(&mut self, field: &Field, value: &str) {

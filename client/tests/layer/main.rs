@@ -102,6 +102,26 @@ fn a_session_can_have_what_is_for_debugging() {
     assert_eq!(names, ["of level trace", "of level info"]);
 }
 
+/// What the `log` crate logs, as `tracing-log` passes it on.
+#[test]
+fn log_has_its_own_targets() {
+    let backend = backend();
+    let session = start(&backend, &[]);
+    on_thread("log", || {
+        // Another test may have set it. The level is for what `log` itself leaves out.
+        let _ = tracing_log::LogTracer::init();
+        log::set_max_level(log::LevelFilter::Trace);
+        log::info!(target: "library", "it is {}", 5);
+        log::debug!(target: "library", "nobody wants this");
+        log::warn!(target: "library::part", "it ends");
+    });
+    let trace = stop(&session);
+    let events = trace.on("log");
+    let logged: Vec<_> = events.iter().map(|event| (&*event.category, &*event.name)).collect();
+    assert_eq!(logged, [("library", "it is 5"), ("library::part", "it ends")]);
+    assert!(events.iter().all(|event| event.args.is_empty()));
+}
+
 /// As a task of an async program: each poll enters the span, on any thread.
 #[test]
 fn a_span_that_is_entered_again_is_one_flow() {
