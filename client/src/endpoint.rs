@@ -38,6 +38,12 @@ pub trait Endpoint: Send + Sync {
     fn has_room(&self) -> bool {
         true
     }
+    /// Whether threads that write may commit themselves when much is to be committed: the call
+    /// costs them no more than it would to wake the producer's thread, which saves one of two
+    /// hand-overs.
+    fn is_direct(&self) -> bool {
+        false
+    }
     /// Sends what a full socket has not taken yet. The producer's thread, which sends it otherwise,
     /// calls this where a writer makes it wait for the service.
     fn send_waiting(&self) {}

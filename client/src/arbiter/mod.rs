@@ -279,14 +279,23 @@ impl Shared {
         let mut state = lock(&self.state);
         let (writer_id, target) = (returned.writer_id, returned.target);
         let (batch, buffer) = state.batches.of(target);
-        let direct_patching = self.service.get().is_some_and(|service| service.direct_patching);
+        let service = self.service.get();
+        let direct_patching = service.is_some_and(|service| service.direct_patching);
         let hold = returned.needs_patching && direct_patching;
         if batch.add_chunk(&self.smb, returned, buffer, hold).is_err() {
             count(&self.counters.violations);
         }
         self.add_patches(batch, writer_id, buffer, patches);
-        let urgent = batch.has_patches() || self.is_much(batch.pending_bytes());
-        self.schedule(batch, urgent);
+        let is_much = self.is_much(batch.pending_bytes());
+        let urgent = batch.has_patches() || is_much;
+        if is_much
+            && service.is_some_and(|service| service.endpoint.is_direct() && service.endpoint.has_room())
+        {
+            drop(state);
+            self.send_batch();
+        } else {
+            self.schedule(batch, urgent);
+        }
     }
 
     /// Takes the patches of a writer that can be sent.

@@ -7,7 +7,7 @@
 //!
 //! | calls in the queue | who makes them | how many at most |
 //! |---|---|---|
-//! | chunks to move | the producer's thread, from what writers returned | the chunks of the shared memory: each is free for a writer again only after its commit was handled |
+//! | chunks to move | the producer's thread and those that write, from what writers returned | the chunks of the shared memory: each is free for a writer again only after its commit was handled |
 //! | patches | likewise | the sizes of nested messages that were open where a chunk ended, once each |
 //! | commits when batches are due | likewise | [`COMMITS_QUEUED_MAX`]; then the batch waits, as ids of ended writers do |
 //! | commits that answer | likewise | one for each flush and each end of an instance that the service asks for |
@@ -99,6 +99,10 @@ impl Endpoint for QueueEndpoint {
     fn commit_data(&self, request: CommitDataRequest, done: Option<Done>) {
         self.commits.fetch_add(1, Ordering::Relaxed);
         self.call(Call::Commit(request, done, Queued(Arc::clone(&self.commits))));
+    }
+
+    fn is_direct(&self) -> bool {
+        true
     }
 
     fn has_room(&self) -> bool {

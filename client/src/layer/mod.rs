@@ -17,8 +17,8 @@
 //! | level | tag of the category: `error`, `warn`, `info`, `debug`, `trace` |
 //!
 //! As with all categories, those with the tag `debug` are off unless a session asks for them
-//! (`enabled_tags: "debug"`); events of the level `trace` have that tag, too. Programs that log with
-//! the `log` crate install `tracing-log`'s `LogTracer`: then what they log are events with its
+//! (`enabled_tags: "debug"`); events of the level `trace` have that tag, too. Programs that log
+//! with the `log` crate install `tracing-log`'s `LogTracer`: then what they log are events with its
 //! target.
 //!
 //! Each target of a level and each place in the program is kept for ever, once it was reached.
