@@ -8,6 +8,8 @@ pub mod probes;
 #[cfg(feature = "session")]
 pub mod processes;
 #[cfg(feature = "session")]
+mod rival;
+#[cfg(feature = "session")]
 pub mod service;
 #[cfg(feature = "session")]
 pub mod session;

@@ -1,22 +1,17 @@
-//! A rival in C++, which is a program of its own: `ci/rivals` builds it. It waits for a line, does
-//! a lap, and answers with the lap's time, so its laps alternate with ours.
+//! Perfetto's own client, service and buffer with the same packets.
 
 use crate::measure::{Lap, LapResult, WrongAnswer};
-use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use crate::suites::rival::RivalProgram;
+use std::ffi::OsString;
+use std::io::Write;
 use std::time::Duration;
 use tempfile::NamedTempFile;
 
-/// Perfetto's own client, service and buffer, where `ci/rivals` leaves it.
 const PROGRAM: &str = "target/rivals/release/watershed-rival-perfetto";
 
-/// The running program, and its output.
+/// The running program.
 pub(super) struct Rival {
-    child: Child,
-    /// Closed first, which ends the program.
-    laps: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
+    program: RivalProgram,
     packets: u64,
     _texts: NamedTempFile,
 }
@@ -29,41 +24,24 @@ impl Rival {
         each: usize,
         threads: usize,
     ) -> Result<Option<Rival>, WrongAnswer> {
-        if !Path::new(PROGRAM).is_file() {
-            return Ok(None);
-        }
-        let start = || -> std::io::Result<Rival> {
+        let write = || -> std::io::Result<NamedTempFile> {
             let mut file = NamedTempFile::new()?;
             for text in texts {
                 file.write_all(&(text.len() as u32).to_le_bytes())?;
                 file.write_all(text)?;
             }
-            let mut command = Command::new(PROGRAM);
-            command.arg(file.path()).args([each.to_string(), threads.to_string()]);
-            let mut child =
-                command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-            let (laps, answers) = (child.stdin.take(), child.stdout.take().expect("piped"));
-            let packets = (each * threads) as u64;
-            Ok(Rival { child, laps, answers: BufReader::new(answers), packets, _texts: file })
+            Ok(file)
         };
-        start().map(Some).map_err(|error| format!("{PROGRAM}: {error}"))
+        let file = write().map_err(|error| error.to_string())?;
+        let arguments = [file.path().into(), OsString::from(each.to_string()), threads.to_string().into()];
+        let program = RivalProgram::start(PROGRAM, arguments)?;
+        let packets = (each * threads) as u64;
+        Ok(program.map(|program| Rival { program, packets, _texts: file }))
     }
 
     /// One of its sessions.
     pub(super) fn lap(&mut self) -> LapResult {
-        let mut line = String::new();
-        let asked = self.laps.as_mut().expect("open until the drop").write_all(b"lap\n");
-        asked
-            .and_then(|()| self.answers.read_line(&mut line))
-            .map_err(|error| format!("{PROGRAM}: {error}"))?;
-        lap_of(&line, self.packets).map_err(|answer| format!("{PROGRAM}: {answer}"))
-    }
-}
-
-impl Drop for Rival {
-    fn drop(&mut self) {
-        drop(self.laps.take());
-        let _ = self.child.wait();
+        self.program.ask("lap", |answer| lap_of(answer, self.packets))
     }
 }
 
