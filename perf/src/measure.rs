@@ -1,5 +1,6 @@
 //! How times are taken: interleaved laps.
 
+use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
 /// How much of each workload is run.
@@ -51,6 +52,12 @@ pub fn timed<T>(units: u64, work: impl FnOnce() -> T) -> (Lap, T) {
     let start = Instant::now();
     let value = work();
     (Lap { elapsed: start.elapsed(), units }, value)
+}
+
+/// CPU time of this thread.
+pub(crate) fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// The laps of one contestant, in nanoseconds per unit, in the order of the rounds.
@@ -109,9 +116,16 @@ impl Series {
     /// # Panics
     /// When the two are not of the same rounds.
     pub fn speedup_over(&self, other: &Series) -> f64 {
+        self.by_round(other, |ours, theirs| theirs / ours).median()
+    }
+
+    /// A figure of each round, of this series and another.
+    ///
+    /// # Panics
+    /// When the two are not of the same rounds.
+    pub fn by_round(&self, other: &Series, figure: impl Fn(f64, f64) -> f64) -> Series {
         assert_eq!(self.0.len(), other.0.len(), "series of one contest have the same rounds");
-        let ratios: Vec<f64> = self.0.iter().zip(&other.0).map(|(ours, theirs)| theirs / ours).collect();
-        median(&ratios)
+        Series(self.0.iter().zip(&other.0).map(|(ours, theirs)| figure(*ours, *theirs)).collect())
     }
 }
 
@@ -133,23 +147,38 @@ fn median(values: &[f64]) -> f64 {
 /// The first lap that has a wrong answer ends the contest.
 pub fn interleave<'a, const N: usize>(
     options: &Options,
-    mut contestants: [Box<dyn FnMut() -> LapResult + 'a>; N],
+    contestants: [Contestant<'a>; N],
 ) -> Result<[Series; N], WrongAnswer> {
-    let mut laps: [Vec<f64>; N] = std::array::from_fn(|_| Vec::with_capacity(options.rounds));
+    let series = interleave_all(options, contestants.into())?;
+    Ok(series.try_into().unwrap_or_else(|_| unreachable!("a series for each contestant")))
+}
+
+/// What does a contestant's next lap.
+pub type Contestant<'a> = Box<dyn FnMut() -> LapResult + 'a>;
+
+/// As [`interleave`], for contestants of which some may be missing.
+///
+/// # Errors
+/// The first lap that has a wrong answer ends the contest.
+pub fn interleave_all(
+    options: &Options,
+    mut contestants: Vec<Contestant<'_>>,
+) -> Result<Vec<Series>, WrongAnswer> {
+    let mut laps = vec![Vec::with_capacity(options.rounds); contestants.len()];
     let start = Instant::now();
     for round in 0..=options.rounds {
         if round > 3 && start.elapsed() > options.time_limit {
             break;
         }
-        for turn in 0..N {
-            let who = if round % 2 == 0 { turn } else { N - 1 - turn };
+        for turn in 0..contestants.len() {
+            let who = if round % 2 == 0 { turn } else { contestants.len() - 1 - turn };
             let lap = contestants[who]()?;
             if round > 0 {
                 laps[who].push(lap.elapsed.as_nanos() as f64 / lap.units as f64);
             }
         }
     }
-    Ok(laps.map(Series::new))
+    Ok(laps.into_iter().map(Series::new).collect())
 }
 
 #[cfg(test)]

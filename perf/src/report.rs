@@ -34,6 +34,9 @@ pub struct Measurement {
     /// whose names have `ns`, `us`, `percent` or `bytes` in them (and `plain`, a rival's time).
     #[serde(flatten)]
     pub extra: BTreeMap<String, f64>,
+    /// Names of figures that would stand beside the value, but for a rival that was not built.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_measured: Vec<String>,
     /// The smallest sample, in `unit`.
     pub min: f64,
     /// The largest sample, in `unit`.
@@ -75,6 +78,7 @@ impl Measurement {
             value: series.median() * factor,
             unit,
             extra: BTreeMap::new(),
+            not_measured: Vec::new(),
             min: series.min() * factor,
             max: series.max() * factor,
             samples: series.values().len(),
@@ -86,6 +90,20 @@ impl Measurement {
     pub fn with(mut self, name: &str, value: f64) -> Self {
         self.extra.insert(name.into(), value);
         self
+    }
+
+    /// Says of a figure that there is none here: no other figure takes its place.
+    pub fn without(mut self, name: &str) -> Self {
+        self.not_measured.push(name.into());
+        self
+    }
+
+    /// The figures beside the value of which `is_shown` holds, then those that were not measured.
+    fn beside(&self, is_shown: impl Fn(&str) -> bool) -> String {
+        let figures = self.extra.iter().map(|(name, value)| (name, short(*value)));
+        let none = self.not_measured.iter().map(|name| (name, "not measured".into()));
+        let shown = figures.chain(none).filter(|(name, _)| is_shown(name));
+        shown.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -104,13 +122,11 @@ impl Report {
         };
         let mut text = format!("Suite `{}`, {}: {}\n\n", self.suite, self.date, self.machine);
         text.push_str("| result | median | unit | noise | ratios |\n|---|---|---|---|---|\n");
-        for Measurement { name, value, unit, extra, noise, .. } in &self.results {
-            let ratios = extra.iter().filter(|(name, _)| is_ratio(name));
-            let ratios: Vec<String> =
-                ratios.map(|(name, ratio)| format!("{name} {}", short(*ratio))).collect();
-            let (value, percent) = (short(*value), noise * 100.0);
+        for result in &self.results {
+            let Measurement { name, value, unit, noise, .. } = result;
+            let (value, percent, ratios) = (short(*value), noise * 100.0, result.beside(is_ratio));
             // Writing into a String cannot fail.
-            let _ = writeln!(text, "| `{name}` | {value} | {unit} | {percent:.1}% | {} |", ratios.join(", "));
+            let _ = writeln!(text, "| `{name}` | {value} | {unit} | {percent:.1}% | {ratios} |");
         }
         text
     }
@@ -119,8 +135,6 @@ impl Report {
     pub fn to_table(&self) -> String {
         let mut rows = vec![["", "median", "unit", "min", "max", "noise", "samples", ""].map(String::from)];
         for result in &self.results {
-            let extra: Vec<String> =
-                result.extra.iter().map(|(name, value)| format!("{name} {}", short(*value))).collect();
             rows.push([
                 result.name.clone(),
                 short(result.value),
@@ -129,7 +143,7 @@ impl Report {
                 short(result.max),
                 format!("{:.1}%", result.noise * 100.0),
                 result.samples.to_string(),
-                extra.join(", "),
+                result.beside(|_| true),
             ]);
         }
         let mut text = format!("suite {} on {}\n", self.suite, self.machine);
@@ -210,6 +224,19 @@ mod tests {
         let row = text.lines().last().unwrap();
         assert!(row.starts_with("| `write` | 11.0 | ns/chunk | "), "{row}");
         assert!(row.ends_with("| ratio_to_memcpy 0.50 |"), "{row}");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_said_and_has_no_figure() {
+        let result = Measurement::ns_per("event", "instant", &Series::new(vec![30.0]));
+        let (suite, date) = ("client".into(), String::new());
+        let report = |result| Report { suite, date, machine: Machine::here(), results: vec![result] };
+        let json = report(result.without("ratio_to_perfetto_sdk"));
+        let back: Report = serde_json::from_str(&json.to_json()).unwrap();
+        assert_eq!((&back.results, back.results[0].extra.len()), (&json.results, 0));
+        for text in [json.to_table(), json.to_markdown()] {
+            assert!(text.contains("ratio_to_perfetto_sdk not measured"), "{text}");
+        }
     }
 
     #[test]

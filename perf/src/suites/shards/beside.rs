@@ -5,10 +5,9 @@
 //! core, so that of a bare loop of as much CPU time is told beside it.
 
 use super::team::{Writers, exact_ring};
-use crate::measure::{Options, Series, WrongAnswer};
+use crate::measure::{Options, Series, WrongAnswer, cpu_time};
 use crate::report::Measurement;
 use crate::workload::templates;
-use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use watershed_engine::Packet;
@@ -57,12 +56,6 @@ fn cost(call: impl FnOnce() -> Result<(), WrongAnswer>) -> Result<Cost, WrongAns
     let (cpu, wall) = (cpu_time(), Instant::now());
     call()?;
     Ok(Cost { wall: wall.elapsed(), cpu: cpu_time() - cpu })
-}
-
-/// CPU time of this thread.
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Calls in turns with bare loops, beside threads that commit all the time into a small ring.
