@@ -2,6 +2,8 @@
 //!
 //! A new suite is one file here, with a function that lists its workloads, and one line in [`all`].
 
+#[cfg(feature = "session")]
+pub mod client;
 pub mod engine;
 #[cfg(feature = "session")]
 pub mod probes;
@@ -63,6 +65,8 @@ pub fn all() -> Vec<Suite> {
         shards::suite(),
         #[cfg(feature = "session")]
         session::suite(),
+        #[cfg(feature = "session")]
+        client::suite(),
         #[cfg(feature = "session")]
         service::suite(),
         #[cfg(feature = "session")]

@@ -1,0 +1,126 @@
+//! The loops that are timed, and the threads that run them. The rival has the same loops under the
+//! same names.
+
+use crate::measure::{Lap, Options, cpu_time};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use watershed_client::track_event::Category;
+use watershed_client::{clock, instant, slice};
+
+static ON: Category = Category::new("on");
+static OFF: Category = Category::new("off");
+
+/// The category that sessions record.
+pub(super) const RECORDED: &str = "on";
+
+/// What a loop does each time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Kind {
+    /// An instant event with a static name.
+    Instant,
+    /// The begin of a slice with an integer and a string, and its end.
+    Slice,
+    /// An instant event of a category that the session does not want.
+    Disabled,
+    /// Nothing.
+    Empty,
+    /// Reads the system's clock, of which the time of events is made. Most of them read the
+    /// processor's counter instead, for which the client has no public function.
+    Clock,
+}
+
+/// How often, on each thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counts {
+    /// Untimed, before.
+    pub(super) warm: u64,
+    /// Timed.
+    pub(super) each: u64,
+}
+
+impl Kind {
+    /// What the rival is told.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::Instant => "instant",
+            Kind::Slice => "slice",
+            Kind::Disabled => "disabled",
+            Kind::Empty => "empty",
+            Kind::Clock => "clock",
+        }
+    }
+
+    /// A lap of some milliseconds, so that many of them are over before the system lets another
+    /// program run. The ring holds it all, and those that warm up fill the shared memory once.
+    pub(super) fn counts(self, threads: u64, options: &Options) -> Counts {
+        let (warm, all) = match self {
+            Kind::Instant => (100_000, 300_000),
+            Kind::Slice => (30_000, 120_000),
+            Kind::Disabled | Kind::Empty => (100_000, 5_000_000),
+            Kind::Clock => (10_000, 300_000),
+        };
+        Counts { warm: options.size(warm, 100) / threads, each: options.size(all, 1000) / threads }
+    }
+
+    /// Events that the trace of such a lap should have, slices as one.
+    pub(super) fn written(self, threads: u64, options: &Options) -> u64 {
+        let Counts { warm, each } = self.counts(threads, options);
+        if matches!(self, Kind::Instant | Kind::Slice) { threads * (warm + each) } else { 0 }
+    }
+
+    /// Does it so often.
+    pub(super) fn run(self, count: u64) {
+        match self {
+            Kind::Instant => (0..count).for_each(|_| instant!(ON, "instant")),
+            Kind::Slice => {
+                (0..count).for_each(|i| drop(slice!(ON, "slice", number = i, text = "a string of twenty b")))
+            }
+            Kind::Disabled => (0..count).for_each(|i| {
+                instant!(OFF, "instant", number = i);
+                black_box(i);
+            }),
+            Kind::Empty => (0..count).for_each(|i| {
+                black_box(i);
+            }),
+            Kind::Clock => (0..count).for_each(|_| {
+                black_box(clock::boottime_ns());
+            }),
+        }
+    }
+}
+
+/// The lap of all threads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Race {
+    /// Its time is the mean of the threads' own, so that one which the system stops for a moment
+    /// does not count for all; its units are those of all threads.
+    pub(super) lap: Lap,
+    /// CPU time of one of the units, in nanoseconds.
+    pub(super) cpu_ns: f64,
+}
+
+/// Runs the loop on so many threads, which have ended when this returns.
+pub(super) fn race(kind: Kind, threads: u64, counts: Counts) -> Race {
+    let ready = AtomicU64::new(0);
+    let run = || {
+        kind.run(counts.warm);
+        // Nothing is published by it: the threads only wait for each other.
+        ready.fetch_add(1, Ordering::Relaxed);
+        while ready.load(Ordering::Relaxed) < threads {
+            std::thread::yield_now();
+        }
+        let (cpu, start) = (cpu_time(), Instant::now());
+        kind.run(counts.each);
+        (start.elapsed(), cpu_time() - cpu)
+    };
+    let times: Vec<(Duration, Duration)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a loop that ends")).collect()
+    });
+    let wall: Duration = times.iter().map(|time| time.0).sum();
+    let cpu: Duration = times.iter().map(|time| time.1).sum();
+    let units = threads * counts.each;
+    let elapsed = wall / threads as u32;
+    Race { lap: Lap { elapsed, units }, cpu_ns: cpu.as_nanos() as f64 / units as f64 }
+}

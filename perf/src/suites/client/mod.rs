@@ -1,0 +1,46 @@
+//! What an event costs the thread that writes it.
+//!
+//! ```text
+//!   loop of events     instant!, slice!, on one thread or two                      <- timed
+//!     | chunks of 1 MiB of shared memory; the policy is the default, which drops
+//!   service            in this process, a ring of 64 MiB
+//!     | stop, read
+//!   trace              every event is looked at: it is here or it was counted as dropped
+//! ```
+//!
+//! A lap is a session of its own. Its threads warm up first, until they have been through all of
+//! the shared memory, and the time is that of their loops alone. The rival, where it was built
+//! (`ci/rivals`), is perfetto-sdk with the same events; its traces are looked at in the same way.
+
+mod costs;
+mod events;
+mod recording;
+mod rival;
+mod tally;
+mod trace;
+
+use super::{Suite, Workload};
+use events::Kind;
+
+/// The suite.
+pub fn suite() -> Suite {
+    Suite {
+        name: "client",
+        about: "what a track event costs the program, with a session in process; beside perfetto-sdk",
+        // The service has threads of its own.
+        pinned: false,
+        unavailable: || None,
+        workloads,
+    }
+}
+
+fn workloads() -> Vec<Workload> {
+    vec![
+        Workload::new("clock", |options| costs::clock("clock", options)),
+        Workload::new("instant", |options| costs::one_thread("instant", Kind::Instant, options)),
+        Workload::new("slice_two_args", |options| costs::one_thread("slice_two_args", Kind::Slice, options)),
+        Workload::new("disabled", |options| costs::disabled("disabled", options)),
+        Workload::new("instant_two_threads", |options| costs::two_threads("instant_two_threads", options)),
+        Workload::new("bytes_per_event", |options| costs::bytes_per_event("bytes_per_event", options)),
+    ]
+}
