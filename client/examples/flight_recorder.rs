@@ -9,11 +9,10 @@
 use std::sync::Arc;
 
 use watershed_client::in_process::{InProcess, InProcessOptions, Session, Sink};
+use watershed_client::protos::trace_config::{BufferConfig, DataSource, IncrementalStateConfig};
+use watershed_client::protos::{DataSourceConfig, TraceConfig};
 use watershed_client::track_event::{self, Category};
-use watershed_client::{instant, slice};
-use watershed_wire::Encode as _;
-use watershed_wire::protos::trace_config::{BufferConfig, DataSource};
-use watershed_wire::protos::{DataSourceConfig, TraceConfig};
+use watershed_client::{Encode as _, instant, slice};
 
 static STEPS: Category = Category::new("steps");
 
@@ -28,9 +27,7 @@ fn start(backend: &InProcess) -> Result<Session, Box<dyn std::error::Error>> {
         buffers: vec![BufferConfig { size_kb: Some(RING_KB), ..Default::default() }],
         data_sources: vec![DataSource { config: Some(config), ..Default::default() }],
         // What a reader needs is said anew four times a second: the ring forgets the begin.
-        incremental_state_config: Some(watershed_wire::protos::trace_config::IncrementalStateConfig {
-            clear_period_ms: Some(250),
-        }),
+        incremental_state_config: Some(IncrementalStateConfig { clear_period_ms: Some(250) }),
         ..Default::default()
     };
     Ok(backend.start_session(&config.encode_to_vec(), Sink::Buffers)?)

@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use watershed_client::clock::boottime_ns;
 use watershed_client::producer::ProducerEvent;
+use watershed_client::protos::trace_packet::Data;
+use watershed_client::protos::{DataSourceConfig, DataSourceDescriptor, TestEvent, TracePacket};
 use watershed_client::remote::{Reconnect, RemoteEvent, RemoteOptions, RemoteProducer};
 use watershed_client::{Context, DataSource, DataSourceFactory, Stop, TraceWriter, Wake};
-use watershed_wire::protos::trace_packet::Data;
-use watershed_wire::protos::{DataSourceConfig, DataSourceDescriptor, TestEvent, TracePacket};
 
 const NAME: &str = "com.example.startup";
 

@@ -24,4 +24,6 @@ pub use endpoint::{Done, Endpoint};
 pub use init::{InitError, Tracing, init};
 #[cfg(feature = "tracing")]
 pub use layer::{TrackEventLayer, layer};
+// What configs and packets are made of, so that a program needs no second dependency.
+pub use watershed_wire::{Decode, DecodeError, Encode, protos, reader};
 pub use writer::{MessageWriter, TraceWriter};
