@@ -25,7 +25,8 @@ fn put_tag(place: &mut [u8; FIELD_BYTES_MAX], tag: u32) -> usize {
     }
 }
 
-/// Numbers of names are small, sizes and times mostly are.
+/// Numbers of names are small, sizes and times since the last event mostly are. Longer ones are not
+/// inlined: the compiler would prepare all ten bytes of each value before it is known to be needed.
 #[inline(always)]
 fn put_short(place: &mut [u8], value: u64) -> usize {
     match value {
@@ -33,8 +34,17 @@ fn put_short(place: &mut [u8], value: u64) -> usize {
             place[0] = value as u8;
             1
         }
-        _ => put(place, value),
+        0x80..0x4000 => {
+            place[..2].copy_from_slice(&[value as u8 | 0x80, (value >> 7) as u8]);
+            2
+        }
+        _ => put_long(place, value),
     }
+}
+
+#[inline(never)]
+fn put_long(place: &mut [u8], value: u64) -> usize {
+    put(place, value)
 }
 
 /// A message that is composed before it is written: fields are short, and most packets are. Bytes
