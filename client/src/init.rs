@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -13,7 +14,7 @@ use watershed_wire::protos::trace_config::{BufferConfig, DataSource};
 use watershed_wire::protos::{DataSourceConfig, TraceConfig, TrackEventConfig};
 
 use crate::in_process::{InProcess, InProcessError, InProcessOptions, Session, Sink, StartError};
-use crate::remote::{RemoteOptions, RemoteProducer};
+use crate::remote::{RemoteEvent, RemoteOptions, RemoteProducer};
 use crate::track_event;
 
 /// File for the program's own trace.
@@ -28,6 +29,8 @@ const DEFAULT_BUFFER_KB: u32 = 32 << 10;
 const WRITE_PERIOD_MS: u32 = 250;
 /// The longest wait for the first events to be wanted, and for the last ones to be written.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest that a service which accepts connections can delay the program's start.
+const PATIENCE_WITH_SERVICE: Duration = Duration::from_secs(1);
 
 /// Why [`init()`] did not start.
 #[derive(Debug, Error)]
@@ -88,6 +91,9 @@ enum Backend {
 /// | `WATERSHED_TRACE_BUFFER_KB` | how much may wait for the file, in KiB: 32768 by default |
 /// | `PERFETTO_PRODUCER_SOCK_NAME` | the daemon's socket; tried until there is a daemon |
 ///
+/// With a daemon the call waits for its answer, a second at most, so that sessions that run already
+/// have the program's first events. Without one it does not wait.
+///
 /// # Errors
 ///
 /// [`InitError`]; the program goes on without tracing if it ignores that.
@@ -110,9 +116,19 @@ fn subscribe() {
 }
 
 fn offer() -> Result<Tracing, InitError> {
+    let (tell, told) = mpsc::channel();
+    let on_event = move |event| {
+        // Nobody listens after the first one.
+        let _ = tell.send(matches!(event, RemoteEvent::Connected { .. }));
+    };
     let producer =
-        RemoteProducer::connect(RemoteOptions::from_environment()?, |_| {}).map_err(InitError::Thread)?;
+        RemoteProducer::connect(RemoteOptions::from_environment()?, on_event).map_err(InitError::Thread)?;
     producer.register(track_event::data_source());
+    // With a service the sessions that run already want the first events, too. Without one the first
+    // attempt has failed at once.
+    if told.recv_timeout(PATIENCE_WITH_SERVICE) == Ok(true) {
+        let _ = producer.sync(PATIENCE_WITH_SERVICE);
+    }
     Ok(Tracing { recording: None, _backend: Backend::Remote(producer) })
 }
 

@@ -3,6 +3,7 @@
 
 #[path = "../track_events/reader.rs"]
 mod reader;
+mod short_programs;
 mod startup;
 mod track_events;
 

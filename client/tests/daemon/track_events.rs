@@ -39,7 +39,7 @@ fn session(daemon: &Running) -> Consumer {
     consumer
 }
 
-fn finish(mut consumer: Consumer) -> reader::Trace {
+pub(crate) fn finish(mut consumer: Consumer) -> reader::Trace {
     assert!(consumer.flush(WATCHDOG, FLUSH_AT_STOP).unwrap());
     consumer.disable().unwrap();
     assert_eq!(consumer.wait_end(Some(WATCHDOG)).unwrap(), Wait::Ended { error: None });

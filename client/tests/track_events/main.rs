@@ -174,8 +174,9 @@ fn one_session_too_many_gets_nothing() {
     if std::env::var_os(CROWD_PROCESS).is_none() {
         let program = std::env::current_exe().unwrap();
         let arguments = ["--exact", "one_session_too_many_gets_nothing"];
-        let status = std::process::Command::new(program).args(arguments).env(CROWD_PROCESS, "1").status();
-        assert!(status.unwrap().success());
+        let output = std::process::Command::new(program).args(arguments).env(CROWD_PROCESS, "1").output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{output:?}");
         return;
     }
     let (tell, told) = std::sync::mpsc::channel();
