@@ -9,7 +9,7 @@ use watershed_client::{instant, slice};
 use watershed_smb::SmbSize;
 use watershed_wire::protos::track_event::Type;
 
-use crate::{WATCHDOG, on_thread, only, start, stop};
+use crate::{WATCHDOG, config, on_thread, only, start_with, stop};
 
 static LOSS: Category = Category::new("loss");
 
@@ -35,7 +35,10 @@ fn what_survives_a_loss_is_right() {
     let options = InProcessOptions { smb_size: SmbSize::negotiate(4096, 16 << 10), ..Default::default() };
     let backend = InProcess::new(options).unwrap();
     backend.register(track_event::data_source());
-    let session = start(&backend, only(&["loss"]));
+    let mut config = config(only(&["loss"]));
+    // What the ring overwrites is not what this test is about.
+    config.buffers[0].size_kb = Some(256 << 10);
+    let session = start_with(&backend, &config);
     let (num_events, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
