@@ -14,6 +14,9 @@ const LONGER: u32 = 3;
 /// Sizes differ by the times between events only, so few laps tell them.
 const ROUNDS: usize = 7;
 
+/// What a span may cost above a slice, in spans through a layer that does nothing.
+const EMPTY_LAYERS_MAX: f64 = 1.2;
+
 fn longer(options: &Options) -> Options {
     Options { time_limit: options.time_limit * LONGER, ..*options }
 }
@@ -38,6 +41,27 @@ pub(super) fn one_thread(name: &str, kind: Kind, options: &Options) -> Result<Me
     let laps = interleave_all(&longer(options), contestants)?;
     let result = Measurement::ns_per("event", name, &laps[0]).with("ns_clock", laps[1].median());
     Ok(beside_rival(result, &laps[0], &ours, laps.get(2), &theirs))
+}
+
+/// Spans of `tracing` through the layer, in turns with slices and with a layer that does nothing.
+pub(super) fn layer(name: &str, options: &Options) -> Result<Measurement, WrongAnswer> {
+    let program = RefCell::new(Program::start()?);
+    let lap = |kind| program.borrow_mut().lap(kind, 1, options);
+    let mut ours = Tally::default();
+    let contestants: Vec<Contestant<'_>> = vec![
+        Box::new(|| Ok(ours.add(lap(Kind::Span)?))),
+        Box::new(|| Ok(lap(Kind::Slice)?.lap)),
+        Box::new(|| without_session(Kind::EmptySpan, 1, options)),
+    ];
+    let laps = interleave_all(&longer(options), contestants)?;
+    let limit = laps[1].by_round(&laps[2], |slice, empty| slice + EMPTY_LAYERS_MAX * empty);
+    let of_limit = laps[0].by_round(&limit, |span, limit| span / limit);
+    Ok(Measurement::ns_per("event", name, &laps[0])
+        .with("ns_slice", laps[1].median())
+        .with("ns_empty_layer", laps[2].median())
+        .with("of_limit", of_limit.median())
+        .with("of_limit_noise", of_limit.noise())
+        .with("percent_dropped", ours.percent_dropped()))
 }
 
 /// Instant events of two threads, against two loops that read the clock.

@@ -5,6 +5,8 @@ use crate::measure::{Lap, Options, cpu_time};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use tracing_subscriber::layer::{Layer, SubscriberExt as _};
+use tracing_subscriber::registry;
 use watershed_client::track_event::Category;
 use watershed_client::{clock, instant, slice};
 
@@ -25,6 +27,10 @@ pub(super) enum Kind {
     Disabled,
     /// Nothing.
     Empty,
+    /// A span of `tracing` with the same fields, which is entered and left, through the layer.
+    Span,
+    /// The same with a layer that does nothing.
+    EmptySpan,
     /// Reads the system's clock, of which the time of events is made. Most of them read the
     /// processor's counter instead, for which the client has no public function.
     Clock,
@@ -47,6 +53,8 @@ impl Kind {
             Kind::Slice => "slice",
             Kind::Disabled => "disabled",
             Kind::Empty => "empty",
+            Kind::Span => "span",
+            Kind::EmptySpan => "empty_span",
             Kind::Clock => "clock",
         }
     }
@@ -56,7 +64,7 @@ impl Kind {
     pub(super) fn counts(self, threads: u64, options: &Options) -> Counts {
         let (warm, all) = match self {
             Kind::Instant => (100_000, 300_000),
-            Kind::Slice => (30_000, 120_000),
+            Kind::Slice | Kind::Span | Kind::EmptySpan => (30_000, 120_000),
             Kind::Disabled | Kind::Empty => (100_000, 5_000_000),
             Kind::Clock => (10_000, 300_000),
         };
@@ -66,7 +74,7 @@ impl Kind {
     /// Events that the trace of such a lap should have, slices as one.
     pub(super) fn written(self, threads: u64, options: &Options) -> u64 {
         let Counts { warm, each } = self.counts(threads, options);
-        if matches!(self, Kind::Instant | Kind::Slice) { threads * (warm + each) } else { 0 }
+        if matches!(self, Kind::Instant | Kind::Slice | Kind::Span) { threads * (warm + each) } else { 0 }
     }
 
     /// Does it so often.
@@ -83,11 +91,27 @@ impl Kind {
             Kind::Empty => (0..count).for_each(|i| {
                 black_box(i);
             }),
+            Kind::Span => spans(count, registry().with(watershed_client::layer())),
+            Kind::EmptySpan => spans(count, registry().with(Nothing)),
             Kind::Clock => (0..count).for_each(|_| {
                 black_box(clock::boottime_ns());
             }),
         }
     }
+}
+
+/// A layer that does nothing.
+struct Nothing;
+
+impl<S: tracing::Subscriber> Layer<S> for Nothing {}
+
+fn spans(count: u64, subscriber: impl tracing::Subscriber + Send + Sync) {
+    tracing::subscriber::with_default(subscriber, || {
+        for i in 0..count {
+            let text = "a string of twenty b";
+            tracing::info_span!(target: "on", "slice", number = i, text).in_scope(|| ());
+        }
+    });
 }
 
 /// The lap of all threads.

@@ -41,6 +41,7 @@ fn workloads() -> Vec<Workload> {
         Workload::new("slice_two_args", |options| costs::one_thread("slice_two_args", Kind::Slice, options)),
         Workload::new("disabled", |options| costs::disabled("disabled", options)),
         Workload::new("instant_two_threads", |options| costs::two_threads("instant_two_threads", options)),
+        Workload::new("layer_span", |options| costs::layer("layer_span", options)),
         Workload::new("bytes_per_event", |options| costs::bytes_per_event("bytes_per_event", options)),
     ]
 }

@@ -48,7 +48,7 @@ impl Program {
         let contents = Contents::of(&self.trace)?;
         let dropped = self.backend.arbiter_stats().packets_dropped - dropped_before;
         let written = kind.written(threads, options);
-        contents.check(written, kind == Kind::Slice, Some(dropped))?;
+        contents.check(written, matches!(kind, Kind::Slice | Kind::Span), Some(dropped))?;
         Ok(Outcome { lap, cpu_ns: Some(cpu_ns), written, contents })
     }
 
