@@ -26,6 +26,7 @@
 mod site;
 mod values;
 
+use std::cell::RefCell;
 use std::marker::PhantomData;
 
 use site::{Site, category_of_log};
@@ -56,9 +57,36 @@ pub fn layer() -> TrackEventLayer {
 /// What the layer keeps of a span.
 struct Span {
     fields: Recorded,
-    /// Fields that a slice has begun with.
-    num_written: usize,
     flow_id: u64,
+}
+
+/// Times that any span has recorded fields after its begin: most never do, and then nothing has to
+/// be looked up at the end of a slice. Relaxed: a thread counts its own before it looks.
+static NUM_RECORDS: AtomicU64 = AtomicU64::new(0);
+
+/// A slice that this thread has begun and not ended.
+struct Entered {
+    span_id: u64,
+    /// `None`: nobody wanted it.
+    site: Option<&'static Site>,
+    /// Bytes of fields that it has begun with, and [`NUM_RECORDS`] then.
+    written_bytes: usize,
+    num_records: u64,
+}
+
+thread_local! {
+    static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Takes what this thread has entered last of the span.
+fn take_entered(id: &Id) -> Option<Entered> {
+    let take = |entered: &RefCell<Vec<Entered>>| {
+        let mut entered = entered.try_borrow_mut().ok()?;
+        // The last one, unless guards were dropped in another order.
+        let index = entered.iter().rposition(|entered| entered.span_id == id.into_u64())?;
+        Some(entered.remove(index))
+    };
+    ENTERED.try_with(take).ok().flatten()
 }
 
 impl<S> Layer<S> for TrackEventLayer
@@ -77,45 +105,50 @@ where
         };
         let mut fields = Recorded::default();
         attributes.record(&mut fields);
-        span.extensions_mut().insert(Span { fields, num_written: 0, flow_id: next_flow_id() });
+        span.extensions_mut().insert(Span { fields, flow_id: next_flow_id() });
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
         if let Some(span) = span.extensions_mut().get_mut::<Span>() {
             values.record(&mut span.fields);
+            NUM_RECORDS.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     fn on_enter(&self, id: &Id, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
-        let site = Site::of(span.metadata());
-        if !site.is_enabled() {
-            return;
-        }
-        match span.extensions_mut().get_mut::<Span>() {
-            Some(span) => {
-                span.num_written = span.fields.len();
+        let site = Some(Site::of(span.metadata())).filter(|site| site.is_enabled());
+        let num_records = NUM_RECORDS.load(Ordering::Relaxed);
+        let mut written_bytes = 0;
+        match (site, span.extensions().get::<Span>()) {
+            (None, _) => {}
+            // It is older than the session: its fields are gone.
+            (Some(site), None) => begin_slice(site.category(), site.name(), None, None),
+            (Some(site), Some(span)) => {
+                written_bytes = span.fields.size_bytes();
                 let fill = |event: &mut EventWriter<'_>| {
                     span.fields.write(0, site, event);
                     event.flow(span.flow_id);
                 };
                 begin_slice(site.category(), site.name(), None, Some(&fill));
             }
-            // It is older than the session: its fields are gone.
-            None => begin_slice(site.category(), site.name(), None, None),
         }
+        let entered = Entered { span_id: id.into_u64(), site, written_bytes, num_records };
+        let _ = ENTERED.try_with(|all| all.try_borrow_mut().map(|mut all| all.push(entered)));
     }
 
     fn on_exit(&self, id: &Id, context: Context<'_, S>) {
-        let Some(span) = context.span(id) else { return };
-        let site = Site::of(span.metadata());
-        if !site.is_enabled() {
+        let Some(Entered { site: Some(site), written_bytes, num_records, .. }) = take_entered(id) else {
             return;
-        }
-        match span.extensions().get::<Span>().filter(|span| span.num_written < span.fields.len()) {
+        };
+        let has_recorded = num_records != NUM_RECORDS.load(Ordering::Relaxed);
+        let span = if has_recorded { context.span(id) } else { None };
+        let extensions = span.as_ref().map(|span| span.extensions());
+        let late = extensions.as_ref().and_then(|extensions| extensions.get::<Span>());
+        match late.filter(|span| written_bytes < span.fields.size_bytes()) {
             Some(span) => {
-                let fill = |event: &mut EventWriter<'_>| span.fields.write(span.num_written, site, event);
+                let fill = |event: &mut EventWriter<'_>| span.fields.write(written_bytes, site, event);
                 end_slice(site.category(), None, Some(&fill));
             }
             None => end_slice(site.category(), None, None),

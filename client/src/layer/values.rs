@@ -2,11 +2,12 @@
 
 use std::fmt;
 
+use smallvec::SmallVec;
 use tracing_core::Field;
 use tracing_core::field::Visit;
 
 use super::site::{LOG_FIELDS, LOG_TARGET, MESSAGE, Site};
-use crate::track_event::{ArgValue, ArgWriter, EventWriter, debug};
+use crate::track_event::{ArgValue, EventWriter, debug, encoded};
 
 /// Writes the fields of an event as its arguments, but for what is its name.
 pub(super) struct Args<'a, 'e> {
@@ -84,68 +85,69 @@ impl Visit for Message {
     }
 }
 
-#[derive(Debug)]
-enum Value {
-    Boolean(bool),
-    Signed(i64),
-    Unsigned(u64),
-    Double(f64),
-    Text(String),
-}
-
-impl ArgValue for Value {
-    fn write(&self, arg: &mut ArgWriter<'_>) {
-        match self {
-            Value::Boolean(value) => arg.boolean(*value),
-            Value::Signed(value) => arg.signed(*value),
-            Value::Unsigned(value) => arg.unsigned(*value),
-            Value::Double(value) => arg.double(*value),
-            Value::Text(value) => arg.text(value),
-        }
-    }
-}
-
-/// Fields of a span, by their index and in the order of recording.
+/// Fields of a span in the order of recording, encoded: a span is made more often than it is looked
+/// at, and most have their fields where the span's data is.
+///
+/// ```text
+///   | index (1 byte) | size (4 bytes) | value of a DebugAnnotation |  next field ...
+/// ```
 #[derive(Debug, Default)]
-pub(super) struct Recorded(Vec<(usize, Value)>);
+pub(super) struct Recorded(SmallVec<[u8; INLINE_BYTES]>);
+
+/// Three or four numbers, or two and a short text.
+const INLINE_BYTES: usize = 96;
+/// In front of each value.
+const PREFIX_BYTES: usize = 5;
 
 impl Recorded {
-    pub(super) fn len(&self) -> usize {
+    pub(super) fn size_bytes(&self) -> usize {
         self.0.len()
     }
 
-    /// Writes them from the one at `first` on.
-    pub(super) fn write(&self, first: usize, site: &'static Site, event: &mut EventWriter<'_>) {
-        for (index, value) in &self.0[first..] {
-            if let Some(name) = site.arg(*index) {
-                event.arg(name, value);
+    /// Writes the fields behind the first `from_bytes`.
+    pub(super) fn write(&self, from_bytes: usize, site: &'static Site, event: &mut EventWriter<'_>) {
+        let mut rest = &self.0[from_bytes..];
+        while let Some((&[index, ref size @ ..], fields)) = rest.split_first_chunk::<PREFIX_BYTES>() {
+            let (value, next) = fields.split_at(u32::from_le_bytes(*size) as usize);
+            if let Some(name) = site.arg(index.into()) {
+                event.encoded_arg(name, value);
             }
+            rest = next;
         }
+    }
+
+    fn push(&mut self, field: &Field, value: impl ArgValue) {
+        // There are 32 fields at most, and no value has 4 GiB.
+        encoded(&value, |bytes| {
+            self.0.push(field.index() as u8);
+            self.0.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+            self.0.extend_from_slice(bytes);
+        });
     }
 }
 
 impl Visit for Recorded {
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.0.push((field.index(), Value::Double(value)));
+        self.push(field, value);
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.0.push((field.index(), Value::Signed(value)));
+        self.push(field, value);
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.0.push((field.index(), Value::Unsigned(value)));
+        self.push(field, value);
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.0.push((field.index(), Value::Boolean(value)));
+        self.push(field, value);
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.0.push((field.index(), Value::Text(value.to_owned())));
+        self.push(field, value);
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.0.push((field.index(), Value::Text(format!("{value:?}"))));
+        self.push(field, debug(value));
     }
 }

@@ -1,5 +1,6 @@
 //! Values of arguments: `DebugAnnotation`.
 
+use std::cell::Cell;
 use std::fmt;
 
 use super::message::Message;
@@ -54,6 +55,20 @@ impl ArgWriter<'_> {
     pub fn format(&mut self, value: fmt::Arguments<'_>) {
         self.0.text(STRING_VALUE, value);
     }
+}
+
+/// Gives the bytes of a value, as they stand in an argument behind its name.
+pub(crate) fn encoded<R>(value: &impl ArgValue, with: impl FnOnce(&[u8]) -> R) -> R {
+    thread_local! {
+        static SCRATCH: Cell<Message> = const { Cell::new(Message::new()) };
+    }
+    // Another one where the thread's is in use, or gone.
+    let mut message = SCRATCH.try_with(Cell::take).unwrap_or_default();
+    message.clear();
+    value.write(&mut ArgWriter(&mut message));
+    let result = with(message.as_bytes());
+    let _ = SCRATCH.try_with(|scratch| scratch.set(message));
+    result
 }
 
 macro_rules! values {

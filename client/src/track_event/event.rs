@@ -179,6 +179,11 @@ impl EventWriter<'_> {
         packet.close(open);
     }
 
+    /// An argument whose value was [`encoded`](super::args::encoded) before.
+    pub(crate) fn encoded_arg(&mut self, name: &ArgName, value: &[u8]) {
+        self.arg(name, Encoded(value));
+    }
+
     /// An argument whose name is known only now: it is written in full.
     pub fn dynamic_arg(&mut self, name: &str, value: impl ArgValue) {
         if self.0.contents.without_args {
@@ -206,6 +211,15 @@ impl EventWriter<'_> {
     /// a schema of its own, with a serialized message or a text.
     pub fn field(&mut self, number: u32, value: &[u8]) {
         self.0.packet.bytes(number, value);
+    }
+}
+
+struct Encoded<'a>(&'a [u8]);
+
+impl ArgValue for Encoded<'_> {
+    #[inline]
+    fn write(&self, arg: &mut ArgWriter<'_>) {
+        arg.0.append(self.0);
     }
 }
 

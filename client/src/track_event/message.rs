@@ -63,6 +63,10 @@ pub(super) struct Message {
 pub(super) struct Open(usize);
 
 impl Message {
+    pub(super) const fn new() -> Self {
+        Self { bytes: Vec::new(), len: 0 }
+    }
+
     pub(super) fn clear(&mut self) {
         self.len = 0;
     }
@@ -136,7 +140,8 @@ impl Message {
         let _ = self.nested(field, |message| std::fmt::Write::write_fmt(message, text));
     }
 
-    fn append(&mut self, value: &[u8]) {
+    /// Fields that are encoded already.
+    pub(super) fn append(&mut self, value: &[u8]) {
         self.reserve(value.len());
         self.bytes[self.len..self.len + value.len()].copy_from_slice(value);
         self.len += value.len();

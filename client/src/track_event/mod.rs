@@ -53,6 +53,7 @@ mod source;
 mod thread;
 mod tracks;
 
+pub(crate) use args::encoded;
 pub use args::{ArgValue, ArgWriter, DebugValue, DisplayValue, debug, display};
 pub use category::Category;
 pub use event::EventWriter;
