@@ -124,8 +124,8 @@ fn offer() -> Result<Tracing, InitError> {
     let producer =
         RemoteProducer::connect(RemoteOptions::from_environment()?, on_event).map_err(InitError::Thread)?;
     producer.register(track_event::data_source());
-    // With a service the sessions that run already want the first events, too. Without one the first
-    // attempt has failed at once.
+    // With a service the sessions that run already want the first events, too. Without one the
+    // first attempt has failed at once.
     if told.recv_timeout(PATIENCE_WITH_SERVICE) == Ok(true) {
         let _ = producer.sync(PATIENCE_WITH_SERVICE);
     }

@@ -32,6 +32,8 @@ const RATE_BITS: u32 = 32;
 struct Anchor {
     ticks: u64,
     ns: u64,
+    /// Between the two readings of the counter, in ticks: it is off by half of that at most.
+    took: u64,
 }
 
 /// Boot time for one thread. No reading is before the one before it.
@@ -46,7 +48,7 @@ pub(crate) struct ThreadClock {
 
 impl ThreadClock {
     pub(crate) const fn new() -> Self {
-        Self { anchor: Anchor { ticks: 0, ns: 0 }, rate: 0, window_ticks: 0 }
+        Self { anchor: Anchor { ticks: 0, ns: 0, took: 0 }, rate: 0, window_ticks: 0 }
     }
 
     /// Nanoseconds of the clock of packet timestamps, off by less than one microsecond. One reading
@@ -70,11 +72,11 @@ impl ThreadClock {
         let before = counter::read();
         let ns = boottime_ns();
         let took = counter::read().wrapping_sub(before);
-        self.set_anchor(Anchor { ticks: before.wrapping_add(took / 2), ns }, took);
+        self.set_anchor(Anchor { ticks: before.wrapping_add(took / 2), ns, took });
         ns
     }
 
-    fn set_anchor(&mut self, anchor: Anchor, took: u64) {
+    fn set_anchor(&mut self, anchor: Anchor) {
         let (ns, ticks) =
             (anchor.ns.saturating_sub(self.anchor.ns), anchor.ticks.wrapping_sub(self.anchor.ticks));
         if ns < RATE_NS_MIN {
@@ -84,7 +86,9 @@ impl ThreadClock {
         let is_plausible = ns <= RATE_NS_MAX && ticks > 0 && ticks < 1 << 40;
         let rate = if is_plausible { (u128::from(ns) << RATE_BITS) / u128::from(ticks) } else { 0 };
         self.rate = u64::try_from(rate).unwrap_or(0);
-        let took_ns = (u128::from(took) * u128::from(self.rate)) >> RATE_BITS;
+        // An anchor that is off makes a wrong rate with the one before it and with the next one.
+        let took = u128::from(self.anchor.took.max(anchor.took));
+        let took_ns = (took * u128::from(self.rate)) >> RATE_BITS;
         let holds = rate > 0 && took_ns <= u128::from(ANCHOR_NS_MAX);
         self.window_ticks = if holds { (WINDOW_NS << RATE_BITS) / self.rate } else { 0 };
         self.anchor = anchor;
@@ -119,16 +123,17 @@ mod tests {
     fn an_anchor_that_cannot_be_trusted_gives_no_time() {
         let mut clock = ThreadClock::new();
         let mut set = |ticks: u64, ns: u64, took: u64| {
-            clock.set_anchor(Anchor { ticks, ns }, took);
+            clock.set_anchor(Anchor { ticks, ns, took });
             clock.window_ticks
         };
         set(1_000, 1_000_000_000, 50);
         assert_eq!(set(2_001_000, 1_001_000_000, 50), 2_000_000, "two ticks a nanosecond");
         assert_eq!(set(2_001_100, 1_001_000_050, 50), 2_000_000, "the last anchor stays");
         assert_eq!(set(4_001_000, 1_002_000_000, 1_500), 0, "it took too long");
-        assert_eq!(set(6_001_000, 1_003_000_000, 50), 2_000_000);
-        assert_eq!(set(8_001_000, 99_000_000_000, 50), 0, "the machine slept");
-        assert_eq!(set(10_001_000, 99_001_000_000, 50), 2_000_000);
+        assert_eq!(set(6_001_000, 1_003_000_000, 50), 0, "the one before it gives no rate");
+        assert_eq!(set(8_001_000, 1_004_000_000, 50), 2_000_000);
+        assert_eq!(set(10_001_000, 99_000_000_000, 50), 0, "the machine slept");
+        assert_eq!(set(12_001_000, 99_001_000_000, 50), 2_000_000);
         assert_eq!(set(5, 99_002_000_000, 50), 0, "the counter began anew");
     }
 }
