@@ -11,6 +11,7 @@
 mod clocks;
 mod commands;
 mod human;
+mod kernel;
 mod part;
 mod processes;
 mod report;

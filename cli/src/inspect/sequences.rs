@@ -88,6 +88,15 @@ impl Sequences {
         Some(sequence)
     }
 
+    /// Whether the trace has the sequence from its writer's first packet on. What has no sequences
+    /// has no service, and no ring that may have overwritten something.
+    pub(super) fn begins_here(&self, id: Option<u32>) -> bool {
+        match id.filter(|id| *id != 0) {
+            Some(id) => self.by_id.get(&id).is_some_and(|sequence| sequence.begins_here),
+            None => true,
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.by_id.len()
     }

@@ -4,15 +4,16 @@
 use watershed_wire::config::TraceConfig;
 use watershed_wire::packet::{Envelope, Payload, payload_is_message};
 use watershed_wire::protos::{
-    ClockSnapshot, ProcessTree, SystemInfo, TracePacketDefaults, TraceProvenance, TraceStats, TraceUuid,
-    TracingServiceEvent, TrackDescriptor,
+    ClockSnapshot, FtraceStats, ProcessTree, SystemInfo, TracePacketDefaults, TraceProvenance, TraceStats,
+    TraceUuid, TracingServiceEvent, TrackDescriptor,
 };
-use watershed_wire::raw::Fields;
+use watershed_wire::raw::{Fields, Malformed};
 use watershed_wire::reader::RawPacket;
 use watershed_wire::{Decode as _, Encode as _};
 
 use super::clocks::Clocks;
 use super::commands::Commands;
+use super::kernel::KernelLosses;
 use super::processes::Processes;
 use super::sequences::Sequences;
 use super::session::Session;
@@ -29,6 +30,7 @@ pub(super) mod number {
     pub(in crate::inspect) const TRIGGER: u32 = 46;
     pub(in crate::inspect) const CLONE_SNAPSHOT_TRIGGER: u32 = 113;
     pub(in crate::inspect) const EXTENSION_DESCRIPTOR: u32 = 72;
+    pub(in crate::inspect) const FTRACE_STATS: u32 = 34;
     pub(in crate::inspect) const TRACE_STATS: u32 = 35;
     pub(in crate::inspect) const SYNCHRONIZATION_MARKER: u32 = 36;
     pub(in crate::inspect) const SYSTEM_INFO: u32 = 45;
@@ -46,6 +48,7 @@ pub(crate) struct Survey {
     pub(super) sequences: Sequences,
     pub(super) processes: Processes,
     pub(super) commands: Commands,
+    pub(super) kernel: KernelLosses,
     pub(super) session: Session,
     /// Where scheduling is wanted.
     pub(super) top: Option<Box<Top>>,
@@ -95,7 +98,10 @@ impl Survey {
         let info = session.system_info.as_ref().map_or(0, SystemInfo::encoded_len);
         let buffers = session.stats.as_ref().map_or(0, |stats| stats.buffer_stats.len());
         let commands = self.commands.list().iter().map(|command| command.command_line.len()).sum::<usize>();
-        config + info + commands + 512 * (self.sequences.len() + buffers + self.kinds.len() + 16)
+        config
+            + info
+            + commands
+            + 512 * (self.sequences.len() + self.kernel.len() + buffers + self.kinds.len() + 16)
     }
 
     /// Places the packet in time, of the primary clock, if it has one; a snapshot or default in the
@@ -173,7 +179,17 @@ impl Survey {
                 }
                 self.processes.take_track(envelope.machine_id, &track);
             }
-            number::FTRACE_EVENTS if let Some(top) = &mut self.top => top.take_bundle(envelope, bytes)?,
+            number::FTRACE_EVENTS => {
+                let begins_here = self.sequences.begins_here(envelope.sequence_id);
+                self.kernel.take_bundle(envelope, bytes, begins_here)?;
+                if let Some(top) = &mut self.top {
+                    top.take_bundle(envelope, bytes)?;
+                }
+            }
+            number::FTRACE_STATS => {
+                let begins_here = self.sequences.begins_here(envelope.sequence_id);
+                self.kernel.take_stats(envelope, &FtraceStats::decode(bytes)?, begins_here);
+            }
             number::TRACK_EVENT if Fields::new(bytes).all(|field| field.is_ok()) => {
                 self.commands.take(bytes, at_ns);
             }
@@ -194,6 +210,12 @@ struct Undecodable;
 
 impl From<watershed_wire::DecodeError> for Undecodable {
     fn from(_: watershed_wire::DecodeError) -> Self {
+        Undecodable
+    }
+}
+
+impl From<Malformed> for Undecodable {
+    fn from(_: Malformed) -> Self {
         Undecodable
     }
 }

@@ -5,6 +5,7 @@ use watershed_wire::protos::trace_config::buffer_config::FillPolicy;
 use watershed_wire::protos::trace_stats::FinalFlushOutcome;
 use watershed_wire::reader::Damage;
 
+use super::kernel::LossOfCpu;
 use super::sequences::loss_reason_names;
 use super::survey::Survey;
 
@@ -105,8 +106,11 @@ pub(super) struct Loss {
     /// Index of the buffer, for losses of one buffer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) buffer: Option<usize>,
-    /// How often: chunks, patches, packets or flushes, as the name says.
+    /// How often: chunks, patches, packets, flushes or events, as the name says.
     pub(super) count: u64,
+    /// Of losses of the kernel: of which CPUs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) cpus: Vec<LossOfCpu>,
     /// What happened.
     pub(super) meaning: String,
 }
@@ -124,7 +128,8 @@ pub(super) fn losses(survey: &Survey) -> Vec<Loss> {
     let mut losses = Vec::new();
     let mut add = |cause, buffer, count, meaning: &str| {
         if count > 0 {
-            losses.push(Loss { cause, session: None, buffer, count, meaning: meaning.to_owned() });
+            let meaning = meaning.to_owned();
+            losses.push(Loss { cause, session: None, buffer, count, cpus: Vec::new(), meaning });
         }
     };
     if let Some(stats) = &survey.session.stats {
@@ -181,5 +186,6 @@ pub(super) fn losses(survey: &Survey) -> Vec<Loss> {
     let count = sequences.iter().map(|(_, sequence)| sequence.losses).sum();
     let meaning = format!("times packets are missing on a sequence: {}", loss_reason_names(bits).join(", "));
     add("sequence_packet_loss", None, count, &meaning);
+    losses.extend(survey.kernel.losses());
     losses
 }

@@ -2,6 +2,7 @@
 
 mod commands;
 mod judged;
+mod kernel;
 mod top;
 mod trace;
 

@@ -142,6 +142,7 @@ impl_decode! {
     protos::FreeBuffersRequest,
     protos::FreeBuffersResponse,
     protos::FtraceEventBundle,
+    protos::FtraceStats,
     protos::GetAsyncCommandRequest,
     protos::GetTraceStatsRequest,
     protos::GetTraceStatsResponse,
