@@ -63,6 +63,8 @@ impl Marked {
         assert_eq!(track.static_or_dynamic_name, Some(StaticOrDynamicName::Name("command".to_owned())));
         let process = self.tracks[&track.parent_uuid()].process.as_ref().unwrap();
         assert_eq!(begin.about()["pid"], &Value::IntValue(process.pid().into()));
+        // Readers of traces do not take a name from the arguments.
+        assert_eq!(process.process_name.as_ref(), process.cmdline.first());
         (begin, end)
     }
 }

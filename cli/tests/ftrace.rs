@@ -6,7 +6,7 @@ use std::path::Path;
 
 use prost::Message as _;
 use rustix::process::Signal;
-use support::tracefs::{asks, is_on, made_by, recording, tracefs};
+use support::tracefs::{asks, field, is_on, made_by, recording, tracefs};
 use support::{Dir, Running, TraceOfEvents, wait_until};
 use watershed_wire::protos::Trace;
 use watershed_wire::protos::trace_packet::Data;
@@ -104,4 +104,43 @@ fn sessions_share_an_instance_and_get_what_each_asked_for() {
     assert_eq!(found(&dir.read("first")), switches);
     let wakings = Found { others: true, ..Found::default() };
     assert_eq!(found(&dir.read("second")), wakings);
+}
+
+/// When the kernel made the task of that number.
+fn made_at_ns(bytes: &[u8], pid: u64) -> Option<u64> {
+    const TASK_NEWTASK: u32 = 235;
+    let bundles = TraceOfEvents::decode(bytes).unwrap().packet.into_iter().filter_map(|p| p.bundle);
+    let made = bundles.flat_map(|bundle| bundle.event).filter(|event| {
+        let (_, about) = field(event, TASK_NEWTASK).unwrap_or_default();
+        field(&about, 1).is_some_and(|(tid, _)| tid == pid)
+    });
+    made.map(|event| field(&event, 1).unwrap().0).next()
+}
+
+/// A reader of traces takes what it hears of a process before its `task_newtask` for another one
+/// that had the number.
+#[test]
+fn a_command_is_marked_when_the_kernel_has_made_its_process() {
+    if tracefs().is_none() {
+        return;
+    }
+    let dir = Dir::new();
+    dir.write("config.txt", config(&["task/task_newtask"]));
+    let run = dir.record(&["--no-daemon", "-c", "config.txt", "-o", "t", "--", "sleep", "0.05"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let bytes = dir.read("t");
+    let packets = Trace::decode(&bytes[..]).unwrap().packet;
+    let marks: Vec<_> = packets
+        .iter()
+        .filter(|packet| matches!(packet.data, Some(Data::TrackDescriptor(_) | Data::TrackEvent(_))))
+        .collect();
+    let pid = marks.iter().find_map(|packet| match &packet.data {
+        Some(Data::TrackDescriptor(track)) => track.process.as_ref().map(|process| process.pid()),
+        _ => None,
+    });
+    let made_ns = made_at_ns(&bytes, pid.unwrap() as u64).expect("the process is made while recording");
+    assert_eq!(marks.len(), 4, "process, track, begin and end");
+    for mark in marks {
+        assert!(made_ns < mark.timestamp(), "{made_ns}: {mark:?}");
+    }
 }

@@ -39,9 +39,9 @@ const NAME: &str = "watershed.command";
 /// Field `TraceConfig.data_sources`.
 const DATA_SOURCES: u32 = 2;
 
-/// Arguments are as long as the system lets them be; a slice's name is what a viewer has room for.
+/// Arguments are as long as the system lets them be; a name is what a viewer has room for.
 const COMMAND_LINE_SIZE_BYTES_MAX: usize = 32 << 10;
-const SLICE_NAME_SIZE_BYTES_MAX: usize = 200;
+const NAME_SIZE_BYTES_MAX: usize = 200;
 
 /// Marks one command. Clones mark the same one.
 #[derive(Clone, Default)]
@@ -97,7 +97,8 @@ impl Mark {
         TraceConfig::from_binary(bytes)
     }
 
-    /// The command was started at `at_ns` of [`boottime_ns`] and is process `pid`.
+    /// The command is process `pid`, which was there at `at_ns` of [`boottime_ns`]: a reader takes
+    /// what is said before `task_newtask` for another process, which had the number before.
     pub(super) fn begin(&self, command: &[OsString], pid: u32, at_ns: u64) {
         let mut state = self.state();
         let mut hasher = DefaultHasher::new();
@@ -110,6 +111,8 @@ impl Mark {
             uuid: Some(process_uuid),
             process: Some(ProcessDescriptor {
                 pid: Some(pid.cast_signed()),
+                // Perfetto's trace processor takes no name from `cmdline`.
+                process_name: arguments.first().cloned().map(|name| cut(name, NAME_SIZE_BYTES_MAX)),
                 cmdline: within(arguments, COMMAND_LINE_SIZE_BYTES_MAX),
                 ..Default::default()
             }),
@@ -129,7 +132,7 @@ impl Mark {
             annotation(COMMAND_LINE, Value::StringValue(line.clone())),
             annotation(PID, Value::IntValue(pid.into())),
         ];
-        let name = cut(line, SLICE_NAME_SIZE_BYTES_MAX);
+        let name = cut(line, NAME_SIZE_BYTES_MAX);
         state.write_event(Type::SliceBegin, Some(name), at_ns, None);
     }
 

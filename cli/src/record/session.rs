@@ -153,8 +153,9 @@ fn start_command(
     let Some(mark) = mark else { return Ok(None) };
     // So that its beginning is recorded.
     session.wait_started();
-    let begin_ns = boottime_ns();
     let running = Running::start(&args.command)?;
+    // Not before: see `Mark::begin`.
+    let begin_ns = boottime_ns();
     let handle = running.handle();
     mark.begin(&args.command, running.id(), begin_ns);
     // So that it is in the process tree even if it has ended by now: as long as nobody waits for
