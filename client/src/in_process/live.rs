@@ -8,6 +8,7 @@ use watershed_service::{FlushId, SessionId};
 use watershed_shell::trace_file;
 
 use super::session::{Notices, SessionEnd};
+use super::shell::Request;
 use crate::sync::Arc;
 
 /// What to do when a flush is over.
@@ -20,18 +21,31 @@ pub(super) enum AfterFlush {
 pub(super) struct Live {
     pub(super) session_id: SessionId,
     pub(super) notices: Arc<Notices>,
-    pub(super) output: Option<trace_file::Output>,
+    /// Empty while it is with the thread that compresses.
+    pub(super) trace: Trace,
+    /// It is there.
+    pub(super) is_packing: bool,
+    /// The owner has given the session up.
+    pub(super) is_free: bool,
+    /// Where the other thread says that it is done.
+    pub(super) requests: Sender<Request>,
     /// The service says when to write; else everything is written at the end.
     pub(super) writes_into_file: bool,
     /// Those that the service lets wait: at most `PENDING_FLUSHES_MAX`.
     pub(super) flushes: BTreeMap<FlushId, AfterFlush>,
-    pub(super) bytes_written: u64,
-    pub(super) write_error: Option<io::Error>,
     /// The flush before the stop was not answered by everybody.
     pub(super) flush_failed: bool,
 }
 
-impl Live {
+/// Where a session's trace goes, and what became of it.
+#[derive(Debug, Default)]
+pub(super) struct Trace {
+    pub(super) output: Option<trace_file::Output>,
+    pub(super) bytes_written: u64,
+    pub(super) write_error: Option<io::Error>,
+}
+
+impl Trace {
     /// Writes slices of whole packets, unless writing failed before.
     pub(super) fn write(&mut self, slices: &[IoSlice<'_>]) -> Result<(), String> {
         let Some(output) = self.output.as_mut().filter(|_| self.write_error.is_none()) else { return Ok(()) };
@@ -60,8 +74,8 @@ impl Drop for Live {
         let error = Some("the tracing service has ended".to_owned());
         self.notices.end(SessionEnd {
             error,
-            write_error: self.write_error.take(),
-            bytes_written: self.bytes_written,
+            write_error: self.trace.write_error.take(),
+            bytes_written: self.trace.bytes_written,
             left_out: None,
             flush_failed: self.flush_failed,
             stats: None,

@@ -12,6 +12,7 @@
 //!
 //! Both threads sleep while nothing is due. In large reads, as at the end of a session, a pool of
 //! threads (`trace-read-0` and so on, made at the first) extracts what the service's thread writes.
+//! Files that the config wants compressed are written by a thread `trace-file`, made at the first.
 //! The producer talks to the service through the same seam as across processes
 //! ([`crate::Endpoint`], [`crate::producer::Command`]), so a data source that runs here runs behind
 //! a socket as well.
@@ -36,6 +37,7 @@
 //! ```
 
 mod endpoint;
+mod files;
 mod live;
 mod session;
 mod shell;
@@ -227,6 +229,7 @@ impl InProcess {
             config: config.to_vec(),
             output: trace_file::Output::new(sink),
             notices: Arc::clone(&notices),
+            requests: self.requests.clone(),
             reply,
         });
         let consumer_id = enabled.recv().map_err(|_| StartError::Ended)??;

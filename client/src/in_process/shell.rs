@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use watershed_service::{
-    ClockReadings, ConnectError, ConsumerEvent, ConsumerId, FileAction, FlushFlags, InstanceId,
+    ClockReadings, ConnectError, ConsumerEvent, ConsumerId, FileWritten, FlushFlags, InstanceId,
     ObservedEvents, Output, OutputFile, ProducerCommand, ProducerHello, ProducerId, ReadProgress, Service,
 };
 use watershed_shell::machine::{identity, read_clocks};
@@ -18,7 +18,8 @@ use watershed_wire::protos::trace_stats::FinalFlushOutcome;
 
 use super::Event;
 use super::endpoint::Call;
-use super::live::{AfterFlush, Live};
+use super::files::Packing;
+use super::live::{AfterFlush, Live, Trace};
 use super::session::{Notices, SessionEnd, StartError};
 use crate::producer::{Command, CommandSender};
 use crate::sync::Arc;
@@ -44,7 +45,15 @@ pub(super) enum Request {
         config: Vec<u8>,
         output: Option<trace_file::Output>,
         notices: Arc<Notices>,
+        /// The queue that this is in, for as long as the session lives.
+        requests: Sender<Request>,
         reply: Sender<Enabled>,
+    },
+    /// A step of a compressed file has been written, and this is where the trace goes on.
+    Packed {
+        consumer_id: ConsumerId,
+        trace: Trace,
+        written: FileWritten,
     },
     Start(ConsumerId),
     Flush {
@@ -69,15 +78,17 @@ pub(super) enum Request {
 pub(super) type Enabled = Result<ConsumerId, StartError>;
 
 pub(super) struct Shell {
-    service: Service,
+    pub(super) service: Service,
     producers: BTreeMap<ProducerId, CommandSender>,
-    sessions: BTreeMap<ConsumerId, Live>,
+    pub(super) sessions: BTreeMap<ConsumerId, Live>,
     on_event: Box<dyn FnMut(Event) + Send>,
+    pub(super) packing: Packing,
 }
 
 impl Shell {
     pub(super) fn new(service: Service, on_event: Box<dyn FnMut(Event) + Send>) -> Self {
-        Self { service, producers: BTreeMap::new(), sessions: BTreeMap::new(), on_event }
+        let (producers, sessions) = (BTreeMap::new(), BTreeMap::new());
+        Self { service, producers, sessions, on_event, packing: Packing::default() }
     }
 
     /// Runs until it is told to end, or until nobody is left who could.
@@ -132,10 +143,11 @@ impl Shell {
                 self.producers.remove(&producer_id);
                 self.service.handle_producer_disconnect(producer_id, now);
             }
-            Request::Enable { config, output, notices, reply } => {
+            Request::Enable { config, output, notices, requests, reply } => {
                 // The owner has gone only if it gave up waiting, which it does not.
-                let _ = reply.send(self.enable(&config, output, notices, now));
+                let _ = reply.send(self.enable(&config, output, notices, requests, now));
             }
+            Request::Packed { consumer_id, trace, written } => self.packed(consumer_id, trace, written, now),
             Request::Start(consumer_id) => self.service.handle_start_tracing(consumer_id, now),
             Request::Flush { consumer_id, timeout_ms, reply } => {
                 self.flush(consumer_id, timeout_ms, reply, now)
@@ -196,6 +208,7 @@ impl Shell {
         config: &[u8],
         mut output: Option<trace_file::Output>,
         notices: Arc<Notices>,
+        requests: Sender<Request>,
         now: &ClockReadings,
     ) -> Enabled {
         let consumer_id = self.service.handle_consumer_connect(identity())?;
@@ -222,11 +235,12 @@ impl Shell {
         let live = Live {
             session_id,
             notices,
-            output,
+            trace: Trace { output, ..Trace::default() },
+            is_packing: false,
+            is_free: false,
+            requests,
             writes_into_file: message.write_into_file(),
             flushes: BTreeMap::new(),
-            bytes_written: 0,
-            write_error: None,
             flush_failed: false,
         };
         self.sessions.insert(consumer_id, live);
@@ -271,9 +285,11 @@ impl Shell {
     fn free(&mut self, consumer_id: ConsumerId, now: &ClockReadings) {
         self.service.handle_consumer_disconnect(consumer_id, now);
         self.deliver(now);
+        if let Some(live) = self.sessions.get_mut(&consumer_id) {
+            live.is_free = true;
+        }
         // A session with a file has its last block and its close still to come.
         self.work_on_files(now);
-        self.sessions.remove(&consumer_id);
     }
 
     /// Delivers and writes until there is nothing left.
@@ -282,7 +298,7 @@ impl Shell {
         self.work_on_files(now);
     }
 
-    fn deliver(&mut self, now: &ClockReadings) {
+    pub(super) fn deliver(&mut self, now: &ClockReadings) {
         while let Some(output) = self.service.poll_output() {
             match output {
                 Output::Producer(producer_id, command) => self.command(producer_id, command),
@@ -348,62 +364,31 @@ impl Shell {
     /// The session is over: what is in its buffers goes to the sink, and its owner is told.
     fn ended(&mut self, consumer_id: ConsumerId, error: Option<String>, now: &ClockReadings) {
         let Some(live) = self.sessions.get_mut(&consumer_id) else { return };
-        if live.output.is_some() && !live.writes_into_file {
+        let trace = &mut live.trace;
+        if trace.output.is_some() && !live.writes_into_file {
             // A failure is kept in `write_error`.
-            let mut out = |slices: &[IoSlice<'_>]| live.write(slices);
+            let mut out = |slices: &[IoSlice<'_>]| trace.write(slices);
             while self.service.write_trace(consumer_id, &mut out, now) == Ok(ReadProgress::More) {}
-            if live.write_error.is_none() {
-                let _ = live.sync();
+            if trace.write_error.is_none() {
+                let _ = trace.sync();
             }
         }
-        let reading_by_hand = live.output.is_none();
+        let reading_by_hand = trace.output.is_none();
         // Closes the file.
-        live.output = None;
+        trace.output = None;
         let stats = self.service.trace_stats(consumer_id);
         let final_flush = stats.as_ref().map(TraceStats::final_flush_outcome);
         let is_full = self.service.file_is_full(live.session_id);
         live.notices.end(SessionEnd {
             error,
-            write_error: live.write_error.take(),
-            bytes_written: live.bytes_written,
+            write_error: live.trace.write_error.take(),
+            bytes_written: live.trace.bytes_written,
             left_out: is_full.then(|| self.service.take_unread(consumer_id, now)),
             flush_failed: live.flush_failed || final_flush == Some(FinalFlushOutcome::FinalFlushFailed),
             stats,
         });
         if !reading_by_hand {
             self.service.handle_free_buffers(consumer_id, now);
-        }
-    }
-
-    /// Does what sessions with files want done.
-    fn work_on_files(&mut self, now: &ClockReadings) {
-        while let Some(action) = self.service.poll_file() {
-            let (FileAction::Write(session_id)
-            | FileAction::Copy { to: session_id, .. }
-            | FileAction::Sync(session_id)
-            | FileAction::Close(session_id)) = action;
-            let mut live = self.sessions.values_mut().find(|live| live.session_id == session_id);
-            let gone = || Err("the session has been given up".to_owned());
-            let result = match (action, &mut live) {
-                (FileAction::Write(_), live) => {
-                    let mut out =
-                        |slices: &[IoSlice<'_>]| live.as_mut().map_or_else(gone, |live| live.write(slices));
-                    self.service.write_file(session_id, &mut out, now);
-                    self.deliver(now);
-                    continue;
-                }
-                (FileAction::Sync(_), Some(live)) => live.sync(),
-                (FileAction::Copy { .. }, Some(_)) => {
-                    unreachable!("sessions of a program's own are not cloned")
-                }
-                (FileAction::Close(_), Some(live)) => {
-                    live.output = None;
-                    Ok(())
-                }
-                (_, None) => gone(),
-            };
-            self.service.handle_file_done(session_id, result, now);
-            self.deliver(now);
         }
     }
 }

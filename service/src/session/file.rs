@@ -232,6 +232,11 @@ impl Service {
         Some(FileWrite { session_id, own, source, end, room_bytes, codec })
     }
 
+    /// Whether steps of the session's file are compressed, which takes longer than writing them.
+    pub fn compresses_file(&self, session_id: SessionId) -> bool {
+        self.sessions.get(&session_id).is_some_and(|session| Codec::of(session.config.message()).is_some())
+    }
+
     /// A step of [`Service::begin_write`] has been done. Ignored if none is under way.
     ///
     /// If its writing failed the session ends: what was written stays, nothing more is.
@@ -266,8 +271,8 @@ impl Service {
 
     /// Writes what the session has to `out` on the calling thread, about 32 MiB at most: for a
     /// shell that has no other one, [`Service::begin_write`] and [`Service::handle_written`] in one
-    /// call, without the compression that the config may ask for. Does nothing if there is nothing
-    /// to write.
+    /// call, without the compression that the config may ask for
+    /// ([`Service::compresses_file`]). Does nothing if there is nothing to write.
     pub fn write_file(&mut self, session_id: SessionId, out: &mut WriteTrace<'_>, now: &ClockReadings) {
         while let Some(step) = self.begin_write(session_id, now) {
             let step = FileWrite { codec: None, ..step };

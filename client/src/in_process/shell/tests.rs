@@ -80,7 +80,8 @@ fn what_a_commit_leaves_is_done_while_nobody_asks_for_anything() {
     call(Call::Register(source.encode_to_vec()));
     let (reply, enabled) = mpsc::channel();
     let (config, notices) = (config().encode_to_vec(), Arc::default());
-    requests.send(Request::Enable { config, output: None, notices, reply }).unwrap();
+    let enable = Request::Enable { config, output: None, notices, requests: requests.clone(), reply };
+    requests.send(enable).unwrap();
     enabled.recv().unwrap().unwrap();
 
     let chunks_to_move = (0..CHUNKS).map(|i| chunk(&smb, i)).collect();
