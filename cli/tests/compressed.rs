@@ -37,3 +37,24 @@ fn files_are_compressed_as_the_config_says() {
         assert!(inspected.stdout.contains("complete, no data lost"), "{}", inspected.stdout);
     }
 }
+
+/// The summary is about what is in the trace, however it is packed.
+#[track_caller]
+fn assert_counted(dir: &Dir, compression: &str, args: &[&str]) {
+    let json = |text: &str| -> serde_json::Value { serde_json::from_str(text).unwrap() };
+    let summary = json(&recorded(dir, compression, &[args, &["--json"]].concat()).stdout);
+    let inspected = json(&dir.program(&["inspect", "t", "--json"]).wait().stdout);
+    assert_eq!(summary["packets"], inspected["packets"]["count"], "{compression}");
+    assert_eq!(summary["sequences"], inspected["sequences"].as_array().unwrap().len(), "{compression}");
+    assert_eq!(summary["bytes"], inspected["file"]["read_bytes"], "{compression}");
+    assert_eq!(summary["losses"], serde_json::json!([]), "{compression}");
+}
+
+#[test]
+fn the_summary_counts_what_was_compressed() {
+    let dir = Dir::new();
+    COMPRESSIONS.iter().for_each(|compression| assert_counted(&dir, compression, &["--no-daemon"]));
+    let _daemon = dir.daemon();
+    let _probes = dir.probes();
+    COMPRESSIONS.iter().for_each(|compression| assert_counted(&dir, compression, &["--daemon"]));
+}

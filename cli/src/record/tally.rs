@@ -1,8 +1,10 @@
-//! What went into the file, counted on its way.
+//! What went into the file, counted on its way. Of packets that hold compressed ones those count:
+//! the summary is about what was recorded, and losses are told by the packets within.
 
 use std::collections::BTreeSet;
 
-use watershed_wire::raw::Fields;
+use watershed_wire::raw::{Field, Fields};
+use watershed_wire::reader::{Limits, TraceReader};
 
 /// Field `TracePacket.trusted_packet_sequence_id`.
 const SEQUENCE_ID: u32 = 10;
@@ -10,6 +12,8 @@ const SEQUENCE_ID: u32 = 10;
 const LOSS: u32 = 42;
 /// Field `TracePacket.first_packet_on_sequence`.
 const FIRST: u32 = 87;
+/// Fields `TracePacket.compressed_packets` and `zstd_compressed_packets`.
+const COMPRESSED: [u32; 2] = [50, 133];
 /// Field `TracePacket.ftrace_events`.
 const KERNEL_EVENTS: u32 = 1;
 /// Field `FtraceEventBundle.lost_events`, among the first of a bundle.
@@ -43,12 +47,23 @@ impl Tally {
         for field in Fields::new(block) {
             let Ok(field) = field else { break };
             whole = field.offset_bytes + field.bytes.len();
-            if let (PACKET, Some(packet)) = (field.number, field.value.bytes()) {
-                self.count_packet(packet);
+            match field.value.bytes().filter(|_| field.number == PACKET) {
+                Some(packet) if holds_others(packet) => self.count_within(&field),
+                Some(packet) => self.count_packet(packet),
+                None => {}
             }
         }
         self.bytes += whole as u64;
         whole
+    }
+
+    /// Counts the packets that one holds, as far as they can be read.
+    fn count_within(&mut self, framed: &Field<'_>) {
+        let mut reader = TraceReader::new(Limits::default());
+        reader.feed(framed.bytes);
+        while let Ok(Some(packet)) = reader.poll_packet() {
+            self.count_packet(packet.bytes);
+        }
     }
 
     fn count_packet(&mut self, packet: &[u8]) {
@@ -79,6 +94,12 @@ impl Tally {
     }
 }
 
+/// A packet that holds compressed ones has no other field.
+fn holds_others(packet: &[u8]) -> bool {
+    let first = Fields::new(packet).next().and_then(Result::ok);
+    first.is_some_and(|field| COMPRESSED.contains(&field.number))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,6 +124,29 @@ mod tests {
         assert_eq!((tally.packets, tally.sequences(), tally.bytes), (5, 2, block.len() as u64));
         let lost: Vec<_> = tally.losses.iter().enumerate().filter(|(_, n)| **n > 0).collect();
         assert_eq!(lost, [(0, &1), (6, &1)]);
+    }
+
+    #[test]
+    fn compressed_packets_count_and_not_what_holds_them() {
+        let inner = block(&[&[0x50, 2], &[0x50, 3, 0xd0, 2, 65], &[0x50, 3, 0x0a, 2, 0x18, 1]]);
+        let mut deflate = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+        std::io::Write::write_all(&mut deflate, &inner).unwrap();
+        let deflated = deflate.finish().unwrap();
+        let level = ruzstd::encoding::CompressionLevel::Fastest;
+        let zstd = ruzstd::encoding::compress_to_vec(&inner[..], level);
+        for (key, content) in [([0x92, 3], deflated), ([0xaa, 8], zstd)] {
+            let size = u8::try_from(content.len()).unwrap();
+            let wrapper = [&key[..], &[size], &content].concat();
+            let file = block(&[&[0x50, 7], &wrapper]);
+            let mut tally = Tally::default();
+            assert_eq!(tally.count(&file), file.len());
+            assert_eq!((tally.packets, tally.sequences(), tally.bytes), (4, 3, file.len() as u64));
+            assert_eq!((tally.losses[0], tally.losses[6], tally.kernel_losses), (1, 1, 1));
+            // What is damaged counts no further than it can be read.
+            let damaged = [&key[..], &[2], b"xx"].concat();
+            tally.count(&block(&[&damaged]));
+            assert_eq!(tally.packets, 4);
+        }
     }
 
     #[test]
