@@ -1,5 +1,7 @@
 //! `watershed inspect --top` on traces made by hand, whose answers are known.
 
+mod threads;
+
 use prost::Message as _;
 use serde_json::{Value, json};
 use watershed_wire::framing::append_packet;

@@ -137,6 +137,7 @@ impl Top {
         let scheduler = &mut self.scheduler;
         self.order.finish(&mut |event| scheduler.take(event));
         scheduler.finish();
+        self.names.finish();
         Scheduling::new(
             &self.bundles,
             &self.order,

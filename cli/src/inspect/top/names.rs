@@ -1,6 +1,7 @@
 //! Names of threads, and their processes: from events of the kernel, process trees and tracks.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use watershed_wire::protos::{ProcessTree, TrackDescriptor};
 
@@ -27,6 +28,8 @@ pub(super) struct Names {
     threads: HashMap<i32, String>,
     /// The process of a thread.
     process_of: HashMap<i32, i32>,
+    /// Who made a thread of its own process, while that process is not known.
+    maker_of: HashMap<i32, i32>,
 }
 
 impl Names {
@@ -55,29 +58,64 @@ impl Names {
             true => self.process_of(parent),
             false => Some(tid),
         };
-        if let Some(process) = process {
-            keep(&mut self.process_of, tid, process);
+        match process {
+            Some(process) => self.take_process(tid, process),
+            None => {
+                // That was another one, which had the number. What trees say may be about this one.
+                if self.process_of(tid) == Some(tid) {
+                    self.process_of.remove(&tid);
+                }
+                keep(&mut self.maker_of, tid, parent);
+            }
+        }
+    }
+
+    fn take_process(&mut self, tid: i32, process: i32) {
+        if tid == process {
+            self.maker_of.remove(&tid);
+        }
+        keep(&mut self.process_of, tid, process);
+    }
+
+    /// All has been taken: who made whom says now whose the threads are of which nobody told.
+    pub(super) fn finish(&mut self) {
+        let mut related: HashMap<i32, Vec<i32>> = HashMap::new();
+        for (&tid, &maker) in &self.maker_of {
+            related.entry(tid).or_default().push(maker);
+            related.entry(maker).or_default().push(tid);
+        }
+        let mut known: Vec<(i32, i32)> =
+            related.keys().filter_map(|&tid| Some((tid, self.process_of(tid)?))).collect();
+        // So that the result does not depend on the map's order, whatever a hostile trace says.
+        known.sort_unstable();
+        while let Some((tid, process)) = known.pop() {
+            for relative in related.remove(&tid).unwrap_or_default() {
+                if let Entry::Vacant(unknown) = self.process_of.entry(relative) {
+                    unknown.insert(process);
+                    known.push((relative, process));
+                }
+            }
         }
     }
 
     pub(super) fn take_tree(&mut self, tree: &ProcessTree) {
         for process in &tree.processes {
-            keep(&mut self.process_of, process.pid(), process.pid());
+            self.take_process(process.pid(), process.pid());
         }
         for thread in &tree.threads {
-            keep(&mut self.process_of, thread.tid(), thread.tgid());
+            self.take_process(thread.tid(), thread.tgid());
             self.take_thread(thread.tid(), thread.name());
         }
     }
 
     pub(super) fn take_track(&mut self, track: &TrackDescriptor) {
         if let Some(process) = &track.process {
-            keep(&mut self.process_of, process.pid(), process.pid());
+            self.take_process(process.pid(), process.pid());
         }
         if let Some(thread) = &track.thread {
             // Ids have 32 bits everywhere else.
             if let Ok(tid) = i32::try_from(thread.tid()) {
-                keep(&mut self.process_of, tid, thread.pid());
+                self.take_process(tid, thread.pid());
                 self.take_thread(tid, thread.thread_name());
             }
         }
