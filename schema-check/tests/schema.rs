@@ -16,6 +16,9 @@ const CHANGED_SINCE: &[(&str, &str)] = &[
     ("TracePacket.previous_packet_dropped = 42: uint32", "previous_packet_dropped = 42: bool"),
     // Thread ids have become wider.
     ("ThreadDescriptor.tid = 2: int64", "tid = 2: int32"),
+    // -1 says that no CPU was asked for.
+    ("WorkqueueQueueWorkFtraceEvent.req_cpu = 4: int32", "req_cpu = 4: uint32"),
+    ("WorkqueueQueueWorkFtraceEvent.cpu = 5: int32", "cpu = 5: uint32"),
     // Kept as bytes here, which encode alike.
     ("ExtensionDescriptor.extension_set = 1: bytes", "extension_set = 1: FileDescriptorSet"),
 ];

@@ -302,6 +302,29 @@ fn arguments_of_system_calls_are_words() {
 }
 
 #[test]
+fn work_that_was_put_off_has_its_function() {
+    use Field::{DataLoc, Number};
+    for kernel in KERNELS {
+        let all = [
+            ("void * work", Number(kernel.word, -0x1000)),
+            ("void * function", Number(kernel.word, -0x800)),
+            ("__data_loc char[] workqueue", DataLoc(b"events\0")),
+            ("int req_cpu", Number(4, -1)),
+            ("int cpu", Number(4, 3)),
+        ];
+        let (format, record) = kernel.event("workqueue_queue_work", 90, &all);
+        let page = kernel.page(1, None, &after(1, &record));
+        let packets = encode(kernel, &[("workqueue", &format)], true, &page);
+        let (number, _, message) = only_event(&packets[0]);
+        let values = message.iter().map(|(number, value)| (*number, value.varint()));
+        // The trace has numbers instead of addresses.
+        let expected = [(1, Some(1)), (2, Some(2)), (6, None), (4, Some(u64::MAX)), (5, Some(3))];
+        assert_eq!((number, values.collect()), (59, expected.to_vec()), "{kernel:?}");
+        assert_eq!(message[2].1.bytes(), Some(&b"events"[..]), "{kernel:?}");
+    }
+}
+
+#[test]
 fn every_kind_of_record_and_page() {
     for kernel in KERNELS {
         let ((format, record), (waking_format, _)) = (switch(kernel, 2), waking(kernel));

@@ -18,9 +18,16 @@ use super::proto::{length_key, put_bytes, put_number, put_varint, varint_key};
 use super::read;
 
 /// Groups whose events the schema has by name; an event of the same name that somebody defined in
-/// another group is another event.
-const TYPED_GROUPS: [&str; 10] =
-    ["sched", "task", "power", "irq", "ipi", "block", "kmem", "signal", "oom", "raw_syscalls"];
+/// another group is another event. A line for each file of the schema.
+const TYPED_GROUPS: [&[&str]; 7] = [
+    &["sched", "task", "signal", "oom", "raw_syscalls", "binder"],
+    &["irq", "irq_vectors", "ipi", "timer", "workqueue", "cpuhp"],
+    &["power", "clk", "rpm", "thermal"],
+    &["kmem", "vmscan", "cma"],
+    &["block", "ufs", "i2c", "smbus"],
+    &["net", "skb", "tcp", "sock"],
+    &["dma_fence", "drm", "gpu_scheduler", "gpu_mem", "virtio_gpu"],
+];
 /// `FtraceEvent.generic`.
 const LEGACY_GENERIC: u32 = 327;
 /// First number of events that describe themselves.
@@ -77,7 +84,7 @@ pub(super) enum Generic {
 
 /// Whether the schema has a message for this event.
 pub(super) fn is_typed(group: &str, name: &str) -> bool {
-    let in_group = TYPED_GROUPS.contains(&group)
+    let in_group = TYPED_GROUPS.iter().any(|groups| groups.contains(&group))
         || group == "ftrace" && matches!(name, "print" | "funcgraph_entry" | "funcgraph_exit");
     in_group && typed_message(name).is_some()
 }

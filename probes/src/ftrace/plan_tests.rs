@@ -97,9 +97,7 @@ fn arguments_of_a_system_call() {
 #[test]
 fn what_the_schema_has_no_message_for() {
     assert!(is_typed("sched", "sched_switch") && !is_typed("other", "sched_switch"));
-    assert!(
-        !is_typed("sched", "generic") && !is_typed("sched", "pid") && !is_typed("timer", "hrtimer_start")
-    );
+    assert!(!is_typed("sched", "generic") && !is_typed("sched", "pid") && !is_typed("timer", "tick_stop"));
     assert!(is_typed("ftrace", "print") && !is_typed("ftrace", "sched_switch"));
 }
 
