@@ -51,11 +51,18 @@ pub(crate) fn read(path: &Path) -> Result<TraceConfig, Failure> {
     TraceConfig::parse(&content).map_err(|error| Failure::usage(format_args!("config {name}: {error}")))
 }
 
+/// What the names of events begin with that say little without the names of functions: which work
+/// it was, which timer.
+const OF_FUNCTIONS: [&str; 3] = ["workqueue", "timer", "hrtimer"];
+
 /// Events of the kernel.
 pub(crate) fn ftrace(names: Vec<String>) -> DataSource {
+    let of_functions = |name: &String| OF_FUNCTIONS.iter().any(|begin| name.starts_with(begin));
     data_source(protos::DataSourceConfig {
         name: Some(FTRACE_NAME.to_owned()),
         ftrace_config: Some(protos::FtraceConfig {
+            // Not always: it takes the kernel's table, of some megabytes.
+            symbolize_ksyms: names.iter().any(of_functions).then_some(true),
             ftrace_events: names,
             drain_period_ms: Some(FTRACE_DRAIN_MS),
             ..Default::default()

@@ -2,6 +2,9 @@
 
 mod support;
 
+use std::collections::{BTreeSet, HashMap};
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::path::Path;
 
 use prost::Message as _;
@@ -143,4 +146,49 @@ fn a_command_is_marked_when_the_kernel_has_made_its_process() {
     for mark in marks {
         assert!(made_ns < mark.timestamp(), "{made_ns}: {mark:?}");
     }
+}
+
+/// Fields of `FtraceEvent`.
+const WORKQUEUE_EXECUTE_START: u32 = 58;
+const GENERIC_FIRST: u32 = 65_536;
+
+/// What the kernel's workers began to do, by the names of the functions.
+fn begun_work(bytes: &[u8]) -> BTreeSet<String> {
+    let events = TraceOfEvents::decode(bytes).unwrap().packet;
+    let mut symbols = HashMap::new();
+    let mut begun = BTreeSet::new();
+    for (packet, events) in Trace::decode(bytes).unwrap().packet.into_iter().zip(events) {
+        let Some(bundle) = events.bundle else { continue };
+        if packet.sequence_flags() == 1 {
+            symbols.clear();
+        }
+        for symbol in packet.interned_data.unwrap_or_default().kernel_symbols {
+            symbols.insert(symbol.iid(), String::from_utf8(symbol.str().to_vec()).unwrap());
+        }
+        for event in bundle.event {
+            assert_eq!(field(&event, GENERIC_FIRST), None, "an event without a message of its own");
+            if let Some((_, start)) = field(&event, WORKQUEUE_EXECUTE_START) {
+                begun.insert(symbols[&field(&start, 2).unwrap().0].clone());
+            }
+        }
+    }
+    begun
+}
+
+#[test]
+fn work_of_the_kernel_is_named_by_its_function() {
+    let Some(root) = tracefs() else { return };
+    let dir = Dir::new();
+    let mut recorder = dir.spawn(&["--no-daemon", "-o", "t", "workqueue/workqueue_execute_start"]);
+    let pid = recorder.child().id();
+    wait_until("it records", || recording(pid, &root, "workqueue/workqueue_execute_start").is_some());
+    // What is typed at a terminal is passed on by a worker.
+    let mut terminal = OpenOptions::new().read(true).write(true).open("/dev/ptmx").unwrap();
+    terminal.write_all(b"x").unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    recorder.signal(Signal::INT);
+    let ended = recorder.wait();
+    assert!(ended.stderr.contains("no data lost"), "{}", ended.stderr);
+    let begun = begun_work(&dir.read("t"));
+    assert!(begun.contains("flush_to_ldisc"), "{begun:?}");
 }
