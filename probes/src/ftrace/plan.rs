@@ -53,6 +53,8 @@ struct Step {
     offset: usize,
     size: usize,
     kind: FieldKind,
+    /// The field has 32 bits, which may be too few.
+    is_narrow: bool,
     /// With all names in clear only: the field's name, as it is written.
     name: Option<Vec<u8>>,
 }
@@ -106,7 +108,8 @@ impl Plan {
             let kind = field.kind?;
             let target = message.get_field_by_name(&field.name)?;
             let key = typed_key(kind, field.size, target.number(), &target.kind())?;
-            Some(Step { key, offset: field.offset, size: field.size, kind, name: None })
+            let is_narrow = field.size == 8 && target.kind() == Kind::Uint32;
+            Some(Step { key, offset: field.offset, size: field.size, kind, is_narrow, name: None })
         });
         Some(Self::new(format, number, steps.collect()))
     }
@@ -134,6 +137,7 @@ impl Plan {
                     offset: field.offset,
                     size: field.size,
                     kind,
+                    is_narrow: false,
                     name: None,
                 });
                 let mut plan = Self::new(format, number, steps.collect());
@@ -219,6 +223,9 @@ impl Step {
             }
             _ => read::unsigned(bytes, self.size),
         };
+        if self.is_narrow && value > u64::from(u32::MAX) {
+            return;
+        }
         put_varint(out, u64::from(self.key));
         put_varint(out, value);
     }
@@ -244,17 +251,19 @@ fn is_signed(kind: FieldKind) -> bool {
     matches!(kind, FieldKind::Signed | FieldKind::Pid)
 }
 
-/// The key of a field of a typed message, if the kernel's type fits the schema's.
+/// The key of a field of a typed message, if the kernel's type fits the schema's. Kernels change
+/// the sign of a number, and keep flags of 32 bits in an `unsigned long`; readers take the low
+/// bits.
 fn typed_key(kind: FieldKind, size: usize, number: u32, target: &Kind) -> Option<u32> {
     use FieldKind as K;
     let fits = match target {
         Kind::String => return is_text(kind).then_some(length_key(number)),
         Kind::Bytes => return is_bytes(kind).then_some(length_key(number)),
         _ if is_text(kind) || is_bytes(kind) => false,
-        Kind::Int32 => is_signed(kind) && size <= 4,
-        Kind::Int64 => is_signed(kind),
-        Kind::Uint32 => matches!(kind, K::Unsigned | K::Bool) && size <= 4,
-        Kind::Uint64 => !is_signed(kind),
+        Kind::Int32 => (is_signed(kind) || kind == K::Unsigned) && size <= 4,
+        Kind::Int64 => is_signed(kind) || kind == K::Unsigned,
+        Kind::Uint32 => kind == K::Unsigned || (is_signed(kind) || kind == K::Bool) && size <= 4,
+        Kind::Uint64 => true,
         _ => false,
     };
     fits.then_some(varint_key(number))
@@ -276,7 +285,7 @@ fn legacy_step(field: &Field, kind: FieldKind) -> Option<Step> {
     };
     let mut name = Vec::new();
     put_bytes(&mut name, 1, field.name.as_bytes());
-    Some(Step { key, offset: field.offset, size: field.size, kind, name: Some(name) })
+    Some(Step { key, offset: field.offset, size: field.size, kind, is_narrow: false, name: Some(name) })
 }
 
 /// `GenericEventDescriptor` with a `google.protobuf.DescriptorProto` inside.

@@ -95,6 +95,29 @@ fn arguments_of_a_system_call() {
 }
 
 #[test]
+fn numbers_of_another_sign_or_width() {
+    let text = "name: mm_vmscan_direct_reclaim_begin\nID: 3\n\
+                \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+                \tfield:unsigned long gfp_flags;\toffset:8;\tsize:8;\tsigned:0;\n\
+                \tfield:unsigned int order;\toffset:16;\tsize:4;\tsigned:0;\n\
+                \tfield:long may_writepage;\toffset:24;\tsize:8;\tsigned:1;\n";
+    let plan = Plan::typed(&EventFormat::parse(text).unwrap()).unwrap();
+    let message = |gfp_flags: u64| {
+        let mut record = vec![0; 32];
+        record[8..16].copy_from_slice(&gfp_flags.to_le_bytes());
+        record[16..20].copy_from_slice(&u32::MAX.to_le_bytes());
+        record[24] = 1;
+        let of_type = schema::message("MmVmscanDirectReclaimBeginFtraceEvent").unwrap();
+        DynamicMessage::decode(of_type, &written(&plan, &record)[..]).unwrap()
+    };
+    let fits = message(0xFFFF_FFFF);
+    assert_eq!(field(&fits, "gfp_flags"), Value::U32(0xFFFF_FFFF));
+    assert_eq!(field(&fits, "order"), Value::I32(-1));
+    assert!(!fits.has_field_by_name("may_writepage"), "it may have more than the field's bits");
+    assert!(!message(0x1_0000_0000).has_field_by_name("gfp_flags"), "it has more");
+}
+
+#[test]
 fn what_the_schema_has_no_message_for() {
     assert!(is_typed("sched", "sched_switch") && !is_typed("other", "sched_switch"));
     assert!(!is_typed("sched", "generic") && !is_typed("sched", "pid") && !is_typed("timer", "tick_stop"));
