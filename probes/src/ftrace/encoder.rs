@@ -4,6 +4,7 @@
 //! Has no file and no clock, so that tests and fuzz targets feed it whatever bytes they like.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use super::compact::{Compact, CompactFormats, SwitchFormat, TooShort, WakingFormat};
@@ -136,6 +137,9 @@ pub(super) struct Addresses {
     /// Texts by address, from `printk_formats`.
     texts: Arc<HashMap<u64, Vec<u8>>>,
     numbers: HashMap<u64, u64>,
+    /// Makes the numbers of objects: readers follow a socket by its number from pass to pass, which
+    /// a table of all objects would need much memory for, and the address says where the kernel is.
+    key: RandomState,
     /// Addresses whose names are still to be written.
     unwritten: Vec<(u64, u64)>,
 }
@@ -154,6 +158,11 @@ impl Lookup for Addresses {
             unwritten.push((next, address));
             next
         })
+    }
+
+    fn object_number(&self, address: u64) -> u64 {
+        // 48 bits are enough to tell objects apart.
+        if address == 0 { 0 } else { self.key.hash_one(address) >> 16 }
     }
 
     fn text_at(&self, address: u64) -> &[u8] {

@@ -52,8 +52,10 @@ pub(super) enum FieldKind {
     RelLocBytes,
     /// The address of a constant text, see `printk_formats`.
     StringPointer,
-    /// An address in the kernel.
+    /// A `void *`: an address in the kernel, maybe of its code.
     Address,
+    /// Any other pointer, such as a socket's: which object it is.
+    Object,
     Bool,
     Inode,
     /// major << 20 | minor.
@@ -126,7 +128,7 @@ fn parse_field(line: &str) -> Option<Field> {
 
 fn kind(type_name: &str, is_pointer: bool, is_array: bool, size: usize, signed: bool) -> Option<FieldKind> {
     use FieldKind::{
-        Address, Bool, DataLocBytes, DataLocString, Device, FixedString, Inode, Pid, RelLocBytes,
+        Address, Bool, DataLocBytes, DataLocString, Device, FixedString, Inode, Object, Pid, RelLocBytes,
         RelLocString, Signed, StringPointer, StringToEnd, Unsigned, WordArray,
     };
     let is_word = matches!(size, 4 | 8);
@@ -148,7 +150,8 @@ fn kind(type_name: &str, is_pointer: bool, is_array: bool, size: usize, signed: 
     }
     if is_pointer {
         let is_text = type_name.trim_start_matches("const ").starts_with("char");
-        return is_word.then_some(if is_text { StringPointer } else { Address });
+        let other = if type_name.starts_with("void") { Address } else { Object };
+        return is_word.then_some(if is_text { StringPointer } else { other });
     }
     match type_name {
         "bool" => Some(Bool),
@@ -189,8 +192,8 @@ mod tests {
             ("const char * x", 8, 0, Some(StringPointer)),
             ("char *x", 8, 0, Some(StringPointer)),
             ("void * x", 8, 0, Some(Address)),
-            ("const void *x", 8, 0, Some(Address)),
-            ("struct page *x", 4, 0, Some(Address)),
+            ("const void *x", 8, 0, Some(Object)),
+            ("struct page *x", 4, 0, Some(Object)),
             ("bool x", 1, 0, Some(Bool)),
             ("ino_t x", 8, 0, Some(Inode)),
             ("dev_t x", 4, 0, Some(Device)),

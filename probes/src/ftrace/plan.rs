@@ -41,6 +41,8 @@ const GENERIC_FIELDS_MAX: usize = 31;
 pub(super) trait Lookup {
     /// The number under which the trace names an address of the kernel's code.
     fn symbol_number(&mut self, address: u64) -> u64;
+    /// The number under which the trace names an object of the kernel.
+    fn object_number(&self, address: u64) -> u64;
     /// A constant text of the kernel.
     fn text_at(&self, address: u64) -> &[u8];
 }
@@ -213,6 +215,7 @@ impl Step {
             K::Bool => u64::from(read::unsigned(bytes, self.size) != 0),
             K::Device => read::user_device(read::unsigned(bytes, self.size)),
             K::Address => lookup.symbol_number(read::unsigned(bytes, self.size)),
+            K::Object => lookup.object_number(read::unsigned(bytes, self.size)),
             K::WordArray => {
                 let word = self.size / 6;
                 for number in 0..6 {

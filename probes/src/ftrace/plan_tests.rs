@@ -18,6 +18,10 @@ impl Lookup for Addresses {
         address + 1
     }
 
+    fn object_number(&self, address: u64) -> u64 {
+        address + 2
+    }
+
     fn text_at(&self, address: u64) -> &[u8] {
         self.0.get(&address).map_or(&[], Vec::as_slice)
     }
