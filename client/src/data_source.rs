@@ -68,7 +68,8 @@ pub trait DataSource: Send {
         Wake::Never
     }
 
-    /// Writes what has been collected, and flushes the writers.
+    /// Writes what has been collected, and flushes the writers. What takes long can be done in
+    /// polls, see [`Context::flush_later`]: the service's next commands are heard in between.
     fn flush(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }
@@ -186,11 +187,13 @@ pub struct Context<'a> {
     arbiter: &'a Arbiter,
     now_ns: u64,
     pub(crate) stopped: bool,
+    pub(crate) flush_later: bool,
+    pub(crate) flushed: bool,
 }
 
 impl<'a> Context<'a> {
     pub(crate) fn new(info: &'a InstanceInfo, arbiter: &'a Arbiter, now_ns: u64) -> Self {
-        Self { info, arbiter, now_ns, stopped: false }
+        Self { info, arbiter, now_ns, stopped: false, flush_later: false, flushed: false }
     }
 
     /// The instance's id, unique in the life of the service; 0 while it traces at startup and no
@@ -254,6 +257,18 @@ impl<'a> Context<'a> {
     /// Says, after [`Stop::Later`], that the instance has stopped. It is dropped after this call.
     pub fn stopped(&mut self) {
         self.stopped = true;
+    }
+
+    /// Says, in [`DataSource::flush`], that there is more to do than one call should take. The
+    /// instance is polled at once, as often as it asks for, and the service has no answer before
+    /// [`Context::flushed`] or the instance's end. Another flush meanwhile begins anew.
+    pub fn flush_later(&mut self) {
+        self.flush_later = true;
+    }
+
+    /// Says, in [`DataSource::poll`], that what was to be flushed later has been.
+    pub fn flushed(&mut self) {
+        self.flushed = true;
     }
 }
 

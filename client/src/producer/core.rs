@@ -7,6 +7,7 @@ use watershed_smb::Smb;
 use watershed_wire::protos::DataSourceConfig;
 use watershed_wire::{Decode as _, Encode as _};
 
+use super::flushes::Flushes;
 use super::instance::{Answers, Instance, Offered};
 use super::startup::{StartupError, Startups};
 use super::{BATCH_COMMITS, Command};
@@ -49,6 +50,7 @@ pub struct ProducerCore {
     offered: Vec<Offered>,
     instances: BTreeMap<u64, Instance>,
     startups: Startups,
+    flushes: Flushes,
     commit_at_ns: Option<u64>,
     on_event: Box<dyn FnMut(ProducerEvent) + Send>,
 }
@@ -82,6 +84,7 @@ impl ProducerCore {
             offered: Vec::new(),
             instances: BTreeMap::new(),
             startups: Startups::default(),
+            flushes: Flushes::default(),
             commit_at_ns: None,
             on_event,
         }
@@ -246,6 +249,7 @@ impl ProducerCore {
         lost.extend(self.startups.clear());
         self.tell_lost(lost, "the memory that it wrote to was given up");
         self.own_memory = None;
+        self.flushes.clear();
         self.commit_at_ns = None;
         if let Some(arbiter) = self.arbiter.take() {
             arbiter.shut_down();
@@ -336,8 +340,9 @@ impl ProducerCore {
     fn poll(&mut self, instance_id: u64, now_ns: u64) {
         let Some(arbiter) = &self.arbiter else { return };
         let Some(instance) = self.instances.get_mut(&instance_id) else { return };
-        if instance.poll(arbiter, now_ns) {
-            self.end(instance_id);
+        match instance.poll(arbiter, now_ns) {
+            true => self.end(instance_id),
+            false => self.answer_flushes(),
         }
     }
 
@@ -355,6 +360,7 @@ impl ProducerCore {
         if let (Some(reservation), Some(arbiter)) = (info.reservation, &self.arbiter) {
             arbiter.bind_reservation(reservation, Some(info.config.target_buffer() as u16));
         }
+        self.answer_flushes();
         self.commit();
         if answers.stop {
             self.endpoint.data_source_stopped(instance_id);
@@ -362,8 +368,20 @@ impl ProducerCore {
     }
 
     fn flush(&mut self, request_id: u64, instance_ids: &[u64], now_ns: u64) {
-        self.each(instance_ids, now_ns, |source, cx| source.flush(cx));
-        if let Some(arbiter) = &self.arbiter {
+        let Some(arbiter) = &self.arbiter else { return };
+        for instance_id in instance_ids {
+            if let Some(instance) = self.instances.get_mut(instance_id) {
+                instance.flush(arbiter, now_ns);
+            }
+        }
+        self.flushes.begin(request_id, instance_ids);
+        self.answer_flushes();
+    }
+
+    fn answer_flushes(&mut self) {
+        let Some(arbiter) = &self.arbiter else { return };
+        let is_flushing = |id: u64| self.instances.get(&id).is_some_and(|instance| instance.flushing);
+        for request_id in self.flushes.take_done(is_flushing) {
             arbiter.notify_flush_complete(request_id);
         }
     }

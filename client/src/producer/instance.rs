@@ -36,12 +36,14 @@ pub(super) struct Instance {
     pub(super) answers: Answers,
     pub(super) started: bool,
     pub(super) stopping: bool,
+    /// It goes on with a flush in its polls.
+    pub(super) flushing: bool,
     pub(super) poll_at_ns: Option<u64>,
 }
 
 impl Instance {
     pub(super) fn new(info: InstanceInfo, source: Option<Box<dyn DataSource>>, answers: Answers) -> Self {
-        Self { info, source, answers, started: false, stopping: false, poll_at_ns: None }
+        Self { info, source, answers, started: false, stopping: false, flushing: false, poll_at_ns: None }
     }
 
     /// Its time has come, or somebody asked for a poll since the last look.
@@ -65,12 +67,25 @@ impl Instance {
         let Some(source) = &mut self.source else { return false };
         let mut cx = Context::new(&self.info, arbiter, now_ns);
         let wake = source.poll(&mut cx);
+        self.flushing &= !cx.flushed;
         if cx.stopped && self.stopping {
             return true;
         }
         // `Keep` of a moment that has passed would poll without end.
         self.poll_at_ns = wake.due_ns(before.filter(|&at| at > now_ns), now_ns);
         false
+    }
+
+    /// Flushes it, or begins to.
+    pub(super) fn flush(&mut self, arbiter: &Arbiter, now_ns: u64) {
+        if let Some(source) = self.source.as_mut().filter(|_| self.started) {
+            let mut cx = Context::new(&self.info, arbiter, now_ns);
+            source.flush(&mut cx);
+            self.flushing = cx.flush_later;
+            if self.flushing {
+                self.poll_at_ns = Some(now_ns);
+            }
+        }
     }
 
     /// Begins to stop it. True: it has stopped.

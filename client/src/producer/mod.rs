@@ -4,6 +4,7 @@
 //! the [`Endpoint`] come out. [`Producer`] is the thread around it.
 
 mod core;
+mod flushes;
 mod instance;
 mod startup;
 mod thread;

@@ -1,5 +1,6 @@
 //! A producer behind a socket, against a service that does what the test says.
 
+mod flushes;
 mod server;
 mod startup;
 #[path = "../support/mod.rs"]
