@@ -16,7 +16,8 @@ use std::time::Duration;
 use watershed_client::data_source::{PollRequest, Wake};
 
 use super::format::EventFormat;
-use super::pass::Pass;
+use super::pass::{self, Pass};
+use super::rest::Rest;
 use super::ring::{EventName, Ring};
 use super::session::{Request, Session};
 use super::symbols::Symbols;
@@ -25,6 +26,13 @@ use super::watch::{Target, Watch};
 use crate::clock::boottime_now_ns;
 use crate::on_demand::OnDemand;
 use crate::{Notices, Roots};
+
+/// How long a pass may take. What is left is read in the next one, at once; the service's commands
+/// come in between, above all that a session has ended.
+const PASS_MAX_NS: u64 = 100_000_000;
+/// How long the last pass of a session may take: a service waits five seconds for its end, if
+/// nothing else is said, and there are other sources beside this one.
+const LAST_PASS_MAX_NS: u64 = 2_000_000_000;
 
 /// Kernel state and sessions.
 #[derive(Debug)]
@@ -36,6 +44,7 @@ pub(super) struct Hub {
     sessions: Vec<Session>,
     next_id: u64,
     pages: Vec<u8>,
+    pass_max_ns: u64,
 }
 
 /// What there is while there are sessions. Fields are dropped in this order: the ring cannot be
@@ -47,6 +56,8 @@ pub(super) struct Kernel {
     own: Option<Ring>,
     top: Option<Ring>,
     buffer_size_kb: u32,
+    /// The CPU that is read first, in each ring.
+    first: [usize; 2],
     last_pass_ns: u64,
     pub(super) known: Known,
 }
@@ -70,7 +81,16 @@ pub(super) enum Which {
 
 impl Hub {
     pub(super) fn new(roots: Roots, notices: Notices, on_demand: OnDemand) -> Self {
-        Self { roots, notices, on_demand, kernel: None, sessions: Vec::new(), next_id: 1, pages: Vec::new() }
+        Self {
+            roots,
+            notices,
+            on_demand,
+            kernel: None,
+            sessions: Vec::new(),
+            next_id: 1,
+            pages: Vec::new(),
+            pass_max_ns: PASS_MAX_NS,
+        }
     }
 
     /// Makes a session that records nothing yet. Returns its number.
@@ -130,7 +150,7 @@ impl Hub {
     /// Begins to record for a session: from now on, not what others have still to read.
     pub(super) fn start(&mut self, id: u64, poll: PollRequest) -> Wake {
         if self.sessions.iter().any(|session| session.is_started) {
-            self.pass();
+            self.pass(u64::MAX);
         }
         let Some(kernel) = &mut self.kernel else { return Wake::Never };
         let Some(session) = self.sessions.iter_mut().find(|session| session.id == id) else {
@@ -150,11 +170,12 @@ impl Hub {
     pub(super) fn poll(&mut self) -> Wake {
         let now_ns = boottime_now_ns();
         let period_ns = u64::from(self.period_ms()) * 1_000_000;
-        let waits_for_others = self.sessions.len() > 1;
+        let is_flushing = self.sessions.iter().any(|session| session.rest.is_some());
+        let waits_for_others = self.sessions.len() > 1 && !is_flushing;
         match &self.kernel {
             // Another session's poll has just done it.
             Some(kernel) if waits_for_others && now_ns < kernel.last_pass_ns + period_ns / 8 => self.wake(),
-            Some(_) => match self.pass() {
+            Some(_) => match self.pass(self.pass_max_ns) {
                 true => Wake::After(Duration::ZERO),
                 false => self.wake(),
             },
@@ -162,20 +183,35 @@ impl Hub {
         }
     }
 
-    /// Reads what there is, for all, and writes the statistics of one.
-    pub(super) fn flush(&mut self, id: u64) {
-        self.pass();
-        let Some(session) = self.sessions.iter_mut().find(|session| session.id == id) else { return };
+    /// Begins to read what there is, for all, and to write the statistics of one. True if that has
+    /// been done; else polls go on with it, and `end_flush` says whether they have.
+    pub(super) fn flush(&mut self, id: u64) -> bool {
+        let rest = self.kernel.as_ref().map(Kernel::rest);
+        if let Some(session) = self.sessions.iter_mut().find(|session| session.id == id) {
+            session.rest = rest;
+        }
+        self.pass(self.pass_max_ns);
+        self.end_flush(id)
+    }
+
+    /// Ends a flush if everything has been read that was there at its begin. True if it has ended.
+    pub(super) fn end_flush(&mut self, id: u64) -> bool {
+        let Some(session) = self.sessions.iter_mut().find(|session| session.id == id) else { return true };
+        if session.rest.as_ref().is_some_and(|rest| !rest.is_empty()) {
+            return false;
+        }
+        session.rest = None;
         if let Some(kernel) = &self.kernel {
             let ring = kernel.ring(Which::Own).or(kernel.ring(Which::Top));
             session.write_stats(ring, kernel.known.symbols.as_deref());
         }
         session.flush();
+        true
     }
 
     /// Ends a session: what it recorded until now is written.
     pub(super) fn stop(&mut self, id: u64) {
-        self.pass();
+        self.pass(LAST_PASS_MAX_NS);
         if let Some(session) = self.sessions.iter_mut().find(|session| session.id == id) {
             session.flush();
         }
@@ -220,14 +256,17 @@ impl Hub {
         }
     }
 
-    /// Reads what there is, for all sessions. True if some CPU may have more.
-    fn pass(&mut self) -> bool {
+    /// Reads what there is, for all sessions, for so long at most. True if some CPU may have more.
+    fn pass(&mut self, max_ns: u64) -> bool {
         let Some(kernel) = &mut self.kernel else { return false };
+        let end_ns = boottime_now_ns().saturating_add(max_ns);
+        let Kernel { own, top, first, buffer_size_kb, .. } = kernel;
         let mut has_more = false;
-        for (which, ring) in [(Which::Own, &kernel.own), (Which::Top, &kernel.top)] {
+        for ((which, ring), first) in [(Which::Own, &*own), (Which::Top, &*top)].into_iter().zip(first) {
             let Some(ring) = ring else { continue };
             let Self { pages, sessions, notices, .. } = self;
-            has_more |= Pass::new((which, ring), kernel.buffer_size_kb, pages, sessions, notices).run();
+            let pass = Pass::new((which, ring), *buffer_size_kb, pages, sessions, notices, end_ns);
+            has_more |= pass.run(first);
         }
         for session in self.sessions.iter_mut().filter(|session| session.is_started) {
             session.end_of_pass(&self.on_demand);
@@ -248,6 +287,7 @@ impl Kernel {
             own: None,
             top: None,
             buffer_size_kb: 0,
+            first: [0; 2],
             last_pass_ns: 0,
             known: Known {
                 tracefs,
@@ -264,6 +304,18 @@ impl Kernel {
             Which::Own => self.own.as_ref(),
             Which::Top => self.top.as_ref(),
         }
+    }
+
+    /// What a flush that begins now has to read.
+    fn rest(&self) -> Rest {
+        let mut rest = Rest::default();
+        for which in [Which::Own, Which::Top] {
+            if let Some(ring) = self.ring(which) {
+                // One more: the page that the kernel writes to comes on top of a CPU's memory.
+                rest.add(which, ring.pipes.len(), pass::pages_max(ring, self.buffer_size_kb) + 1);
+            }
+        }
+        rest
     }
 
     /// Makes the ring, or enlarges it: a smaller one of an earlier session would not do.
@@ -355,6 +407,10 @@ fn parse_texts(text: &str) -> HashMap<u64, Vec<u8>> {
     };
     text.lines().filter_map(line).collect()
 }
+
+#[cfg(test)]
+#[path = "flush_tests.rs"]
+mod flush_tests;
 
 #[cfg(test)]
 mod tests {

@@ -27,6 +27,7 @@ mod plan;
 mod print_filter;
 mod proto;
 mod read;
+mod rest;
 mod ring;
 mod session;
 mod settings;

@@ -8,9 +8,15 @@ use super::hub::Which;
 use super::ring::Ring;
 use super::session::Session;
 use crate::Notices;
+use crate::clock::boottime_now_ns;
 
 /// Pages that are read before they are encoded: few enough to stay in a processor's cache.
 const BATCH_PAGES: usize = 32;
+
+/// What the memory of a CPU holds.
+pub(super) fn pages_max(ring: &Ring, buffer_size_kb: u32) -> usize {
+    ((buffer_size_kb as usize) << 10) / ring.layout.page_size_bytes()
+}
 
 /// A ring that is read, and who gets its pages.
 pub(super) struct Pass<'a> {
@@ -22,6 +28,8 @@ pub(super) struct Pass<'a> {
     pages: &'a mut Vec<u8>,
     sessions: &'a mut [Session],
     notices: &'a Notices,
+    /// CLOCK_BOOTTIME at which it ends, whatever there is to read.
+    end_ns: u64,
 }
 
 impl<'a> Pass<'a> {
@@ -32,16 +40,24 @@ impl<'a> Pass<'a> {
         pages: &'a mut Vec<u8>,
         sessions: &'a mut [Session],
         notices: &'a Notices,
+        end_ns: u64,
     ) -> Self {
-        let pages_max = ((buffer_size_kb as usize) << 10) / ring.layout.page_size_bytes();
-        Self { which, ring, clock: ring.bundle_clock(), pages_max, pages, sessions, notices }
+        let pages_max = pages_max(ring, buffer_size_kb);
+        Self { which, ring, clock: ring.bundle_clock(), pages_max, pages, sessions, notices, end_ns }
     }
 
-    /// True if some CPU may have more.
-    pub(super) fn run(mut self) -> bool {
+    /// Begins with one of the CPUs, and leaves there the one with which the next pass begins: so
+    /// all have their turn, however little the time is. True if some CPU may have more.
+    pub(super) fn run(mut self, first: &mut usize) -> bool {
+        let (begin, count) = (*first, self.ring.pipes.len());
         let mut has_more = false;
-        for pipe in 0..self.ring.pipes.len() {
-            has_more |= self.read_cpu(pipe);
+        for turn in begin..begin + count {
+            has_more |= self.read_cpu(turn % count);
+            if boottime_now_ns() >= self.end_ns {
+                *first = (turn + 1) % count;
+                let all_were_asked = turn + 1 == begin + count;
+                return has_more || !all_were_asked;
+            }
         }
         has_more
     }
@@ -55,13 +71,16 @@ impl<'a> Pass<'a> {
             match self.ring.read_pages(pipe, self.pages, BATCH_PAGES, read == 0) {
                 Ok((count, may_have_more)) => {
                     self.encode(cpu, count);
+                    self.was_read(pipe, count, may_have_more);
                     read += count;
-                    if !may_have_more || read > self.pages_max {
+                    let is_over = read > self.pages_max || boottime_now_ns() >= self.end_ns;
+                    if !may_have_more || is_over {
                         return may_have_more;
                     }
                 }
                 Err(error) => {
                     self.failed(cpu, &error);
+                    self.was_read(pipe, 0, false);
                     return false;
                 }
             }
@@ -73,6 +92,12 @@ impl<'a> Pass<'a> {
         let pages = &self.pages[..count * size];
         for session in self.sessions.iter_mut().filter(|session| session.is_started) {
             session.encode(self.which, cpu, pages.chunks_exact(size), self.ring.layout, self.clock);
+        }
+    }
+
+    fn was_read(&mut self, pipe: usize, count: usize, may_have_more: bool) {
+        for session in self.sessions.iter_mut() {
+            session.was_read(self.which, pipe, count, may_have_more);
         }
     }
 

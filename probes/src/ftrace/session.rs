@@ -17,6 +17,7 @@ use super::hub::{Known, Which};
 use super::page::PageLayout;
 use super::plan::Generic;
 use super::print_filter::PrintFilter;
+use super::rest::Rest;
 use super::ring::{EventName, Ring};
 use super::settings::Settings;
 use super::symbols::Symbols;
@@ -51,6 +52,8 @@ pub(super) struct Session {
     pub(super) settings: Settings,
     pub(super) is_started: bool,
     pub(super) poll: Option<PollRequest>,
+    /// While a flush goes on.
+    pub(super) rest: Option<Rest>,
     tracing_session: u64,
     own_events: BTreeSet<EventName>,
     top_events: BTreeSet<EventName>,
@@ -86,6 +89,7 @@ impl Session {
             id,
             is_started: false,
             poll: None,
+            rest: None,
             tracing_session,
             own_events,
             top_events,
@@ -232,6 +236,12 @@ impl Session {
         };
         if let Some(Channel { encoder, writer }) = channel {
             encoder.encode(cpu, pages, layout, clock, &mut |packet| writer.write_packet(packet));
+        }
+    }
+
+    pub(super) fn was_read(&mut self, which: Which, pipe: usize, count: usize, may_have_more: bool) {
+        if let Some(rest) = &mut self.rest {
+            rest.was_read(which, pipe, count, may_have_more);
         }
     }
 

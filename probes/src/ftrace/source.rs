@@ -1,6 +1,7 @@
 //! `linux.ftrace` as a data source of a producer.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use watershed_client::ExhaustedPolicy;
 use watershed_client::data_source::{Context, DataSource, DataSourceFactory, Stop, Wake};
@@ -55,7 +56,7 @@ impl DataSourceFactory for FtraceFactory {
             make_writer: &|| cx.create_writer(),
         };
         let id = lock(&self.hub).add(request)?;
-        Ok(Box::new(Instance { id, hub: self.hub.clone() }))
+        Ok(Box::new(Instance { id, hub: self.hub.clone(), is_flushing: false }))
     }
 }
 
@@ -63,6 +64,7 @@ impl DataSourceFactory for FtraceFactory {
 struct Instance {
     id: u64,
     hub: Arc<Mutex<Hub>>,
+    is_flushing: bool,
 }
 
 /// All users run on the producer's one thread; after a panic of one there is nobody left to mind.
@@ -75,12 +77,27 @@ impl DataSource for Instance {
         lock(&self.hub).start(self.id, cx.poll_request())
     }
 
-    fn poll(&mut self, _: &mut Context<'_>) -> Wake {
-        lock(&self.hub).poll()
+    fn poll(&mut self, cx: &mut Context<'_>) -> Wake {
+        let mut hub = lock(&self.hub);
+        let wake = hub.poll();
+        if !self.is_flushing {
+            return wake;
+        }
+        self.is_flushing = !hub.end_flush(self.id);
+        match self.is_flushing {
+            true => Wake::After(Duration::ZERO),
+            false => {
+                cx.flushed();
+                wake
+            }
+        }
     }
 
-    fn flush(&mut self, _: &mut Context<'_>) {
-        lock(&self.hub).flush(self.id);
+    fn flush(&mut self, cx: &mut Context<'_>) {
+        self.is_flushing = !lock(&self.hub).flush(self.id);
+        if self.is_flushing {
+            cx.flush_later();
+        }
     }
 
     fn stop(&mut self, _: &mut Context<'_>) -> Stop {
