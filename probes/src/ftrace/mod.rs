@@ -20,6 +20,7 @@ mod encoder;
 mod events;
 mod format;
 mod hub;
+mod known;
 mod page;
 mod pass;
 mod pids;
