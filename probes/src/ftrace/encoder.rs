@@ -4,18 +4,17 @@
 //! Has no file and no clock, so that tests and fuzz targets feed it whatever bytes they like.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
+use super::addresses::Addresses;
 use super::compact::{Compact, CompactFormats, SwitchFormat, TooShort, WakingFormat};
 use super::format::EventFormat;
 use super::page::{Page, PageLayout, Record};
 use super::pids::Pids;
-use super::plan::{self, Generic, Lookup, Plan};
+use super::plan::{self, Generic, Plan};
 use super::print_filter::PrintFilter;
 use super::proto::{put_bytes, put_number};
 use super::read;
-use super::symbols::Symbols;
 
 /// Numbers of `FtraceParseStatus` beside those of a page.
 const SHORT_COMPACT_EVENT: i32 = 16;
@@ -130,46 +129,6 @@ impl Choice {
     }
 }
 
-/// What is told of the kernel's addresses.
-#[derive(Debug, Default)]
-pub(super) struct Addresses {
-    symbols: Option<Arc<Symbols>>,
-    /// Texts by address, from `printk_formats`.
-    texts: Arc<HashMap<u64, Vec<u8>>>,
-    numbers: HashMap<u64, u64>,
-    /// Makes the numbers of objects: readers follow a socket by its number from pass to pass, which
-    /// a table of all objects would need much memory for, and the address says where the kernel is.
-    key: RandomState,
-    /// Addresses whose names are still to be written.
-    unwritten: Vec<(u64, u64)>,
-}
-
-impl Addresses {
-    pub(super) fn new(symbols: Option<Arc<Symbols>>, texts: Arc<HashMap<u64, Vec<u8>>>) -> Self {
-        Self { symbols, texts, ..Self::default() }
-    }
-}
-
-impl Lookup for Addresses {
-    fn symbol_number(&mut self, address: u64) -> u64 {
-        let next = self.numbers.len() as u64 + 1;
-        let unwritten = &mut self.unwritten;
-        *self.numbers.entry(address).or_insert_with(|| {
-            unwritten.push((next, address));
-            next
-        })
-    }
-
-    fn object_number(&self, address: u64) -> u64 {
-        // 48 bits are enough to tell objects apart.
-        if address == 0 { 0 } else { self.key.hash_one(address) >> 16 }
-    }
-
-    fn text_at(&self, address: u64) -> &[u8] {
-        self.texts.get(&address).map_or(&[], Vec::as_slice)
-    }
-}
-
 /// Encodes for one session and one ring.
 #[derive(Debug)]
 pub(super) struct Encoder {
@@ -181,8 +140,6 @@ pub(super) struct Encoder {
     /// Time stamp of the last event that was written, by CPU.
     last_ns: HashMap<u32, u64>,
     bundle: Bundle,
-    /// Numbers of addresses hold since the packet that begins with this mark.
-    symbols_begun: bool,
 }
 
 /// A bundle under construction.
@@ -210,7 +167,6 @@ impl Encoder {
             parse_errors: BTreeSet::new(),
             last_ns: HashMap::new(),
             bundle: Bundle::default(),
-            symbols_begun: false,
         }
     }
 
@@ -241,10 +197,9 @@ impl Encoder {
         self.close(emit);
     }
 
-    /// Numbers of addresses may be given anew: everything that used them has been written.
+    /// See [`Addresses::end_of_pass`].
     pub(super) fn end_of_pass(&mut self) {
-        self.addresses.numbers.clear();
-        self.symbols_begun = false;
+        self.addresses.end_of_pass();
     }
 
     fn encode_page(&mut self, cpu: u32, page: &Page<'_>, clock: BundleClock) {
@@ -317,7 +272,7 @@ impl Encoder {
         let packet = &mut bundle.packet;
         packet.clear();
         put_bytes(packet, 1, &bundle.body);
-        write_symbols(&mut self.addresses, &mut self.symbols_begun, packet);
+        self.addresses.write_symbols(packet);
         emit(packet);
     }
 }
@@ -393,30 +348,6 @@ fn note_pids(pids: &mut Pids, plan: &Plan, role: Role, record: &[u8], current: i
             pids.see(current);
             named.for_each(|tid| pids.see(tid));
         }
-    }
-}
-
-/// Adds the names of addresses that the packet mentions first.
-fn write_symbols(addresses: &mut Addresses, begun: &mut bool, packet: &mut Vec<u8>) {
-    let Some(symbols) = &addresses.symbols else {
-        addresses.unwritten.clear();
-        return;
-    };
-    if addresses.unwritten.is_empty() {
-        return;
-    }
-    let mut interned = Vec::new();
-    for (number, address) in addresses.unwritten.drain(..) {
-        if let Some(name) = symbols.name(address) {
-            let mut entry = Vec::new();
-            put_number(&mut entry, 1, number);
-            put_bytes(&mut entry, 2, name.as_bytes());
-            put_bytes(&mut interned, 26, &entry);
-        }
-    }
-    put_bytes(packet, 12, &interned);
-    if !std::mem::replace(begun, true) {
-        put_number(packet, 13, 1);
     }
 }
 

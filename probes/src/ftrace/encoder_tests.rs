@@ -3,6 +3,7 @@
 use super::*;
 use crate::ftrace::format::EventFormat;
 use crate::ftrace::plan::Generic;
+use crate::ftrace::symbols::Symbols;
 use prost::Message as _;
 use watershed_wire::protos::trace_packet::Data;
 use watershed_wire::protos::{FtraceEventBundle, TracePacket};
@@ -179,27 +180,4 @@ fn names_of_addresses_come_with_the_first_packet_that_needs_them() {
         assert_eq!(names, [(1, "first".to_owned()), (2, "second".to_owned())]);
         assert_eq!(packets.iter().map(|p| p.sequence_flags).collect::<Vec<_>>(), [Some(1), None]);
     }
-}
-
-#[test]
-fn an_object_has_one_number_in_all_passes_and_it_is_not_its_address() {
-    let text = "name: inet_sock_set_state\nID: 3\n\tfield:u16 common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
-                \tfield:const void * skaddr;\toffset:8;\tsize:8;\tsigned:0;\n";
-    let plan = Plan::typed(&EventFormat::parse(text).unwrap()).unwrap();
-    let mut addresses = Addresses::default();
-    let mut written = |address: u64| {
-        let mut out = Vec::new();
-        let record = [[3, 0, 0, 0, 0, 0, 0, 0], address.to_le_bytes()].concat();
-        assert!(plan.write(&record, &mut addresses, &mut out));
-        addresses.numbers.clear();
-        out
-    };
-    let socket = 0xffff_8881_0000_1000;
-    let first = written(socket);
-    assert_ne!(written(socket + 0x1000), first);
-    assert_eq!(written(socket), first);
-    let mut address = Vec::new();
-    put_number(&mut address, 8, socket);
-    assert_ne!(first, address);
-    assert_eq!(written(0), [8 << 3, 0], "no object");
 }

@@ -15,6 +15,7 @@
 //! Nothing of the kernel's state outlives the last session; what a process left behind that was
 //! killed is removed by the next one that records.
 
+mod addresses;
 mod compact;
 mod encoder;
 mod events;

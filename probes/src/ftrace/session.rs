@@ -10,8 +10,9 @@ use watershed_wire::protos::trace_packet::Data;
 use watershed_wire::protos::{FtraceConfig, FtraceCpuStats, FtraceStats, TracePacket};
 
 use super::FTRACE_NAME;
+use super::addresses::Addresses;
 use super::compact::{self, CompactFormats};
-use super::encoder::{Action, Addresses, BundleClock, Choice, Encoder, Role};
+use super::encoder::{Action, BundleClock, Choice, Encoder, Role};
 use super::events;
 use super::hub::Which;
 use super::known::Known;

@@ -1,7 +1,8 @@
 //! Pages of any origin through the parser and encoder of a session, without a kernel.
 
+use super::addresses::Addresses;
 use super::compact;
-use super::encoder::{Action, Addresses, BundleClock, Choice, Encoder, Role};
+use super::encoder::{Action, BundleClock, Choice, Encoder, Role};
 use super::format::EventFormat;
 use super::page::PageLayout;
 use super::plan::{GENERIC_FIRST, Generic};
