@@ -11,7 +11,8 @@
 //!                                               +--> Pids --> OnDemand --> linux.process_stats
 //! ```
 //!
-//! Pages are read each period, and when a CPU's memory is half full (`Watch`), and at every flush.
+//! Pages are read each period, and when a CPU's memory is half full (`Watch`), and at every flush,
+//! in passes of at most 100 ms: what is left is read in the next, and the service is heard between.
 //! Nothing of the kernel's state outlives the last session; what a process left behind that was
 //! killed is removed by the next one that records.
 
