@@ -1,5 +1,6 @@
 //! Values of arguments: `DebugAnnotation`.
 
+#[cfg(feature = "tracing")]
 use std::cell::Cell;
 use std::fmt;
 
@@ -58,6 +59,7 @@ impl ArgWriter<'_> {
 }
 
 /// Gives the bytes of a value, as they stand in an argument behind its name.
+#[cfg(feature = "tracing")]
 pub(crate) fn encoded<R>(value: &impl ArgValue, with: impl FnOnce(&[u8]) -> R) -> R {
     thread_local! {
         static SCRATCH: Cell<Message> = const { Cell::new(Message::new()) };

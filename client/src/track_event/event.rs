@@ -180,6 +180,7 @@ impl EventWriter<'_> {
     }
 
     /// An argument whose value was [`encoded`](super::args::encoded) before.
+    #[cfg(feature = "tracing")]
     pub(crate) fn encoded_arg(&mut self, name: &ArgName, value: &[u8]) {
         self.arg(name, Encoded(value));
     }
@@ -214,8 +215,10 @@ impl EventWriter<'_> {
     }
 }
 
+#[cfg(feature = "tracing")]
 struct Encoded<'a>(&'a [u8]);
 
+#[cfg(feature = "tracing")]
 impl ArgValue for Encoded<'_> {
     #[inline]
     fn write(&self, arg: &mut ArgWriter<'_>) {

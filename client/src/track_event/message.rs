@@ -63,6 +63,7 @@ pub(super) struct Message {
 pub(super) struct Open(usize);
 
 impl Message {
+    #[cfg(feature = "tracing")]
     pub(super) const fn new() -> Self {
         Self { bytes: Vec::new(), len: 0 }
     }
@@ -140,7 +141,8 @@ impl Message {
         let _ = self.nested(field, |message| std::fmt::Write::write_fmt(message, text));
     }
 
-    /// Fields that are encoded already.
+    /// Bytes as they are: text, or fields that are encoded already.
+    #[inline]
     pub(super) fn append(&mut self, value: &[u8]) {
         self.reserve(value.len());
         self.bytes[self.len..self.len + value.len()].copy_from_slice(value);

@@ -53,6 +53,7 @@ mod source;
 mod thread;
 mod tracks;
 
+#[cfg(feature = "tracing")]
 pub(crate) use args::encoded;
 pub use args::{ArgValue, ArgWriter, DebugValue, DisplayValue, debug, display};
 pub use category::Category;
