@@ -42,6 +42,7 @@ fn start(backend: &InProcess, enabled_tags: &[&str]) -> Session {
 }
 
 fn stop(session: &Session) -> Trace {
+    assert!(session.flush_and_wait(WATCHDOG));
     session.stop();
     assert!(session.wait_timeout(WATCHDOG).expect("it ends").error.is_none());
     let mut trace = Vec::new();

@@ -65,9 +65,11 @@ fn start_with(backend: &InProcess, config: &TraceConfig) -> Session {
 }
 
 fn stop(session: &Session) -> Trace {
+    // The flush of the end itself has five seconds only, and a busy machine may need more.
+    assert!(session.flush_and_wait(WATCHDOG));
     session.stop();
     let end = session.wait_timeout(WATCHDOG).expect("it ends");
-    assert_eq!((&end.error, end.flush_failed), (&None, false));
+    assert_eq!(end.error, None);
     let mut trace = Vec::new();
     while session.read(&mut trace) {}
     reader::read(&trace)

@@ -47,6 +47,8 @@ fn every_event_is_in_the_file() {
             scope.spawn(move || on_thread(&format!("many {thread}"), || work(numbers)));
         }
     });
+    // The flush of the end itself has five seconds only.
+    assert!(session.flush_and_wait(WATCHDOG));
     session.stop();
     let end = session.wait_timeout(WATCHDOG).expect("it ends");
     assert!(end.error.is_none() && end.write_error.is_none(), "{end:?}");
