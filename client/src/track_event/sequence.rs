@@ -1,6 +1,6 @@
 //! What one thread writes for one session.
 
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 use super::category::Category;
 use super::event::{Composer, Event, Fill, Kind, TRACK_EVENT};
@@ -38,8 +38,8 @@ pub(super) struct Sequence {
     /// Time of the last event, in units.
     last: u64,
     composer: Composer,
-    /// Tracks that it has described.
-    tracks: HashSet<u64>,
+    /// Tracks that it has described. Their numbers are mixed already.
+    tracks: FxHashSet<u64>,
     slices: Slices,
 }
 
@@ -54,7 +54,7 @@ impl Sequence {
             has_begun: false,
             last: 0,
             composer: Composer::new(options.contents),
-            tracks: HashSet::new(),
+            tracks: FxHashSet::default(),
             slices: Slices::default(),
         }
     }
