@@ -84,7 +84,7 @@ pub struct InProcessOptions {
     /// Name of the producer of this process: the program's by default.
     pub producer_name: String,
     /// Sizes of the memory between writers and service, unless a session's config asks for others
-    /// before the first instance is made: 1 MiB in pages of 4 KiB by default. Every thread that
+    /// before the first instance is made: 4 MiB in pages of 4 KiB by default. Every thread that
     /// writes holds one page.
     pub smb_size: SmbSize,
     /// The producer's options. Patching in place is on by default (the service is known to support
@@ -105,7 +105,7 @@ impl Default for InProcessOptions {
         producer.arbiter.batch_commits_duration = BATCH_COMMITS;
         Self {
             producer_name: program_name(),
-            smb_size: SmbSize::negotiate(4096, 1 << 20),
+            smb_size: SmbSize::negotiate(4096, 4 << 20),
             producer,
             system: system_info(),
             shards: machine::default_shards(),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   loop of events     instant!, slice!, on one thread or two                      <- timed
-//!     | chunks of 1 MiB of shared memory; the policy is the default, which drops
+//!     | chunks of 4 MiB of shared memory; the policy is the default, which drops
 //!   service            in this process, a ring of 64 MiB
 //!     | stop, read
 //!   trace              every event is looked at: it is here or it was counted as dropped
