@@ -76,11 +76,21 @@ impl Search {
     pub(super) fn run(&mut self, smb: &Smb, last_page: usize, layout: PageLayout) -> Option<WriteChunk> {
         // Before any look: what is freed behind a look changes the count.
         let epoch = smb.free_epoch();
-        if epoch == self.epoch && self.earned < self.look_at {
-            self.earned += 1;
-            return None;
-        }
-        self.look(smb, epoch, last_page, layout)
+        if self.skips(epoch) { None } else { self.look(smb, epoch, last_page, layout) }
+    }
+
+    /// An attempt that does not look, if [`Search::run`] would not: nothing has come free since the
+    /// last look, and no other is earned. False: `run` has to be called.
+    #[inline]
+    pub(crate) fn try_skip(&mut self, smb: &Smb) -> bool {
+        self.skips(smb.free_epoch())
+    }
+
+    #[inline]
+    fn skips(&mut self, epoch: Option<NonZeroU32>) -> bool {
+        let skips = epoch == self.epoch && self.earned < self.look_at;
+        self.earned += usize::from(skips);
+        skips
     }
 
     #[inline(never)]

@@ -170,7 +170,7 @@ impl Core {
     }
 
     pub(in crate::writer) fn write_packet(&mut self, packet: &[u8]) {
-        if self.write_small(packet) {
+        if self.write_small(packet) || self.drop_at_once() {
             return;
         }
         self.begin_packet();
@@ -207,9 +207,29 @@ impl Core {
         true
     }
 
+    /// Drops a packet if the one before was dropped and nothing has come free since: most that are
+    /// dropped are like that, and cost no more than this.
+    #[inline]
+    fn drop_at_once(&mut self) -> bool {
+        let is_dropping = self.exhausted && self.policy == ExhaustedPolicy::Drop && !self.in_packet;
+        if !is_dropping || self.current.is_some() || self.arbiter.is_forked() {
+            return false;
+        }
+        let is_skipped = self.search.try_skip(self.arbiter.smb());
+        if is_skipped {
+            self.counts.refuse_chunk();
+            self.counts.drop_packet();
+            self.loss_to_report = true;
+        }
+        is_skipped
+    }
+
     /// Whether a packet can begin now. If not, it is counted as dropped.
     #[inline]
     pub(in crate::writer) fn has_room(&mut self) -> bool {
+        if self.drop_at_once() {
+            return false;
+        }
         if self.leave_if_forked() {
             return false;
         }
