@@ -72,6 +72,8 @@ fn what_survives_a_loss_is_right() {
         num_read > 1000 && num_read + num_dropped <= num_events + 100,
         "{num_read} {num_dropped} {num_events}"
     );
+    // A begin that is lost and counted takes its end with it.
+    assert!(num_read + 2 * num_dropped >= num_events, "{num_read} {num_dropped} {num_events}");
     for thread in 0..4 {
         check_nesting(&trace, &format!("loss-{thread}"));
     }
