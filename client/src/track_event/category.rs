@@ -97,13 +97,9 @@ impl Category {
         self.sessions.store(sessions, Ordering::Release);
     }
 
-    /// Only under the registry's lock. False: it was known.
-    pub(super) fn make_known(&self) -> bool {
-        let is_unknown = self.sessions.load(Ordering::Relaxed) == UNKNOWN;
-        if is_unknown {
-            self.set_sessions(0);
-        }
-        is_unknown
+    /// Whether the registry has it. Only under the registry's lock.
+    pub(super) fn is_known(&self) -> bool {
+        self.sessions.load(Ordering::Relaxed) != UNKNOWN
     }
 
     /// Where [`super::names`] keeps the number of the name.

@@ -91,8 +91,10 @@ impl Registry {
     /// Makes a category known, if it is not.
     pub(super) fn add(&self, category: &'static Category) {
         let mut state = lock(&self.state);
-        if category.make_known() {
+        if !category.is_known() {
             state.categories.push(category);
+            // In one store: what another thread sees before it is that the category is unknown, and
+            // it comes here and waits, rather than that nobody wants it.
             state.choose(category);
         }
     }

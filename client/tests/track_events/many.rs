@@ -1,12 +1,14 @@
 //! Many events of several threads, into a file: each is there once.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use prost::Message as _;
 use watershed_client::in_process::{InProcess, Sink};
 use watershed_client::track_event::Category;
 use watershed_client::{instant, slice};
 use watershed_wire::protos::TraceConfig;
 
-use crate::{WATCHDOG, backend, config, on_thread, only, reader};
+use crate::{WATCHDOG, backend, config, on_thread, only, reader, start, stop};
 
 static MANY: Category = Category::new("many");
 
@@ -63,4 +65,34 @@ fn every_event_is_in_the_file() {
     }
     let num_dropped = backend.arbiter_stats().packets_dropped;
     assert_eq!(num_dropped, 0);
+}
+
+/// Two threads that are the first to use a category, at the same moment: both are heard.
+#[test]
+fn the_first_events_of_a_category_are_there() {
+    const CATEGORIES: usize = 2_000;
+    const RACING: usize = 2;
+    let backend = backend();
+    let session = start(&backend, only(&["first"]));
+    let categories: Vec<&'static Category> =
+        (0..CATEGORIES).map(|_| &*Box::leak(Box::new(Category::new("first")))).collect();
+    let num_arrived = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..RACING {
+            scope.spawn(|| {
+                for (number, category) in categories.iter().enumerate() {
+                    // Who waits must not sleep, or it comes too late for the other's first use.
+                    num_arrived.fetch_add(1, Ordering::Relaxed);
+                    while num_arrived.load(Ordering::Relaxed) < (number + 1) * RACING {
+                        std::hint::spin_loop();
+                    }
+                    instant!(category, "first");
+                }
+            });
+        }
+    });
+    let trace = stop(&session);
+    assert_eq!((trace.num_losses, trace.num_unreadable), (0, 0));
+    let num_events = trace.events.iter().filter(|event| event.category == "first").count();
+    assert_eq!(num_events, CATEGORIES * RACING);
 }
