@@ -58,6 +58,8 @@ pub(crate) struct Connection<M> {
     fds: VecDeque<OwnedFd>,
     /// The system reports changes only: what was reported holds until the socket says otherwise.
     is_readable: bool,
+    /// The peer sends no more: what is left is read to its end.
+    is_read_closed: bool,
     is_writable: bool,
     /// Its last bytes are here; what they ask for is done before the connection is closed.
     has_ended: bool,
@@ -71,6 +73,14 @@ pub(crate) struct Connection<M> {
     blocked_since_ns: Option<u64>,
 }
 
+/// What an event says of a socket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ready {
+    pub(crate) readable: bool,
+    pub(crate) read_closed: bool,
+    pub(crate) writable: bool,
+}
+
 impl<M: Method> Connection<M> {
     /// A connection whose peer may take nothing of what is sent to it for so long.
     pub(crate) fn new(socket: UnixStream, peer: PeerCredentials, send_limit_ms: u64) -> Self {
@@ -80,6 +90,7 @@ impl<M: Method> Connection<M> {
             host: HostConnection::new(),
             fds: VecDeque::new(),
             is_readable: false,
+            is_read_closed: false,
             is_writable: true,
             has_ended: false,
             is_held: false,
@@ -89,9 +100,10 @@ impl<M: Method> Connection<M> {
         }
     }
 
-    pub(crate) fn note_ready(&mut self, readable: bool, writable: bool) {
-        self.is_readable |= readable;
-        self.is_writable |= writable;
+    pub(crate) fn note_ready(&mut self, ready: Ready) {
+        self.is_readable |= ready.readable || ready.read_closed;
+        self.is_read_closed |= ready.read_closed;
+        self.is_writable |= ready.writable;
     }
 
     /// Whether there is something to do for it that no event will announce.
@@ -109,8 +121,15 @@ impl<M: Method> Connection<M> {
         if self.has_frames || !self.is_readable || !self.takes_calls() {
             return Ok(());
         }
+        let num_fds = self.fds.len();
         match socket::receive(&self.socket, scratch, &mut self.fds)? {
             Moved::Bytes(count) => {
+                // Less than there was room for was all there is, and an event tells of more. But
+                // what comes behind a descriptor the system gives only to the next call (others
+                // than Linux also what the descriptor comes with), and no event follows the end.
+                let is_linux = cfg!(any(target_os = "linux", target_os = "android"));
+                let is_all = is_linux && count < scratch.len() && self.fds.len() == num_fds;
+                self.is_readable = !is_all || self.is_read_closed;
                 self.host.append(&scratch[..count]);
                 self.has_frames = true;
             }
@@ -187,7 +206,8 @@ impl<M: Method> Connection<M> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read as _;
+    use std::io::{Read as _, Write as _};
+    use std::os::fd::AsFd as _;
     use std::time::Duration;
 
     use watershed_wire::ipc::ProducerMethod;
@@ -196,22 +216,24 @@ mod tests {
 
     const LIMIT_MS: u64 = 10;
     const LIMIT_NS: u64 = LIMIT_MS * 1_000_000;
+    /// More than a socket holds.
+    const TOO_MANY_ANSWERS: usize = 40_000;
 
-    /// A connection with more to be sent than its socket holds, and the other end.
-    fn connection() -> (Connection<ProducerMethod>, std::os::unix::net::UnixStream) {
+    /// A connection that has so many answers to send, and the other end.
+    fn connection(num_answers: usize) -> (Connection<ProducerMethod>, std::os::unix::net::UnixStream) {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let peer = PeerCredentials { uid: 0, pid: None };
         let mut connection = Connection::new(UnixStream::from_std(ours), peer, LIMIT_MS);
         // Frames that have a number and ask for nothing. Each is answered.
-        connection.host.append(&[2, 0, 0, 0, 0x10, 1].repeat(40_000));
+        connection.host.append(&[2, 0, 0, 0, 0x10, 1].repeat(num_answers));
         assert_eq!(connection.host.poll(), Ok(None));
         (connection, theirs)
     }
 
     #[test]
     fn a_long_turn_is_not_the_peers_time() {
-        let (mut connection, _theirs) = connection();
+        let (mut connection, _theirs) = connection(TOO_MANY_ANSWERS);
         let turn_began_ns = read_clocks().monotonic_ns;
         std::thread::sleep(Duration::from_millis(2 * LIMIT_MS));
         connection.send(turn_began_ns).unwrap();
@@ -223,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_takes_a_part_is_not_stuck() {
-        let (mut connection, mut theirs) = connection();
+        let (mut connection, mut theirs) = connection(TOO_MANY_ANSWERS);
         let all_bytes = connection.host.out().size_bytes();
         connection.send(read_clocks().monotonic_ns).unwrap();
         let unsent_bytes = connection.host.out().size_bytes();
@@ -232,5 +254,41 @@ mod tests {
         // No event has announced room.
         connection.send(read_clocks().monotonic_ns + LIMIT_NS).unwrap();
         assert!(connection.host.out().size_bytes() < unsent_bytes);
+    }
+
+    /// Receives as the loop does, without another event. How often it did.
+    fn receive_all(connection: &mut Connection<ProducerMethod>) -> Result<usize, Closed> {
+        let mut scratch = [0; 256];
+        let mut times = 0;
+        while connection.is_readable || connection.has_ended {
+            connection.receive(&mut scratch)?;
+            times += 1;
+            while connection.poll()?.is_some() {}
+        }
+        Ok(times)
+    }
+
+    #[test]
+    fn one_event_is_enough_for_what_is_there() {
+        const FRAME: &[u8] = &[2, 0, 0, 0, 0x10, 1];
+        const NUM_BEHIND: usize = 100;
+        let (mut connection, mut theirs) = connection(0);
+        let readable = Ready { readable: true, read_closed: false, writable: false };
+        let file = tempfile::tempfile().unwrap();
+        theirs.write_all(FRAME).unwrap();
+        socket::send(&theirs, FRAME, Some(file.as_fd())).unwrap();
+        theirs.write_all(&FRAME.repeat(NUM_BEHIND)).unwrap();
+        connection.note_ready(readable);
+        // Up to the descriptor, and 256, 256 and 88 bytes behind it.
+        assert_eq!(receive_all(&mut connection).unwrap(), 4, "nor did it ask once more");
+        assert!(connection.take_fd().is_some());
+        let answered_bytes = connection.host.out().size_bytes();
+
+        theirs.write_all(FRAME).unwrap();
+        drop(theirs);
+        connection.note_ready(Ready { read_closed: true, ..readable });
+        assert!(matches!(receive_all(&mut connection), Err(Closed::ByPeer)));
+        let answer_bytes = connection.host.out().size_bytes() - answered_bytes;
+        assert_eq!(answered_bytes, answer_bytes * (2 + NUM_BEHIND), "each was read");
     }
 }

@@ -33,7 +33,7 @@ use watershed_shell::socket::peer_credentials;
 use watershed_smb::SharedMemory;
 use watershed_wire::framing::RECEIVE_SIZE_BYTES_MAX;
 
-use crate::connection::{Closed, Connection};
+use crate::connection::{Closed, Connection, Ready};
 use crate::consumer_port::{self, ConsumerPort};
 use crate::core::Core;
 use crate::files::Files;
@@ -250,8 +250,11 @@ impl Daemon {
             {
                 listening.is_ready = true;
             } else if let Some(peer) = self.peers.list(token) {
-                let readable = event.is_readable() || event.is_read_closed() || event.is_error();
-                peer.note_ready(readable, event.is_writable() || event.is_write_closed());
+                peer.note_ready(Ready {
+                    readable: event.is_readable(),
+                    read_closed: event.is_read_closed() || event.is_error(),
+                    writable: event.is_writable() || event.is_write_closed(),
+                });
             }
         }
     }

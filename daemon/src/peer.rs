@@ -3,7 +3,7 @@
 use watershed_service::ClockReadings;
 use watershed_shell::socket::PeerCredentials;
 
-use crate::connection::Closed;
+use crate::connection::{Closed, Ready};
 use crate::consumer_port::ConsumerPort;
 use crate::core::Core;
 use crate::producer_port::ProducerPort;
@@ -33,10 +33,10 @@ impl Peer {
         }
     }
 
-    pub(crate) fn note_ready(&mut self, readable: bool, writable: bool) {
+    pub(crate) fn note_ready(&mut self, ready: Ready) {
         match self {
-            Peer::Producer(port) => port.connection.note_ready(readable, writable),
-            Peer::Consumer(port) => port.connection.note_ready(readable, writable),
+            Peer::Producer(port) => port.connection.note_ready(ready),
+            Peer::Consumer(port) => port.connection.note_ready(ready),
         }
     }
 
