@@ -75,11 +75,16 @@ pub(crate) struct Args {
     /// look]
     #[arg(long, value_name = "C", value_parser = Address::parse, conflicts_with = "no_daemon")]
     socket: Option<Address>,
+
     /// Record these events of the kernel, as group/name, group/* or name, or these categories of
     /// them (sched, freq, idle, irq, disk, workq, memreclaim, signal, syscalls), instead of what is
     /// recorded without a config
     #[arg(value_name = "EVENT", conflicts_with = "config")]
     events: Vec<String>,
+
+    /// Record while this command runs, mark it in the trace, and return its exit code
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
 
     /// Exit code 1 if anything was lost, or if nobody offers a data source of the config
     #[arg(long)]
@@ -90,12 +95,9 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
+    // Last: its heading holds for all that follow.
     #[command(flatten)]
     perfetto: perfetto::PerfettoArgs,
-
-    /// Record while this command runs, mark it in the trace, and return its exit code
-    #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
 }
 
 impl Args {
@@ -106,7 +108,7 @@ impl Args {
 }
 
 const EXAMPLES: &str = "Examples:
-  watershed record                                10 s of this machine into trace-<date>-<time>.pftrace
+  watershed record                                10 s of this machine, into a new file
   watershed record -t 1m -o idle.pftrace          a minute
   watershed record -o build.pftrace -- make -j8   while a command runs
   watershed record -t 5s sched irq/*              who ran where, and interrupts
