@@ -12,6 +12,10 @@ use watershed_counted::kernels::counted::Counted;
 #[bench::thousand_writers(Writing::thousand_writers())]
 #[bench::fragmented(Writing::fragmented())]
 #[bench::out_of_order(Writing::out_of_order())]
+#[bench::track_events(Writing::track_events())]
+#[bench::small_packets(Writing::small_packets())]
+#[bench::chunks_16k(Writing::chunks_16k())]
+#[bench::short_threads(Writing::short_threads())]
 fn write(ready: Writing) -> Writing {
     ready.run()
 }

@@ -5,7 +5,8 @@
 
 use crate::workload::feed::{self, Commit};
 use crate::workload::rings::{CopyRing, buffer, commit};
-use crate::workload::{SourceChunk, fragmented, protobuf, templates};
+use crate::workload::templates::Shape;
+use crate::workload::{CHUNK_PAYLOAD_BYTES, SourceChunk, fragmented, protobuf, record_bytes, templates};
 use std::hint::black_box;
 use watershed_engine::{ChunkId, HugePages, Patch, ProducerId, TraceBuffer, WriterId};
 
@@ -50,9 +51,13 @@ pub struct Writing {
 }
 
 impl Writing {
-    fn new<'a>(mut feed: impl Iterator<Item = Commit<'a>>) -> Self {
+    fn new<'a>(feed: impl Iterator<Item = Commit<'a>>) -> Self {
+        Self::warmed_up(feed, WARM_UP)
+    }
+
+    fn warmed_up<'a>(mut feed: impl Iterator<Item = Commit<'a>>, warm_up: usize) -> Self {
         let mut buffer = buffer(RING_BYTES).expect("a ring of a few MiB");
-        commit(&mut buffer, &mut feed, WARM_UP);
+        commit(&mut buffer, &mut feed, warm_up);
         let plan = feed.take(COMMITS as usize);
         Self {
             buffer,
@@ -78,6 +83,33 @@ impl Writing {
     /// One writer whose chunks come in shuffled batches.
     pub fn out_of_order() -> Self {
         Self::new(feed::out_of_order(&templates::mixed(100)))
+    }
+
+    /// Full pages of track events: 24 to 64 bytes.
+    pub fn track_events() -> Self {
+        Self::shape(&Shape::full(CHUNK_PAYLOAD_BYTES, 24..=64))
+    }
+
+    /// Full pages of packets of 28 bytes.
+    pub fn small_packets() -> Self {
+        Self::shape(&Shape::full(CHUNK_PAYLOAD_BYTES, 28..=28))
+    }
+
+    /// Chunks of 16 KiB.
+    pub fn chunks_16k() -> Self {
+        Self::shape(&Shape::full((16 << 10) - 16, 50..=500))
+    }
+
+    /// One to three track events a chunk.
+    pub fn short_threads() -> Self {
+        Self::shape(&Shape { packets: 1..=3, ..Shape::full(CHUNK_PAYLOAD_BYTES, 24..=64) })
+    }
+
+    /// One writer, chunks of a shape.
+    fn shape(shape: &Shape) -> Self {
+        let chunks = templates::filled(shape);
+        let bytes: usize = chunks.iter().map(|chunk| record_bytes(chunk.bytes.len())).sum();
+        Self::warmed_up(feed::one_writer(&chunks), 2 * RING_BYTES * chunks.len() / bytes)
     }
 
     /// The counted part. Returns itself, so that freeing is not counted.
@@ -227,9 +259,16 @@ mod tests {
 
     #[test]
     fn what_is_counted_does_what_it_says() {
-        for set_up in
-            [Writing::one_writer, Writing::thousand_writers, Writing::fragmented, Writing::out_of_order]
-        {
+        for set_up in [
+            Writing::one_writer,
+            Writing::thousand_writers,
+            Writing::fragmented,
+            Writing::out_of_order,
+            Writing::track_events,
+            Writing::small_packets,
+            Writing::chunks_16k,
+            Writing::short_threads,
+        ] {
             let ready = set_up();
             let before = ready.buffer.stats();
             let after = ready.run().buffer.stats();

@@ -3,7 +3,8 @@
 //! The ratio to memcpy is memcpy's time over ours. Both take the same feed of chunks, write to
 //! rings of the same size whose memory was mapped in the same way, and touch the same offsets.
 //! Sources are treated as shared memory, which may change while it is read, except for
-//! `write_one_writer_slices`.
+//! `write_one_writer_slices` and the rows of batches, whose chunks are lent to a buffer of one
+//! shard: the engine by itself knows no batches.
 
 mod create;
 mod mix;
@@ -35,9 +36,11 @@ fn workloads() -> Vec<Workload> {
         Workload::new("write_fragmented", write::fragmented),
         Workload::new("write_out_of_order", write::out_of_order),
         Workload::new("write_track_events", shapes::track_events),
+        Workload::new("write_track_events_batch8", shapes::track_events_batch8),
         Workload::new("write_track_events_long_headers", shapes::track_events_long_headers),
         Workload::new("write_track_events_cold_source", shapes::track_events_cold_source),
         Workload::new("write_small_packets", shapes::small_packets),
+        Workload::new("write_small_packets_batch8", shapes::small_packets_batch8),
         Workload::new("write_chunks_16k", |options| {
             shapes::large_chunks("write_chunks_16k", 16 << 10, options)
         }),

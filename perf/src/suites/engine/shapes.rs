@@ -1,6 +1,6 @@
 //! Writing the shapes that real traces have, beside memcpy of the same chunks.
 
-use super::write::{against_memcpy, from_cold};
+use super::write::{against_memcpy, from_cold, in_batches};
 use crate::measure::{Options, WrongAnswer};
 use crate::report::Measurement;
 use crate::workload::templates::{Shape, filled};
@@ -13,6 +13,12 @@ const TRACK_EVENT_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 pub(super) fn track_events(options: &Options) -> Result<Measurement, WrongAnswer> {
     let shape = Shape::full(CHUNK_PAYLOAD_BYTES, TRACK_EVENT_BYTES);
     one_writer("write_track_events", options, &filled(&shape))
+}
+
+/// The same, eight chunks a commit.
+pub(super) fn track_events_batch8(options: &Options) -> Result<Measurement, WrongAnswer> {
+    let shape = Shape::full(CHUNK_PAYLOAD_BYTES, TRACK_EVENT_BYTES);
+    in_batches("write_track_events_batch8", options, &filled(&shape))
 }
 
 /// The same where a packet of 25 has a header of four bytes.
@@ -31,6 +37,11 @@ pub(super) fn track_events_cold_source(options: &Options) -> Result<Measurement,
 /// Full pages of packets of 28 bytes.
 pub(super) fn small_packets(options: &Options) -> Result<Measurement, WrongAnswer> {
     one_writer("write_small_packets", options, &filled(&Shape::full(CHUNK_PAYLOAD_BYTES, 28..=28)))
+}
+
+/// The same, eight chunks a commit.
+pub(super) fn small_packets_batch8(options: &Options) -> Result<Measurement, WrongAnswer> {
+    in_batches("write_small_packets_batch8", options, &filled(&Shape::full(CHUNK_PAYLOAD_BYTES, 28..=28)))
 }
 
 /// Chunks above a page, as ftrace and the probes use them, of packets of 50 to 500 bytes.

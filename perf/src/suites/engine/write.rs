@@ -2,6 +2,7 @@
 
 use crate::measure::{Lap, LapResult, Options, Series, WrongAnswer, interleave, timed};
 use crate::report::Measurement;
+use crate::suites::shards::team::{Writers, check_written as check_shards, exact_ring};
 use crate::workload::feed::{self, Commit};
 use crate::workload::rings::{
     CopyRing, SharedBytes, buffer, buffer_in, check_written, commit, commit_bytes, commit_slices, fed_bytes,
@@ -85,6 +86,37 @@ fn against<'a, F: Iterator<Item = Commit<'a>>>(
     let [our_series, plain_series] = interleave(options, [Box::new(our_lap), Box::new(plain_lap)])?;
 
     check_newest_are_kept(&mut ours, feed(), written, ring_bytes)?;
+    Ok(figure(name, &our_series, &plain_series, mean_bytes(chunks)))
+}
+
+/// Chunks of a batch.
+const BATCH: usize = 8;
+
+/// Laps of commits of eight chunks each into a buffer of one shard, against copies of the same
+/// chunks.
+pub(super) fn in_batches(
+    name: &str,
+    options: &Options,
+    chunks: &[SourceChunk],
+) -> Result<Measurement, WrongAnswer> {
+    let (commits, ring_bytes) = sizes(options);
+    let ours = exact_ring(ring_bytes, 1)?;
+    let mut writers = Writers::new(&ours, chunks, 1, 1);
+    let mut plain = CopyRing::new(ring_bytes, HugePages::Advise)?;
+    let mut plain_feed = feed::one_writer(chunks);
+
+    let warm_up = warm_up(ring_bytes, chunks).next_multiple_of(BATCH);
+    writers.commit(warm_up, BATCH);
+    plain.copy_feed(&mut plain_feed, warm_up);
+
+    let mut written = warm_up;
+    let our_lap = || {
+        let (lap, ()) = timed(commits as u64, || writers.commit(commits, BATCH));
+        written += commits;
+        check_shards(&ours, written as u64).map(|()| lap)
+    };
+    let plain_lap = || Ok(timed(commits as u64, || plain.copy_feed(&mut plain_feed, commits)).0);
+    let [our_series, plain_series] = interleave(options, [Box::new(our_lap), Box::new(plain_lap)])?;
     Ok(figure(name, &our_series, &plain_series, mean_bytes(chunks)))
 }
 

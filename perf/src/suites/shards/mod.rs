@@ -5,7 +5,9 @@
 
 mod beside;
 mod idle;
+mod latency;
 mod line;
+mod one_shard;
 mod overhead;
 mod parallel;
 mod queue;
@@ -13,7 +15,7 @@ mod read;
 mod retention;
 mod scaling;
 mod sets;
-mod team;
+pub(super) mod team;
 
 use super::{Suite, Workload};
 
@@ -35,6 +37,8 @@ fn workloads() -> Vec<Workload> {
         Workload::new("scaling_two_cached", scaling::two_cached),
         Workload::new("scaling_two_cached_single", scaling::two_cached_single),
         Workload::new("scaling_64_shards", scaling::many_shards),
+        Workload::new("write_two_in_one_shard", one_shard::two),
+        Workload::new("commit_beside_reader", latency::commit_beside_reader),
         Workload::new("single_thread_overhead", overhead::single_thread),
         Workload::new("hand_off", |options| overhead::hand_off("hand_off", 1, options)),
         Workload::new("hand_off_batch8", |options| overhead::hand_off("hand_off_batch8", 8, options)),

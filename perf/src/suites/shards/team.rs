@@ -24,7 +24,10 @@ pub(super) fn ring(
 }
 
 /// The same, whose number of shards is what was asked for.
-pub(super) fn exact_ring(size_bytes: usize, num_shards: usize) -> Result<ShardedBuffer, WrongAnswer> {
+pub(in crate::suites) fn exact_ring(
+    size_bytes: usize,
+    num_shards: usize,
+) -> Result<ShardedBuffer, WrongAnswer> {
     let buffer = ring(size_bytes, num_shards, 4096)?;
     match buffer.report().layout.num_shards {
         got if got == num_shards => Ok(buffer),
@@ -145,13 +148,13 @@ impl<'a> Feed<'a> {
 }
 
 /// A thread's writers and its way into a buffer.
-pub(super) struct Writers<'a> {
+pub(in crate::suites) struct Writers<'a> {
     pub(super) committer: Committer,
     feed: Feed<'a>,
 }
 
 impl<'a> Writers<'a> {
-    pub(super) fn new(
+    pub(in crate::suites) fn new(
         buffer: &ShardedBuffer,
         chunks: &'a [SourceChunk],
         first: u16,
@@ -166,7 +169,7 @@ impl<'a> Writers<'a> {
     }
 
     /// Commits so many chunks, `batch` at a time.
-    pub(super) fn commit(&mut self, count: usize, batch: usize) {
+    pub(in crate::suites) fn commit(&mut self, count: usize, batch: usize) {
         let mut list = Batch::default();
         for _ in 0..count / batch {
             for _ in 0..batch {
@@ -205,7 +208,7 @@ pub(super) fn info(writer: u16, chunk_id: u32, chunk: &SourceChunk) -> ChunkInfo
 }
 
 /// What a buffer must say of itself when `commits` chunks have been written and none was read.
-pub(super) fn check_written(buffer: &ShardedBuffer, commits: u64) -> Result<(), WrongAnswer> {
+pub(in crate::suites) fn check_written(buffer: &ShardedBuffer, commits: u64) -> Result<(), WrongAnswer> {
     let (stats, ledger) = (buffer.stats(), buffer.ledger());
     if !ledger.is_balanced() || stats.abi_violations != 0 || stats.chunks_discarded != 0 {
         return Err(format!("{ledger:?}, {stats:?}"));
