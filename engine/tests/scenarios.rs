@@ -120,6 +120,17 @@ fn a_begin_followed_by_a_whole_packet_is_a_broken_chain() {
 }
 
 #[test]
+fn a_chunk_of_empty_fragments_is_overwritten_without_a_loss() {
+    let empty = (0..30).fold(chunk(1, 1), |chunk, _| chunk.whole(""));
+    for behind in [0, 40] {
+        let mut buffer = Buffer::ring(4096);
+        buffer.fill(1, 0, 32).reads(&["###############"]);
+        buffer.commit(empty.clone().slack(behind)).fill(2, 0, 4016);
+        buffer.fill(1, 2, 80).reads(&["2:<3998>", "<63>"]);
+    }
+}
+
+#[test]
 fn an_empty_chunk_inside_a_packet_does_not_break_it() {
     Buffer::ring(4096)
         .commit(chunk(1, 0).begin("a"))

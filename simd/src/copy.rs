@@ -41,14 +41,18 @@ pub unsafe fn try_copy_shared(from: *const u8, to: *mut u8, len: usize) -> bool 
     unsafe { crate::Kernels::chosen().try_copy_shared(from, to, len) }
 }
 
-/// The lengths that are copied here: at least a vector of any level. Longer copies go to the C
-/// library, which knows when a processor's string instructions win.
+/// The lengths that are copied here: at least a vector of any level, at most a chunk. Longer copies
+/// go to the C library, which knows when a processor's string instructions win.
 #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
-pub(crate) const LENGTHS: std::ops::RangeInclusive<usize> = LEAST_BYTES..=8192;
+pub(crate) const LENGTHS: std::ops::RangeInclusive<usize> = LEAST_BYTES..=MOST_BYTES;
 
 /// The least of them.
 #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
 pub(crate) const LEAST_BYTES: usize = 64;
+
+/// The most of them.
+#[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
+pub(crate) const MOST_BYTES: usize = 65_536;
 
 /// From this length on vectors of 64 bytes are used where there are any: of shorter copies the
 /// overlapping ends are too large a part.
@@ -171,13 +175,13 @@ mod tests {
 
     #[test]
     fn every_length_at_every_alignment_and_nothing_beside() {
-        let source: Vec<u8> = (0..9000_u32).map(|i| (i * 7 % 251) as u8).collect();
+        let source: Vec<u8> = (0..66_000_u32).map(|i| (i * 7 % 251) as u8).collect();
         for level in Level::available() {
             let kernels = Kernels::at(level).expect("it is available");
-            let lengths = (0..700).chain([1023, 2673, 4080, 8191, 8192, 8193, 8500]);
+            let lengths = (0..700).chain([1023, 2673, 4080, 8191, 65_535, 65_536, 65_537, 65_700]);
             for len in lengths {
                 let (skew, place) = (len % 61, len * 13 % 67);
-                let mut target = vec![0xee; 9000];
+                let mut target = vec![0xee; 66_000];
                 let (from, to) = (&source[skew..][..len], &mut target[place..][..len]);
                 // SAFETY: both are slices of `len` bytes.
                 unsafe { kernels.copy_raw(from.as_ptr(), to.as_mut_ptr(), len) };
@@ -190,17 +194,17 @@ mod tests {
 
     #[test]
     fn the_shared_copy_is_the_same_where_there_is_one() {
-        let source: Vec<u8> = (0..9000_u32).map(|i| (i * 11 % 253) as u8).collect();
+        let source: Vec<u8> = (0..66_000_u32).map(|i| (i * 11 % 253) as u8).collect();
         for level in Level::available() {
             let kernels = Kernels::at(level).expect("it is available");
-            for len in (0..1100).chain([4079, 4080, 8191, 8192, 8193]) {
+            for len in (0..1100).chain([4079, 4080, 8191, 65_535, 65_536, 65_537]) {
                 let (skew, place) = (len * 7 % 64, len * 5 % 64);
-                let mut target = vec![0xee; 9000];
+                let mut target = vec![0xee; 66_000];
                 let (from, to) = (source[skew..].as_ptr(), target[place..].as_mut_ptr());
                 // SAFETY: both have room for `len` bytes from these addresses on, and nobody else
                 // touches them.
                 let is_done = unsafe { kernels.try_copy_shared(from, to, len) };
-                let expected = (64..=8192).contains(&len) && matches!(level, Level::Avx2 | Level::Avx512);
+                let expected = (64..=65_536).contains(&len) && matches!(level, Level::Avx2 | Level::Avx512);
                 assert_eq!(is_done, expected, "{level}, {len} bytes");
                 let copied = if is_done { len } else { 0 };
                 assert_eq!(

@@ -22,9 +22,13 @@ macro_rules! entry_points {
         /// # Safety
         /// The processor has the level.
         $(#[$features])*
-        pub(crate) unsafe fn walk_small(bytes: &[u8], entries: &mut [u16]) -> usize {
+        pub(crate) unsafe fn walk_ordinary(
+            bytes: &[u8],
+            entries: &mut [u16],
+            coming: crate::prefetch::Coming,
+        ) -> usize {
             // SAFETY: the caller's promise.
-            unsafe { crate::walk::small::walk::<$header>(bytes, entries) }
+            unsafe { crate::walk::ordinary::walk::<$header>(bytes, entries, coming) }
         }
 
         /// # Safety

@@ -2,6 +2,7 @@
 
 use crate::fields::{Rules, Scan, Violation};
 use crate::level::{self, Level};
+use crate::prefetch::Coming;
 use crate::shared::Headers;
 use crate::walk::{self, Span, Walk};
 
@@ -59,17 +60,16 @@ impl Kernels {
         at_level!(self.0, walk(bytes.as_ptr(), len, limit, spans.as_mut_ptr()))
     }
 
-    /// As [`walk::walk_small`].
+    /// As [`walk::walk_ordinary`].
     #[inline(always)]
-    pub fn walk_small(self, bytes: &[u8], entries: &mut [u16]) -> usize {
-        at_level!(self.0, walk_small(bytes, entries))
+    pub fn walk_ordinary(self, bytes: &[u8], entries: &mut [u16], coming: Coming) -> usize {
+        at_level!(self.0, walk_ordinary(bytes, entries, coming))
     }
 
     /// As [`Headers::fetch`](crate::shared::Headers::fetch); 0 where that has none.
     ///
     /// # Safety
-    /// `start` is readable for `len` bytes, which may change meanwhile, and there are not more
-    /// entries than headers.
+    /// `start` is readable for `len` bytes, which may change meanwhile.
     #[inline(always)]
     pub(crate) unsafe fn fetch_headers(
         self,
@@ -77,14 +77,15 @@ impl Kernels {
         len: usize,
         entries: &mut [u16],
         headers: &mut Headers,
+        coming: Coming,
     ) -> usize {
         #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
         if matches!(self.0, Level::Avx2 | Level::Avx512) {
             // SAFETY: a `Kernels` of these levels exists only where the processor has BMI2; the
             // rest is the caller's promise.
-            return unsafe { crate::x86_64::fetch_headers(start, len, entries, headers) };
+            return unsafe { crate::x86_64::fetch_headers(start, len, entries, headers, coming) };
         }
-        let _ = (start, len, entries, headers);
+        let _ = (start, len, entries, headers, coming);
         0
     }
 

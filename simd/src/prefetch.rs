@@ -53,39 +53,53 @@ pub fn for_write_shared(at: *const u8) {
     let _ = at;
 }
 
-/// All lines of a range will be read soon. For a range below 1 KiB some lines before it are
-/// prefetched too; none behind it, where another core may be writing.
-#[inline(always)]
-pub fn all_for_read(start: *const u8, end: *const u8) {
-    in_blocks(start, end, for_read);
+/// Lines that will be written soon, which are asked for a few at a time, while the processor waits
+/// for something else. Many at once would wait for each other.
+#[derive(Clone, Copy, Debug)]
+pub struct Coming {
+    next: *const u8,
+    /// The last byte of the last line.
+    last: *const u8,
+    lines_a_step: usize,
 }
 
-/// All lines of a range will be written soon; the same lines as of [`all_for_read`].
-#[inline(always)]
-pub fn all_for_write(start: *const u8, end: *const u8) {
-    in_blocks(start, end, for_write);
-}
-
-/// The last block ends with the range, so that no second loop is needed for the rest. Lines are
-/// prefetched twice at most.
-#[inline(always)]
-fn in_blocks(start: *const u8, end: *const u8, hint: impl Fn(*const u8)) {
-    const LINES: usize = 16;
-    const BLOCK_BYTES: usize = LINES * LINE_BYTES;
-    if start >= end {
-        return;
+impl Coming {
+    /// The lines of a range. If its end lies before its start there is the end's line alone.
+    #[inline(always)]
+    pub fn new(start: *const u8, end: *const u8) -> Coming {
+        // Not behind the last address.
+        let last = end.wrapping_sub(usize::from(!end.is_null()));
+        Coming { next: start, last, lines_a_step: 1 }
     }
-    let block = |at: *const u8| {
-        for line in 0..LINES {
-            hint(at.wrapping_add(line * LINE_BYTES));
+
+    /// The same lines, to be asked for in so many steps.
+    #[inline(always)]
+    pub(crate) fn in_steps(self, steps: usize) -> Coming {
+        let bytes = (self.last as usize).saturating_sub(self.next as usize);
+        // Both are far below 2^32, and a division of 32 bits takes less time.
+        let lines_a_step = ((bytes / LINE_BYTES + 1) as u32).div_ceil((steps as u32).max(1));
+        Coming { lines_a_step: lines_a_step as usize, ..self }
+    }
+
+    /// Asks for the lines of a step, with something `beside` each of them. There are as many in
+    /// each step, so that the processor foresees where the loop ends: behind the last line it is
+    /// asked for again. One bound for a whole step, in fewer instructions, was slower: the lines
+    /// came in a burst.
+    #[inline(always)]
+    pub(crate) fn step(&mut self, mut beside: impl FnMut()) {
+        for _ in 0..self.lines_a_step {
+            for_write(self.next.min(self.last));
+            self.next = self.next.wrapping_add(LINE_BYTES);
+            beside();
         }
-    };
-    // Its last hint is for the last byte, in whichever line that is.
-    let last = end.wrapping_sub(BLOCK_BYTES - LINE_BYTES + 1);
-    let mut at = start;
-    while at < last {
-        block(at);
-        at = at.wrapping_add(BLOCK_BYTES);
     }
-    block(last);
+
+    /// Asks for all that are left.
+    #[inline(always)]
+    pub(crate) fn finish(mut self) {
+        while self.next < self.last {
+            for_write(self.next);
+            self.next = self.next.wrapping_add(LINE_BYTES);
+        }
+    }
 }

@@ -10,6 +10,7 @@
 //! copy is enough. All accesses are `asm!`, for the reason that [`crate::copy`] gives.
 
 use crate::Kernels;
+use crate::prefetch::Coming;
 use std::marker::PhantomData;
 
 /// Bytes that others may change at any time. It is no slice, since the compiler may assume that a
@@ -47,9 +48,6 @@ impl<'a> From<&'a [u8]> for SharedBytes<'a> {
     }
 }
 
-/// The most headers that [`Headers::fetch`] takes.
-pub const MAX_HEADERS: usize = 128;
-
 /// The position of a chunk's first byte. Positions are counted such that the addition overflows
 /// behind the last one at which a word may be read: the carry is the test.
 #[inline(always)]
@@ -57,28 +55,23 @@ pub(crate) fn first_position(len: usize) -> usize {
     (len - size_of::<u64>()).wrapping_neg() - 1
 }
 
-/// Memory for the headers of a chunk.
-#[derive(Clone, Debug)]
+/// Memory for the headers of a chunk. It has room for the most that one had so far.
+#[derive(Clone, Debug, Default)]
 pub struct Headers {
     /// Eight bytes from each header on.
-    pub(crate) words: [u64; MAX_HEADERS],
+    pub(crate) words: Vec<u64>,
     /// Positions of the headers, as [`first_position`] counts.
-    pub(crate) positions: [usize; MAX_HEADERS],
-}
-
-impl Default for Headers {
-    fn default() -> Headers {
-        Headers { words: [0; MAX_HEADERS], positions: [0; MAX_HEADERS] }
-    }
+    pub(crate) positions: Vec<usize>,
 }
 
 impl Headers {
     /// Reads the headers of exactly as many fragments as there are `entries`, each once, and writes
-    /// their extents there as [`Kernels::walk_small`] does.
+    /// their extents there as [`Kernels::walk_ordinary`] does. Meanwhile it prefetches what is
+    /// `coming`, and the chunk.
     ///
-    /// Returns `None`, and the entries mean nothing, for a chunk that `walk_small` refuses, if the
-    /// last fragment has less than eight bytes or all together less than 64, or if the level has no
-    /// copy of shared bytes.
+    /// Returns `None`, and the entries mean nothing, for a chunk that `walk_ordinary` refuses, if
+    /// the last fragment has less than eight bytes, if all together have less than 64 or more than
+    /// 65,536, or if the level has no copy of shared bytes.
     ///
     /// Any bytes are fine, also if they change during the call. Nothing outside of them is read.
     #[inline(always)]
@@ -87,12 +80,21 @@ impl Headers {
         kernels: Kernels,
         bytes: SharedBytes<'h>,
         entries: &mut [u16],
+        coming: Coming,
     ) -> Option<Fetched<'h>> {
         let count = entries.len();
-        // SAFETY: the bytes are readable, by the promise of `SharedBytes::new`; the headers' room
-        // is checked against the entries.
-        let visible_bytes = unsafe { kernels.fetch_headers(bytes.start, bytes.len, entries, self) };
+        // SAFETY: the bytes are readable, by the promise of `SharedBytes::new`.
+        let visible_bytes = unsafe { kernels.fetch_headers(bytes.start, bytes.len, entries, self, coming) };
         (visible_bytes != 0).then_some(Fetched { kernels, bytes, visible_bytes, headers: self, count })
+    }
+
+    /// Makes room for so many headers.
+    #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn grow(&mut self, count: usize) {
+        self.words.resize(count, 0);
+        self.positions.resize(count, 0);
     }
 }
 
@@ -150,12 +152,16 @@ mod tests {
         bytes
     }
 
+    fn nothing() -> Coming {
+        Coming::new(std::ptr::null(), std::ptr::null())
+    }
+
     fn has_any(level: Level) -> bool {
         matches!(level, Level::Avx2 | Level::Avx512)
     }
 
     #[test]
-    fn it_takes_what_the_small_walk_takes() {
+    fn it_takes_what_the_ordinary_walk_takes() {
         let mut random = 7u64;
         let mut next = |below: u64| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -172,8 +178,8 @@ mod tests {
                     bytes[at] = next(256) as u8;
                 }
                 let (mut expected, mut entries) = (vec![0; bodies.len()], vec![0; bodies.len()]);
-                let visible_bytes = kernels.walk_small(&bytes, &mut expected);
-                let fetched = headers.fetch(kernels, bytes.as_slice().into(), &mut entries);
+                let visible_bytes = kernels.walk_ordinary(&bytes, &mut expected, nothing());
+                let fetched = headers.fetch(kernels, bytes.as_slice().into(), &mut entries, nothing());
                 let Some(fetched) = fetched else {
                     let last = expected.last().map_or(0, |entry| entry & 0xfff);
                     assert!(!has_any(level) || visible_bytes < 64 || last < 8, "{level}, {round}");
@@ -208,14 +214,15 @@ mod tests {
                 let start = there.as_mut_ptr();
                 // SAFETY: the memory is used by this pointer alone until all is done.
                 let bytes = unsafe { SharedBytes::new(start, there.len()) };
-                let fetched = headers.fetch(kernels, bytes, &mut entries).expect("an ordinary chunk");
+                let fetched =
+                    headers.fetch(kernels, bytes, &mut entries, nothing()).expect("an ordinary chunk");
                 // SAFETY: as above.
                 unsafe { start.write_bytes(0xff, before.len()) };
                 let mut copy = vec![0; visible_bytes];
                 // SAFETY: there is room, and nobody else knows of it.
                 unsafe { fetched.copy_to(copy.as_mut_ptr()) };
                 let mut again = vec![0; bodies.len()];
-                assert_eq!(kernels.walk_small(&copy, &mut again), visible_bytes, "{level}");
+                assert_eq!(kernels.walk_ordinary(&copy, &mut again, nothing()), visible_bytes, "{level}");
                 assert_eq!(again, entries, "{level}");
                 assert_eq!(copy.last(), Some(&0xff), "{level}: bodies may be of any moment");
             }
@@ -230,7 +237,11 @@ mod tests {
             let kernels = Kernels::at(level).expect("it is available");
             for (len, is_taken) in [(bytes.len() + 1, true), (bytes.len(), true), (bytes.len() - 1, false)] {
                 let first = SharedBytes::from(bytes.as_slice()).first(len);
-                assert_eq!(headers.fetch(kernels, first, &mut entries).is_some(), is_taken, "{level} {len}");
+                assert_eq!(
+                    headers.fetch(kernels, first, &mut entries, nothing()).is_some(),
+                    is_taken,
+                    "{level} {len}"
+                );
             }
         }
     }
@@ -240,7 +251,7 @@ mod tests {
         for level in Level::available() {
             let kernels = Kernels::at(level).expect("it is available");
             let is_taken = |bytes: &[u8], count: usize| {
-                Headers::default().fetch(kernels, bytes.into(), &mut vec![0; count]).is_some()
+                Headers::default().fetch(kernels, bytes.into(), &mut vec![0; count], nothing()).is_some()
             };
             let whole = chunk(&[100, 20], 0);
             assert_eq!(is_taken(&whole, 2), has_any(level));
@@ -248,9 +259,12 @@ mod tests {
             assert!(!is_taken(&whole[..whole.len() - 1], 2), "{level}: a body that ends behind the bytes");
             assert!(!is_taken(&chunk(&[100, 5], 50), 2), "{level}: a last one of seven bytes");
             assert!(!is_taken(&chunk(&[20, 20], 50), 2), "{level}: too few bytes to copy");
-            assert!(!is_taken(&chunk(&[0; 200], 50), 200), "{level}: too many fragments");
+            assert_eq!(is_taken(&chunk(&[20; 2000], 50), 2000), has_any(level), "{level}: many fragments");
             assert!(!is_taken(&[0x80; 100], 1), "{level}: a header without an end");
-            assert!(!is_taken(&chunk(&[3000], 2000), 1), "{level}: too large");
+            assert_eq!(is_taken(&chunk(&[4093; 16], 0), 16), has_any(level), "{level}: a large one");
+            assert!(!is_taken(&chunk(&[4093; 16], 51), 16), "{level}: one of more than 65,536 bytes");
+            assert!(!is_taken(&chunk(&[4094, 80], 0), 2), "{level}: too large a fragment");
+            assert!(!is_taken(&chunk(&[80, 4094], 0), 2), "{level}: too large a last one");
         }
     }
 }

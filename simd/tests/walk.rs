@@ -198,3 +198,44 @@ fn nothing_is_touched_outside() {
         }
     }
 }
+
+/// The same of the ordinary walk and of the fetch of headers, at the end of each chunk and behind a
+/// cut anywhere.
+#[cfg(unix)]
+#[test]
+fn nothing_is_touched_outside_of_ordinary_chunks() {
+    use common::Guarded;
+    use watershed_simd::prefetch::Coming;
+    use watershed_simd::shared::Headers;
+    let mut below = Guarded::new(32 << 10);
+    let mut above = Guarded::new(32 << 10);
+    let mut slots = Guarded::new(16 << 10);
+    let mut headers = Headers::default();
+    for seed in 0..cases(6000) {
+        let mut random = Random::new(seed);
+        let (longest, count) = ([3, 60, 127, 400][random.below(4)], random.range(1, 200));
+        let mut bytes = Vec::new();
+        for _ in 0..count {
+            let body = random.below(longest + 1);
+            push_varint(&mut bytes, body as u64, if random.below(30) == 0 { random.range(1, 4) } else { 1 });
+            bytes.resize(bytes.len() + body, 0x7f);
+        }
+        bytes.truncate(32 << 10);
+        if random.below(3) != 0 {
+            bytes.truncate(random.below(bytes.len() + 1));
+        }
+        for kernels in levels() {
+            for bytes in [below.at_start(&bytes), above.at_end(&bytes)] {
+                let coming = Coming::new(bytes.as_ptr(), bytes.as_ptr_range().end);
+                let (found, expected) = answer(bytes, count);
+                let entries = slots.slots_at_end(count, 0_u16);
+                let walked = kernels.walk_ordinary(bytes, entries, coming);
+                assert!(walked == 0 || walked == found.visible_bytes, "{}, seed {seed}", kernels.level());
+                assert!(walked == 0 || expected.len() == count, "{}, seed {seed}", kernels.level());
+                let fetched = headers.fetch(kernels, bytes.into(), entries, coming);
+                let fetched = fetched.map_or(0, |fetched| fetched.visible_bytes());
+                assert!(fetched == 0 || fetched == walked, "{}, seed {seed}", kernels.level());
+            }
+        }
+    }
+}

@@ -11,7 +11,7 @@
 
 use std::mem::MaybeUninit;
 use watershed_simd::Span;
-use watershed_simd::walk::{MAX_SMALL_BYTES, SMALL_HEADER_SHIFT};
+use watershed_simd::walk::{ENTRY_HEADER_SHIFT, MAX_ENTRY_BYTES};
 
 /// Fragments of a chunk that are parsed at a time.
 pub(crate) const MAX_SPANS: usize = 1024;
@@ -19,30 +19,28 @@ pub(crate) const MAX_SPANS: usize = 1024;
 const WIDE: u16 = 15 << 12;
 const MAX_NARROW: usize = 0xfff;
 
-/// Most entries of a small chunk whose sizes are kept, and of what is copied at a time.
-pub(crate) const MAX_SMALL_ENTRIES: usize = 128;
+/// Most entries of an ordinary chunk: more than a writer can declare (1023).
+pub(crate) const MAX_ENTRIES: usize = 1024;
 
-// What the walk over a small chunk writes can be kept as it is.
-const _: () = assert!(
-    1 << SMALL_HEADER_SHIFT == MAX_NARROW + 1 && MAX_SMALL_BYTES / MIN_MEAN_BYTES < MAX_SMALL_ENTRIES
-);
+// What the walk over an ordinary chunk writes can be kept as it is.
+const _: () = assert!(1 << ENTRY_HEADER_SHIFT == MAX_NARROW + 1 && MAX_ENTRY_BYTES == MAX_NARROW);
 
 /// Header bytes of an entry that is not wide.
 #[inline]
-pub(crate) fn header_of_small(entry: u16) -> usize {
-    usize::from(entry >> SMALL_HEADER_SHIFT)
+pub(crate) fn header_of_narrow(entry: u16) -> usize {
+    usize::from(entry >> ENTRY_HEADER_SHIFT)
 }
 
 /// Bytes of the fragment of an entry that is not wide.
 #[inline]
-pub(crate) fn total_of_small(entry: u16) -> usize {
+pub(crate) fn total_of_narrow(entry: u16) -> usize {
     usize::from(entry) & MAX_NARROW
 }
 
 /// The fragment of an entry that is not wide.
 #[inline]
-pub(crate) fn small(entry: u16) -> Extent {
-    Extent { header_bytes: header_of_small(entry) as u32, total_bytes: total_of_small(entry) as u32 }
+pub(crate) fn extent_of_narrow(entry: u16) -> Extent {
+    Extent { header_bytes: header_of_narrow(entry) as u32, total_bytes: total_of_narrow(entry) as u32 }
 }
 
 /// Header and total size of one fragment.
@@ -106,33 +104,35 @@ pub(crate) fn append(sizes: &mut Vec<u16>, spans: &[Span; MAX_SPANS], count: usi
 
 /// Appends the first `count` entries, none of them wide, and pads the list to an even length.
 #[inline(always)]
-pub(crate) fn append_small(sizes: &mut Vec<u16>, entries: &[u16; MAX_SMALL_ENTRIES], count: usize) {
+pub(crate) fn append_narrow(sizes: &mut Vec<u16>, entries: &[u16; MAX_ENTRIES], count: usize) {
     const GROUP: usize = 16;
-    if sizes.capacity() - sizes.len() < MAX_SMALL_ENTRIES {
-        grow(sizes, MAX_SMALL_ENTRIES);
+    let even = count.next_multiple_of(2);
+    if sizes.capacity() - sizes.len() < even + GROUP {
+        grow(sizes, even + GROUP);
     }
-    let len = sizes.len() + count.next_multiple_of(2);
+    let len = sizes.len() + even;
     let room = sizes.spare_capacity_mut();
     let Some((to, more)) = room.split_first_chunk_mut::<GROUP>() else { return };
     // A copy of fixed length is a few instructions; the next one overwrites the surplus.
     *to = std::array::from_fn(|i| MaybeUninit::new(entries[i]));
     if count > GROUP {
-        for (to, from) in more.iter_mut().zip(&entries[GROUP..]) {
+        for (to, from) in more.iter_mut().zip(&entries[GROUP..even]) {
             to.write(*from);
         }
     }
-    debug_assert!(count < MAX_SMALL_ENTRIES);
     // SAFETY: the list has room for all entries, and at least `len` of them were written: one
     // group, or all.
     unsafe { sizes.set_len(len) };
 }
 
 /// Makes room for more. By an eighth, since most of the memory beside the payload is in such lists;
-/// later records use it again.
+/// later records use it again. By some records' sizes at least, or short lists would grow with
+/// nearly each of them.
 #[cold]
 #[inline(never)]
 fn grow(sizes: &mut Vec<u16>, more: usize) {
-    sizes.reserve_exact(more.max(sizes.len() / 8));
+    const LEAST: usize = 128;
+    sizes.reserve_exact(more.max(LEAST).max(sizes.len() / 8));
 }
 
 /// Gives back memory of a list that does not grow any more, unless it is nearly full: a block of

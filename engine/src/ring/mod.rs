@@ -13,6 +13,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use watershed_simd::Kernels;
+use watershed_simd::prefetch::Coming;
 use watershed_simd::shared::Fetched;
 
 use mem::Region;
@@ -125,14 +126,13 @@ impl Ring {
     }
 
     /// Writes a record of `outer` bytes at the cursor, which moves behind it: a header with its
-    /// checksum, and the payload. Prefetches the lines of the next record, which will be about as
-    /// long: they arrive while its chunk is parsed.
+    /// checksum, and the payload.
     ///
     /// # Panics
     /// If there is no room: what lies behind it may be another shard's.
     #[inline(always)]
     pub(crate) fn write_record(&mut self, outer: usize, header: TbChunk, payload: &impl Payload) {
-        let (size, offset) = (self.size_bytes(), self.space.cursor());
+        let offset = self.space.cursor();
         assert!(HEADER_BYTES + payload.len() <= outer);
         self.space.advance(outer);
         let words = TbChunk { checksum: checksum(offset, header.reserved_bytes), ..header }.to_words();
@@ -145,8 +145,20 @@ impl Ring {
             start.cast::<[u64; 2]>().write_unaligned(words);
             payload.put(self.kernels, start.add(HEADER_BYTES));
         }
-        let next = start.wrapping_add(outer);
-        watershed_simd::prefetch::all_for_write(next, start.wrapping_add((2 * outer).min(size - offset)));
+    }
+
+    /// Lines to prefetch while a chunk of `payload_bytes` is walked, as many as it takes: those
+    /// that are so far ahead that they arrive in time, up to the end of the room, behind which
+    /// another shard may be writing. Of a large chunk they are its own, since what is asked for
+    /// must stay in the first-level cache until it is written.
+    #[inline(always)]
+    pub(crate) fn coming(&self, payload_bytes: usize) -> Coming {
+        const UNDER_WAY_BYTES: usize = 12 << 10;
+        let ahead = UNDER_WAY_BYTES.saturating_sub(payload_bytes);
+        let room = self.space.left_bytes();
+        let line =
+            |distance: usize| self.region.base().wrapping_add(self.space.cursor() + distance.min(room));
+        Coming::new(line(ahead), line(ahead + payload_bytes))
     }
 
     /// Some bytes. They do not change while the buffer is borrowed, not even by reads: these write

@@ -9,10 +9,14 @@
 //! ```
 //!
 //! Every byte on which a decision depends is fetched once, and what was fetched is what the ring
-//! keeps. Either all bytes are where nobody else can change them: the caller's, or a private copy.
-//! Or the chunk is ordinary, so that only the headers of its fragments decide anything: these are
-//! fetched from where others may write, and put over the copy that is then made right into the ring
+//! keeps. Either all bytes are where nobody else can change them: the caller's, or a private copy
+//! that stays in the cache, from which they go to the ring. Or the chunk is ordinary and its
+//! fragments are long, so that few bytes decide anything: the headers are fetched from where others
+//! may write, and put over the copy that is then made right into the ring
 //! ([`watershed_simd::shared`]).
+//!
+//! While the processor goes from header to header, it asks for the ring's lines of the next records
+//! ([`Ring::coming`](crate::ring::Ring::coming)).
 //!
 //! A source is asked for its size once, and no more of its bytes are used than it said: it is safe
 //! code, which may say whatever it likes.
@@ -32,7 +36,7 @@ use crate::config::{ChunkInfo, FillPolicy, Refused};
 use crate::evict::Evictor;
 use crate::ids::key_of;
 use crate::index::Index;
-use crate::index::fragment_sizes::{MAX_SMALL_ENTRIES, MAX_SPANS};
+use crate::index::fragment_sizes::{MAX_ENTRIES, MAX_SPANS};
 use crate::read::Reader;
 use crate::store::Store;
 use source::ByteSource;
@@ -41,24 +45,33 @@ use watershed_simd::{SharedBytes, Span};
 
 /// Memory that each commit uses again.
 pub(crate) struct CommitScratch {
-    /// Private copy of a chunk whose source may change. Stays in the cache from chunk to chunk.
-    staging: [u8; ChunkInfo::MAX_SIZE_BYTES + 1],
+    /// Private copy of a chunk whose source may change. Stays in the cache from chunk to chunk, and
+    /// is as long as the longest so far.
+    staging: Vec<u8>,
     /// Fragments of the chunk that is being committed.
     spans: [Span; MAX_SPANS],
     /// The same of an ordinary chunk.
-    entries: [u16; MAX_SMALL_ENTRIES],
+    entries: [u16; MAX_ENTRIES],
     /// Its headers, if it is taken from where others may write.
     headers: Headers,
 }
 
 impl CommitScratch {
+    #[cold]
     fn new() -> Box<CommitScratch> {
         Box::new(CommitScratch {
-            staging: [0; ChunkInfo::MAX_SIZE_BYTES + 1],
+            staging: Vec::new(),
             spans: [Span::default(); MAX_SPANS],
-            entries: [0; MAX_SMALL_ENTRIES],
+            entries: [0; MAX_ENTRIES],
             headers: Headers::default(),
         })
+    }
+
+    /// Makes room for a private copy.
+    #[cold]
+    #[inline(never)]
+    fn grow(staging: &mut Vec<u8>, size_bytes: usize) {
+        staging.resize(size_bytes, 0);
     }
 }
 
@@ -126,7 +139,7 @@ struct Opened<'a> {
     size_bytes: usize,
     /// Its sequence, if that is known.
     sequence: Option<u32>,
-    /// Where it is to be listed, if it is not and nothing is special.
+    /// Where it is to be listed, if it is complete, not listed and nothing is special.
     insertion: Option<Insertion>,
 }
 
@@ -134,6 +147,13 @@ impl Opened<'_> {
     #[inline(always)]
     fn num_fragments(&self) -> usize {
         self.info.num_fragments.into()
+    }
+
+    /// Whether its headers are so many that a private copy takes less time than putting each over
+    /// its copy in the ring.
+    #[inline(always)]
+    fn is_dense(&self) -> bool {
+        watershed_simd::walk::is_dense(self.num_fragments(), self.size_bytes)
     }
 }
 
@@ -175,7 +195,7 @@ impl WriteParts<'_> {
     ) {
         let sequence = self.store.index.open(key);
         let insertion = match sequence {
-            Some(sequence) if !self.writer.is_sealed => {
+            Some(sequence) if info.complete && !self.writer.is_sealed => {
                 let Index { records, sequences, .. } = &self.store.index;
                 let behind = sequences.get(sequence).behind(records, info.chunk_id);
                 behind.map(|behind| Insertion { sequence, behind })
@@ -184,7 +204,8 @@ impl WriteParts<'_> {
         };
         let chunk = Opened { info, key, size_bytes, sequence, insertion };
         match source.shared_bytes() {
-            Some(bytes) if self.commit_shared(&chunk, bytes.first(size_bytes), scratch) => {}
+            Some(bytes)
+                if !chunk.is_dense() && self.commit_shared(&chunk, bytes.first(size_bytes), scratch) => {}
             Some(_) => self.commit_from_copy(chunk, source, scratch),
             None => self.commit_stable(&chunk, source, scratch),
         }
@@ -204,12 +225,12 @@ impl WriteParts<'_> {
         else {
             return false;
         };
-        let Some(fetched) = headers.fetch(self.store.ring.kernels(), bytes, room) else { return false };
+        let (kernels, coming) = (self.store.ring.kernels(), self.store.ring.coming(chunk.size_bytes));
+        let Some(fetched) = headers.fetch(kernels, bytes, room, coming) else { return false };
         self.commit_ordinary(chunk, &fetched, entries, insertion)
     }
 
-    /// As [`commit_stable`](Self::commit_stable), of what is not ordinary. The chunk, too, comes by
-    /// value.
+    /// As [`commit_stable`](Self::commit_stable). The chunk, too, comes by value.
     #[inline(never)]
     fn commit_from_copy<S: ByteSource + ?Sized>(
         self,
@@ -232,13 +253,17 @@ impl WriteParts<'_> {
         let bytes = match source.stable_bytes() {
             Some(bytes) => bytes.get(..chunk.size_bytes).unwrap_or(bytes),
             None => {
+                if staging.len() < chunk.size_bytes {
+                    CommitScratch::grow(staging, chunk.size_bytes);
+                }
                 let staging = &mut staging[..chunk.size_bytes];
                 source.copy_range(0, staging);
                 staging
             }
         };
         if let (Some(insertion), Some(room)) = (chunk.insertion, entries.get_mut(..chunk.num_fragments())) {
-            let visible_bytes = self.store.ring.kernels().walk_small(bytes, room);
+            let coming = self.store.ring.coming(bytes.len());
+            let visible_bytes = self.store.ring.kernels().walk_ordinary(bytes, room, coming);
             if self.commit_ordinary(chunk, &&bytes[..visible_bytes], entries, insertion) {
                 return;
             }

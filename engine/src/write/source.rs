@@ -23,10 +23,10 @@ pub trait ByteSource {
     }
 
     /// Where the bytes are, if all [`size_bytes`](Self::size_bytes) of them are in memory of this
-    /// process: this saves a copy of ordinary chunks. Headers of fragments are fetched first, each
-    /// once; the bytes are copied right into the buffer, and what was fetched is put over the
-    /// copies of the headers. A chunk that is not ordinary is copied by
-    /// [`copy_range`](Self::copy_range) after that, and nothing of what was fetched is used.
+    /// process: this saves a copy of ordinary chunks with long fragments. Headers are fetched
+    /// first, each once; the bytes are copied right into the buffer, and what was fetched is put
+    /// over the copies of the headers. Any other chunk is copied by
+    /// [`copy_range`](Self::copy_range), and nothing is used of headers that were fetched before.
     #[inline]
     fn shared_bytes(&self) -> Option<SharedBytes<'_>> {
         None

@@ -16,13 +16,13 @@
 pub(crate) mod long;
 pub mod naive;
 pub(crate) mod one;
+pub(crate) mod ordinary;
 pub(crate) mod pairs;
-pub(crate) mod small;
 mod span;
 
 use crate::Kernels;
 
-pub use small::{MAX_SMALL_BYTES, SMALL_HEADER_SHIFT, walk_small};
+pub use ordinary::{ENTRY_HEADER_SHIFT, MAX_ENTRY_BYTES, is_dense, walk_ordinary};
 pub use span::{MAX_BYTES, Span};
 
 /// The size value that says "the writer dropped the rest of this packet": 2^28 - 1.

@@ -6,11 +6,11 @@ pub(crate) mod avx512;
 use std::arch::x86_64::_pext_u64;
 use std::sync::OnceLock;
 
-use crate::copy::LEAST_BYTES;
-use crate::prefetch::{self, LINE_BYTES};
+use crate::copy::{LEAST_BYTES, LENGTHS};
+use crate::prefetch::{self, Coming, LINE_BYTES};
 use crate::shared::{self, Headers};
 use crate::walk::one::Cursor;
-use crate::walk::{MAX_SMALL_BYTES, SMALL_HEADER_SHIFT, long};
+use crate::walk::{ENTRY_HEADER_SHIFT, MAX_ENTRY_BYTES, long};
 use crate::word::{self, Header};
 
 /// AVX2 and the bit instructions that came with it. Not on AMD before Zen 3 (family 19h), whose
@@ -135,8 +135,12 @@ unsafe fn load_shared(origin: *const u8, at: usize) -> u64 {
     word
 }
 
-/// The walk of [`crate::walk::small`] over bytes that may change: the word of each header is read
-/// once and kept.
+/// So far ahead a walk over shared bytes prefetches them. Without it, it would wait for memory at
+/// each header of a chunk that is in no cache.
+const READ_AHEAD_BYTES: usize = 1024;
+
+/// The walk of [`crate::walk::ordinary`] over bytes that may change: the word of each header is
+/// read once and kept.
 ///
 /// # Safety
 /// As [`Kernels::fetch_headers`](crate::Kernels::fetch_headers), and the processor has [`Bmi2`]'s
@@ -147,39 +151,51 @@ pub(crate) unsafe fn fetch_headers(
     len: usize,
     entries: &mut [u16],
     headers: &mut Headers,
+    mut coming: Coming,
 ) -> usize {
     let count = entries.len();
-    let (Some(words), Some(positions)) = (headers.words.get_mut(..count), headers.positions.get_mut(..count))
-    else {
-        return 0;
-    };
-    if !(LEAST_BYTES..=MAX_SMALL_BYTES).contains(&len) || count == 0 {
+    if !LENGTHS.contains(&len) || count == 0 {
         return 0;
     }
-    // Without it the walk would wait for memory at each header of a chunk that is in no cache.
-    prefetch::all_for_read(start.wrapping_add(LINE_BYTES), start.wrapping_add(len));
+    if headers.words.len() < count {
+        headers.grow(count);
+    }
+    let (words, positions) = (&mut headers.words[..count], &mut headers.positions[..count]);
     let first = shared::first_position(len);
-    let origin = start.wrapping_sub(first);
-    let mut at = first;
+    let (origin, last_byte) = (start.wrapping_sub(first), start.wrapping_add(len - 1));
+    let mut source = start.wrapping_add(LINE_BYTES);
+    // None behind the last byte, where another core may be writing.
+    let mut read_ahead = || {
+        prefetch::for_read(source.min(last_byte));
+        source = source.wrapping_add(LINE_BYTES);
+    };
+    (0..READ_AHEAD_BYTES / LINE_BYTES).for_each(|_| read_ahead());
+    coming = coming.in_steps(count);
+    let (mut at, mut totals) = (first, 0);
     let before_last =
         words[..count - 1].iter_mut().zip(&mut positions[..count - 1]).zip(&mut entries[..count - 1]);
     for ((word, position), entry) in before_last {
+        coming.step(&mut read_ahead);
         // SAFETY: `at` did not overflow, so a word is readable there.
         let header = unsafe { fetch(origin, at) };
         (*word, *position, *entry) = (header.word, at, header.entry);
+        totals |= header.total;
         match at.checked_add(header.total) {
             Some(next) => at = next,
             None => return 0,
         }
     }
+    coming.finish();
     // SAFETY: as above.
     let header = unsafe { fetch(origin, at) };
     (words[count - 1], positions[count - 1], entries[count - 1]) = (header.word, at, header.entry);
+    totals |= header.total;
     let end = (at - first).wrapping_add(header.total);
     // The word at the last header must not end behind the fragments, and they must be long enough
     // for a copy. One test does both: an end that is too small wraps around.
     let is_taken = end.wrapping_sub(LEAST_BYTES) <= len - LEAST_BYTES && header.total >= size_of::<u64>();
-    if is_taken { end } else { 0 }
+    // A limit with all lower bits set: what is above it has a higher one.
+    if is_taken && totals <= MAX_ENTRY_BYTES { end } else { 0 }
 }
 
 /// A header and what it says.
@@ -203,5 +219,5 @@ unsafe fn fetch(origin: *const u8, at: usize) -> Fetched {
     let body = _pext_u64(word, stops.wrapping_sub(1) & (word::LOW | 1 << 63));
     let more = stops.trailing_zeros() as usize >> 3;
     let total = body as usize + more + 1;
-    Fetched { word, entry: (((more + 1) << SMALL_HEADER_SHIFT) + total) as u16, total }
+    Fetched { word, entry: (((more + 1) << ENTRY_HEADER_SHIFT) + total) as u16, total }
 }

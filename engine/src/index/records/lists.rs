@@ -1,7 +1,7 @@
 //! What belongs to a block beside its records: sizes of fragments, and, in a shard, tickets.
 
 use super::{BLOCK_BITS, BLOCK_RECORDS, Record, Records, Slot, bit};
-use crate::index::fragment_sizes::{self as sizes, MAX_SMALL_ENTRIES};
+use crate::index::fragment_sizes::{self as sizes, MAX_ENTRIES};
 
 /// Set in the tickets of late records. Tickets count commits: they never reach this bit.
 const LATE: u64 = 1 << 63;
@@ -13,7 +13,7 @@ impl Records {
     pub(crate) fn push_with_sizes(
         &mut self,
         mut record: Record,
-        entries: &[u16; MAX_SMALL_ENTRIES],
+        entries: &[u16; MAX_ENTRIES],
         count: usize,
     ) -> Slot {
         let slot = self.end;
@@ -25,9 +25,9 @@ impl Records {
             Ok(at) => {
                 record.sizes_or_first = at;
                 record.bits |= bit::SIZED;
-                sizes::append_small(&mut block.sizes, entries, count);
+                sizes::append_narrow(&mut block.sizes, entries, count);
             }
-            Err(_) => record.sizes_or_first = sizes::total_of_small(entries[0]) as u16,
+            Err(_) => record.sizes_or_first = sizes::total_of_narrow(entries[0]) as u16,
         }
         block.records[slot as usize % BLOCK_RECORDS] = record;
         self.advance_end(slot);
@@ -118,7 +118,7 @@ mod tests {
 
     /// A block of records of two fragments each.
     fn push_block(records: &mut Records) {
-        let entries = [1 << 12 | 100; MAX_SMALL_ENTRIES];
+        let entries = [1 << 12 | 100; MAX_ENTRIES];
         for _ in 0..BLOCK_RECORDS {
             records.push_with_sizes(Record::padding(0), &entries, 2);
         }
