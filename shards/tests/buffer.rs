@@ -109,16 +109,22 @@ fn a_clone_ends_at_its_cut() {
 #[test]
 fn pages_are_made_ready_ahead_of_the_first_lap_alone() {
     const AHEAD: usize = 4 << 20;
-    for num_shards in [1, 4] {
+    for (num_shards, waits_until_due) in [(1, false), (4, false), (4, true)] {
         let buffer = ShardedBuffer::create(config(32 << 20, num_shards)).unwrap();
         assert_eq!(buffer.prefault_ahead(AHEAD), 0, "an empty buffer takes no memory");
         let mut committer = buffer.committer().unwrap();
         let bytes = payload(&[vec![7; 32 << 10]]);
-        let mut ready = 0;
+        let (mut ready, mut num_due) = (0, 0);
         for id in 0..1500 {
             let chunks = vec![(info(1, 1, id, 1, 0), Source::Borrowed(&bytes[..]))];
             committer.commit(&mut Batch { chunks, ..Batch::default() }).unwrap();
+            let is_due = buffer.is_prefault_due(AHEAD / 2);
+            num_due += u32::from(is_due);
+            if waits_until_due && !is_due {
+                continue;
+            }
             let now = buffer.prefault_ahead(AHEAD);
+            assert!(!buffer.is_prefault_due(AHEAD / 2), "it is ready");
             assert_eq!(buffer.prefault_ahead(AHEAD), 0, "it is ready");
             ready += now;
         }
@@ -126,6 +132,10 @@ fn pages_are_made_ready_ahead_of_the_first_lap_alone() {
         // Nothing where the system has no huge pages, or no such call.
         if ready != 0 {
             assert!(ready > buffer.size_bytes() - AHEAD, "{ready} bytes");
+            assert!(!waits_until_due || num_due > 4, "due {num_due} times");
+        }
+        if num_shards == 1 {
+            assert_eq!(num_due, 0, "it is not known of one ring");
         }
         let num_packets = read_all(&buffer).len();
         assert!((800..1024).contains(&num_packets), "{num_packets} packets of a full ring");

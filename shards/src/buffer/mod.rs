@@ -135,6 +135,12 @@ impl ShardedBuffer {
         budget.is_spent() && self.shared.pending_drains.any()
     }
 
+    /// Whether commits or reads have left something because their budget was spent. Somebody has to
+    /// [`drain_some`](Self::drain_some) then, unless others commit for certain.
+    pub fn has_left_work(&self) -> bool {
+        self.shared.pending_drains.any()
+    }
+
     /// Drains each shard up to a cut: then there is room in the queues. Waits for shards that
     /// others own.
     pub fn drain(&self) {

@@ -40,6 +40,17 @@ impl ShardedBuffer {
         if start < end && self.shared.config.region.prefault(start..end) { end - start } else { 0 }
     }
 
+    /// Whether less than `bytes` are ready ahead of committers, so that somebody has to
+    /// [`prefault_ahead`](Self::prefault_ahead). Takes no lock: not known of one ring.
+    pub fn is_prefault_due(&self, bytes: usize) -> bool {
+        if self.report.pages == HugePages::No || !self.shared.has_extents() {
+            return false;
+        }
+        let ready = self.prefaulted_bytes.load(Ordering::Relaxed);
+        let is_short = |start: usize| start != 0 && start.saturating_add(bytes) > ready;
+        ready < self.size_bytes() && self.unused_from().is_some_and(is_short)
+    }
+
     /// The first byte that was never handed out to a shard, or, in one ring, never written. None if
     /// the owner of the ring is at work.
     fn unused_from(&self) -> Option<usize> {
