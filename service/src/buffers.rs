@@ -219,7 +219,7 @@ fn keep(batch: &mut Batch<'_>) -> Batch<'static> {
 }
 
 /// Gives the chunks of a batch that is not committed back to their producer.
-fn release(batch: Batch<'_>) {
+pub(crate) fn release(batch: Batch<'_>) {
     let Batch { chunks, memory, .. } = batch;
     for (_, source) in chunks {
         if let (Source::Shared(token), Some(smb)) = (source, &memory) {

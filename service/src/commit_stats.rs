@@ -53,7 +53,7 @@ impl Service {
     /// What became of commits so far.
     pub fn commit_stats(&self) -> CommitStats {
         CommitStats {
-            num_handed_back: self.buffers.num_handed_back(),
+            num_handed_back: self.buffers.num_handed_back() + self.direct.num_stuck_ever(),
             waits: self.counters.waits,
             workers: self.options.workers.as_ref().map(WorkerPool::stats),
             poisoned: poisoned(&self.buffers),

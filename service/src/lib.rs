@@ -26,7 +26,9 @@
 //! 4. Before it waits it calls [`Service::handle_idle`], and again if that says so and there is
 //!    nothing else to do.
 //!
-//! Everything is one `&mut` call at a time: a shell with threads puts a lock around the service.
+//! Everything is one `&mut` call at a time: a shell with threads puts a lock around the service. Only
+//! what writers of the same process commit comes from any thread, by committers of their own
+//! ([`DirectCommits`]).
 //!
 //! Non-goals: transport, permissions of sockets, and the reading of clocks belong to shells.
 //! What a consumer reads is not compressed: that would take the loop's time.
@@ -110,6 +112,7 @@ mod clock;
 mod commit_stats;
 mod compress;
 mod consumer;
+mod direct;
 mod emit;
 mod error;
 mod filter;
@@ -123,11 +126,13 @@ mod query;
 mod read;
 mod service;
 mod session;
+mod sync;
 mod timer;
 
 pub use clock::ClockReadings;
 pub use commit_stats::{CommitStats, ProducerWaits};
 pub use consumer::OutputFile;
+pub use direct::{DirectCommits, DirectCommitter};
 pub use emit::SYNC_MARKER;
 pub use error::{AttachRefused, CloneRefused, ConnectError, DetachRefused, EnableError, FlushRefused};
 pub use filter::FilterError;

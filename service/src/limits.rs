@@ -7,6 +7,7 @@
 //! | data sources | a producer | [`DATA_SOURCES_PER_PRODUCER_MAX`], [`DESCRIPTOR_BYTES_PER_PRODUCER_MAX`] | found by name, number, producer; a disconnect looks at each of its own once |
 //! | instances of a session | a producer | [`INSTANCES_PER_PRODUCER_MAX`] each | likewise; how many have started and stopped is counted |
 //! | registered writers | a producer | [`WRITER_ID_MAX`] | found by id |
+//! | writers that commit themselves | threads of the service's process | [`WRITER_ID_MAX`] a producer | each when a buffer is scraped, settled or freed |
 //! | buffers that a producer may write to | sessions | [`BUFFERS_PER_SESSION_MAX`] a session | found by id |
 //! | sequences of a session | writers | what its buffers know, and [`SEQUENCES_KEPT`] | found by key; a few are looked at for each new one |
 //! | chunks, patches of a request | a producer | the frame; [`PATCHES_PER_ENTRY_MAX`] | once each |

@@ -10,6 +10,7 @@ use crate::buffers::BufferTable;
 use crate::clock::ClockReadings;
 use crate::commit_stats::ProducerWaits;
 use crate::consumer::Consumer;
+use crate::direct::DirectCommits;
 use crate::ids::{ConsumerId, SessionId};
 use crate::options::ServiceOptions;
 use crate::output::{ConsumerEvent, Output, ProducerCommand, Warning};
@@ -19,7 +20,7 @@ use crate::session::{Session, TriggerHistory};
 use crate::timer::{Deadline, Deadlines, Timer};
 
 /// Memory of each buffer that is kept ready: two huge pages.
-const PREFAULT_BYTES: usize = 4 << 20;
+pub(crate) const PREFAULT_BYTES: usize = 4 << 20;
 
 /// The tracing service: producers, consumers, and the sessions between them. See the crate's
 /// documentation for how it is driven.
@@ -33,6 +34,7 @@ pub struct Service {
     pub(crate) consumers: BTreeMap<ConsumerId, Consumer>,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) buffers: BufferTable,
+    pub(crate) direct: DirectCommits,
     /// Set by a config: other users' producers are kept out.
     pub(crate) locked_down: bool,
     /// When sessions with guardrails last started, by name: boot time.
@@ -85,6 +87,7 @@ impl Service {
             consumers: BTreeMap::new(),
             sessions: BTreeMap::new(),
             buffers: BufferTable::default(),
+            direct: DirectCommits::default(),
             locked_down: false,
             last_start_ns_by_name: BTreeMap::new(),
             trigger_history: TriggerHistory::default(),
@@ -183,7 +186,7 @@ impl Service {
             + self.consumers.len()
             + self.sessions.len()
             + self.buffers.len()
-            + usize::from(self.buffers.has_waiting())
+            + usize::from(self.has_waiting())
     }
 
     /// Whether a commit of the producer waits for room in a queue: until that is over, the shell
@@ -196,14 +199,27 @@ impl Service {
     /// [`WorkerPool::on_room`](crate::WorkerPool::on_room) says that there is some. Looking at a
     /// buffer makes room, too.
     pub fn has_waiting(&self) -> bool {
-        self.buffers.has_waiting()
+        self.buffers.has_waiting() || self.direct.is_stuck()
     }
 
     /// Tries commits again that wait for room.
     pub fn retry_commits(&mut self) {
         if self.has_waiting() {
             self.counters.chunks_discarded += self.buffers.retry();
+            self.direct.retry();
         }
+    }
+
+    /// By which writers of this process commit themselves.
+    pub fn direct_commits(&self) -> DirectCommits {
+        self.direct.clone()
+    }
+
+    /// To be called when [`DirectCommits::on_wanted`] has said so: goes on with commits that found
+    /// no room. [`Service::handle_idle`] goes on with those of which nobody else will take care.
+    pub fn handle_wanted(&mut self) {
+        self.direct.forget_wake();
+        self.retry_commits();
     }
 
     /// How many sessions there are, in whatever state.
@@ -224,6 +240,7 @@ impl Service {
         let Some(session) = self.sessions.get(&session_id) else { return };
         for buffer_id in &session.buffers {
             self.counters.chunks_discarded += self.buffers.settle(*buffer_id);
+            self.direct.settle(*buffer_id);
         }
     }
 

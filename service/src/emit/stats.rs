@@ -22,6 +22,7 @@ impl Service {
         self.settle(session_id);
         self.warn_of_poisoned(session_id);
         let (producers, sources, sessions) = (self.producers.len(), self.sources.len(), self.sessions.len());
+        let (direct_chunks, direct_patches) = self.direct.discarded();
         let session = self.sessions.get(&session_id)?;
         let histograms = !session.config.builtin().disable_chunk_usage_histograms();
         let mut buffer_stats = Vec::with_capacity(session.buffers.len());
@@ -54,8 +55,8 @@ impl Service {
             data_sources_seen: Some(self.counters.last_instance_id),
             tracing_sessions: Some(sessions as u32),
             total_buffers: Some(self.buffers.len() as u32),
-            chunks_discarded: Some(self.counters.chunks_discarded),
-            patches_discarded: Some(self.counters.patches_discarded),
+            chunks_discarded: Some(self.counters.chunks_discarded + direct_chunks),
+            patches_discarded: Some(self.counters.patches_discarded + direct_patches),
             invalid_packets: Some(session.counters.invalid_packets),
             filter_stats: session.filtering.stats(),
             flushes_requested: Some(session.counters.flushes_requested),

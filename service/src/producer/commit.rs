@@ -21,6 +21,7 @@ use watershed_wire::protos;
 use watershed_wire::protos::commit_data_request::{ChunkToPatch, ChunksToMove};
 
 use crate::buffers::BufferTable;
+use crate::direct::DirectCommits;
 use crate::ids::{BufferId, FlushId, SessionId};
 use crate::limits::{EMULATED_CHUNK_BYTES_MAX, PATCH_BYTES, PATCHES_PER_ENTRY_MAX, is_writer_id};
 use crate::producer::{ChunkSource, Producer};
@@ -48,8 +49,9 @@ fn header_of_message(bytes: [u8; CHUNK_HEADER_BYTES]) -> ChunkHeader {
 pub(super) struct BufferStage<'a> {
     producer_id: ProducerId,
     producer: &'a Producer,
-    sessions: &'a mut BTreeMap<SessionId, Session>,
+    sessions: &'a BTreeMap<SessionId, Session>,
     buffers: &'a mut BufferTable,
+    direct: &'a DirectCommits,
     counters: &'a mut Counters,
     batches: BTreeMap<BufferId, Batch<'a>>,
 }
@@ -58,11 +60,12 @@ impl<'a> BufferStage<'a> {
     pub(super) fn new(
         producer_id: ProducerId,
         producer: &'a Producer,
-        sessions: &'a mut BTreeMap<SessionId, Session>,
+        sessions: &'a BTreeMap<SessionId, Session>,
         buffers: &'a mut BufferTable,
+        direct: &'a DirectCommits,
         counters: &'a mut Counters,
     ) -> BufferStage<'a> {
-        BufferStage { producer_id, producer, sessions, buffers, counters, batches: BTreeMap::new() }
+        BufferStage { producer_id, producer, sessions, buffers, direct, counters, batches: BTreeMap::new() }
     }
 
     /// The batch for a buffer, which must be there.
@@ -176,13 +179,13 @@ impl<'a> BufferStage<'a> {
         let mut failed = Vec::new();
         for (buffer_id, mut batch) in self.batches {
             let Some(buffer) = self.buffers.get(buffer_id) else { continue };
-            let mut session = self.sessions.get_mut(&buffer.session_id);
+            let session = self.sessions.get(&buffer.session_id);
             let mut num_new = 0;
-            if let Some(session) = &mut session {
+            if let Some(session) = session {
+                let mut sequences = session.sequences.lock();
                 for (info, _) in &batch.chunks {
                     let (producer_id, writer_id) = (info.producer_id_trusted, info.writer_id);
-                    num_new +=
-                        usize::from(session.sequences.note(producer_id, writer_id, info.identity_trusted));
+                    num_new += usize::from(sequences.note(producer_id, writer_id, info.identity_trusted));
                 }
             }
             let session_id = buffer.session_id;
@@ -193,8 +196,9 @@ impl<'a> BufferStage<'a> {
                 let is_known = |producer_id, writer_id| {
                     let mut all = buffers.iter().filter_map(|id| self.buffers.get(*id));
                     all.any(|buffer| buffer.has_sequence(producer_id, writer_id))
+                        || self.direct.has_writer(producer_id, writer_id)
                 };
-                sequences.sweep(num_new, is_known);
+                sequences.lock().sweep(num_new, is_known);
             }
         }
         failed
@@ -245,8 +249,9 @@ impl Service {
         let mut stage = BufferStage::new(
             producer_id,
             producer,
-            &mut self.sessions,
+            &self.sessions,
             &mut self.buffers,
+            &self.direct,
             &mut self.counters,
         );
         for entry in requests.iter().flat_map(|request| &request.chunks_to_move) {

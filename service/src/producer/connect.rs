@@ -161,6 +161,7 @@ impl Service {
         self.sessions.values_mut().for_each(|session| {
             session.producers.remove(&producer_id);
         });
+        self.direct.remove_producer(producer_id);
         if let Some(producer) = self.producers.remove(&producer_id) {
             for buffer_id in producer.allowed_buffers {
                 let mut end = Batch { ended_producers: vec![producer_id], ..Batch::default() };
@@ -192,6 +193,8 @@ impl Service {
         let Some(producer) = self.producers.get_mut(&producer_id) else { return };
         let writer_id = writer_id as u16;
         producer.writers.remove(&writer_id);
+        // What it has committed itself comes before its end.
+        self.direct.remove_writer(producer_id, WriterId(writer_id));
         // A writer may have committed before it was registered, or without being so: every buffer
         // that it could reach is told.
         for buffer_id in &producer.allowed_buffers {

@@ -160,6 +160,13 @@ pub(crate) struct Producer {
 }
 
 impl Producer {
+    pub(crate) fn memory(&self) -> Option<&Smb> {
+        match &self.chunks {
+            ChunkSource::Shared(smb) => Some(smb),
+            ChunkSource::None | ChunkSource::Messages => None,
+        }
+    }
+
     /// Of its shared memory, or what it would like; 0 if nothing is known.
     pub(crate) fn page_size_bytes(&self) -> usize {
         match &self.chunks {

@@ -24,21 +24,22 @@ impl Service {
             return;
         }
         self.counters.looked_at += 1;
-        let buffer_ids = session.buffers.clone();
-        let (sessions, buffers) = (&mut self.sessions, &mut self.buffers);
-        let mut stage = BufferStage::new(producer_id, producer, sessions, buffers, &mut self.counters);
-        for chunk in smb.scrape() {
-            let header = chunk.header();
-            // Only a registered writer's buffer is known: nothing else says where a chunk that was
-            // not committed goes.
-            let Some(buffer_id) = producer.writers.get(&header.writer_id).map(|id| BufferId(*id)) else {
-                continue;
-            };
-            if buffer_ids.contains(&buffer_id) {
-                stage.add_chunk(buffer_id, header, chunk.is_complete(), || Source::Scraped(chunk.payload()));
+        let (sessions, buffers, direct) = (&self.sessions, &mut self.buffers, &self.direct);
+        let mut stage =
+            BufferStage::new(producer_id, producer, sessions, buffers, direct, &mut self.counters);
+        let failed = direct.while_held(producer_id, || {
+            for chunk in smb.scrape() {
+                let header = chunk.header();
+                // Only a registered writer's buffer is known: nothing else says where a chunk that
+                // was not committed goes.
+                let buffer_id = producer.writers.get(&header.writer_id).map(|id| BufferId(*id));
+                if let Some(buffer_id) = buffer_id.filter(|id| session.buffers.contains(id)) {
+                    let source = || Source::Scraped(chunk.payload());
+                    stage.add_chunk(buffer_id, header, chunk.is_complete(), source);
+                }
             }
-        }
-        let failed = stage.commit();
+            stage.commit()
+        });
         failed.into_iter().for_each(|session_id| self.warn_of_poisoned(session_id));
     }
 

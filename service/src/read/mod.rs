@@ -29,7 +29,7 @@ use watershed_simd::fields::Rules;
 
 use framer::Framer;
 pub(crate) use pass::PassEnd;
-pub(crate) use sequences::Sequences;
+pub(crate) use sequences::SharedSequences;
 pub use sink::{PacketBatch, Unread, WriteTrace};
 pub(crate) use sink::{Sink, TraceSink};
 pub(crate) use source::{PassSource, SharedPool};

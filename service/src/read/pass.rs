@@ -134,7 +134,8 @@ impl Service {
         let buffers = session.buffers.iter().filter_map(|id| self.buffers.get(*id));
         Some(PassSource {
             buffers: buffers.map(|buffer| (Arc::clone(&buffer.trace), buffer.trace.cut())).collect(),
-            sequences: Arc::clone(session.sequences.table()),
+            // Behind the cuts: a sequence is noted before its first chunk has a ticket.
+            sequences: session.sequences.table(),
             filtering: Arc::clone(&session.filtering),
             pool: Arc::clone(&self.read_pool),
         })

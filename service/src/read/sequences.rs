@@ -11,6 +11,7 @@ use watershed_engine::{ClientIdentity, LossReasons, ProducerId, WriterId};
 use crate::limits::{FIRST_PRODUCER_SEQUENCE_ID, SEQUENCES_KEPT};
 use crate::proto_bytes::{put_int32, put_uint64};
 use crate::read::Stamp;
+use crate::sync::{Mutex, MutexGuard, lock};
 
 mod field {
     //! Fields of `TracePacket` that are stamped on producers' packets.
@@ -138,6 +139,27 @@ impl Sequences {
     /// All of them as they are now, for a pass.
     pub(crate) fn table(&self) -> &Arc<SequenceTable> {
         &self.table
+    }
+}
+
+/// The sequences of a session, to which the writers that commit themselves add their own: each of
+/// them before its first chunk, so the lock is hardly ever waited for. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SharedSequences(Arc<Mutex<Sequences>>);
+
+impl SharedSequences {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Sequences> {
+        lock(&self.0)
+    }
+
+    /// All of them as they are now: see [`Sequences::table`].
+    pub(crate) fn table(&self) -> Arc<SequenceTable> {
+        Arc::clone(self.lock().table())
+    }
+
+    /// The same ones, for another session.
+    pub(crate) fn copy(&self) -> SharedSequences {
+        SharedSequences(Arc::new(Mutex::new(self.lock().clone())))
     }
 }
 

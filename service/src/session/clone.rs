@@ -249,7 +249,10 @@ impl Service {
         let page_bytes = self.largest_page_bytes(&message);
         let empty = self.new_buffer(session_id, config, index, page_bytes);
         let empty = empty.map_err(|error| error.to_string())?;
-        self.buffers.replace(buffer_id, empty).ok_or_else(gone)
+        let trace = Arc::clone(&empty.trace);
+        let replaced = self.buffers.replace(buffer_id, empty).ok_or_else(gone)?;
+        self.direct.replace(buffer_id, &trace);
+        Ok(replaced)
     }
 
     /// A flush that a clone waits for is over: its buffers are taken, unless a file is copied, too.
@@ -426,7 +429,7 @@ impl Service {
             clones: Default::default(),
             file: source.file.as_ref().filter(|_| clone.copies_file).map(|file| file.for_clone(source_id)),
             pending,
-            sequences: source.sequences.clone(),
+            sequences: source.sequences.copy(),
             filtering: Arc::new(match clone.skip_filter {
                 true => Filtering::new(None, 0),
                 false => source.filtering.afresh(),

@@ -18,7 +18,7 @@ use crate::limits;
 use crate::options::Shards;
 use crate::output::Warning;
 use crate::producer::Producer;
-use crate::read::Sequences;
+use crate::read::SharedSequences;
 use crate::service::Service;
 use crate::session::trigger_rules::{TriggerMode, TriggerRules};
 use crate::session::triggers::SessionTriggers;
@@ -88,7 +88,7 @@ impl Service {
             flushes: BTreeMap::new(),
             clones: BTreeMap::new(),
             pending: PendingPackets::default(),
-            sequences: Sequences::default(),
+            sequences: SharedSequences::default(),
             filtering: Arc::new(filtering),
             triggers: SessionTriggers::default(),
             counters: SessionCounters::default(),
@@ -210,6 +210,7 @@ impl Service {
 
     pub(super) fn remove_buffers(&mut self, buffer_ids: &[BufferId]) {
         for buffer_id in buffer_ids {
+            self.direct.remove_buffer(*buffer_id);
             self.buffers.remove(*buffer_id);
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use watershed_engine::ProducerId;
 
 use crate::clock::ClockReadings;
+use crate::direct::Target;
 use crate::ids::{InstanceId, SessionId};
 use crate::output::{ConsumerEvent, ObservedEvents, ProducerCommand, Warning};
 use crate::producer::SourceKey;
@@ -72,6 +73,15 @@ impl Service {
         self.counters.last_instance_id += 1;
         let instance_id = InstanceId(self.counters.last_instance_id);
         producer.allowed_buffers.insert(buffer_id);
+        if let (Some(smb), Some(buffer)) = (producer.memory(), self.buffers.get(buffer_id)) {
+            let target = Target {
+                smb: smb.clone(),
+                identity: producer.client,
+                trace: Arc::clone(&buffer.trace),
+                sequences: session.sequences.clone(),
+            };
+            self.direct.allow(producer_id, buffer_id, target);
+        }
         session.producers.insert(producer_id);
         session.instances.insert(Instance {
             id: instance_id,

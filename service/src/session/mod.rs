@@ -48,7 +48,7 @@ use crate::clock::{ClockReadings, DriftRing};
 use crate::filter::Filtering;
 use crate::ids::{BufferId, ConsumerId, FlushId, SessionId};
 use crate::limits::CONCURRENT_EVENTS_MAX;
-use crate::read::Sequences;
+use crate::read::SharedSequences;
 use crate::service::Service;
 use crate::timer::{TimerClock, TimerTable};
 
@@ -147,7 +147,7 @@ pub(crate) struct Session {
     clones: BTreeMap<SessionId, PendingClone>,
     pub(crate) file: Option<FileWriter>,
     pub(crate) pending: PendingPackets,
-    pub(crate) sequences: Sequences,
+    pub(crate) sequences: SharedSequences,
     pub(crate) filtering: Arc<Filtering>,
     pub(crate) triggers: SessionTriggers,
     pub(crate) counters: SessionCounters,

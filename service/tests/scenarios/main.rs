@@ -4,6 +4,7 @@
 mod clones;
 mod commits;
 mod detach;
+mod direct;
 mod file_clones;
 mod files;
 mod filters;

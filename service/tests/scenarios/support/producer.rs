@@ -66,11 +66,16 @@ impl FakeProducer {
     }
 
     pub fn chunk_with_id(&mut self, writer_id: u16, chunk_id: u32) -> FakeChunk {
+        self.try_chunk_with_id(writer_id, chunk_id).expect("a free chunk")
+    }
+
+    /// `None` if no chunk is free.
+    pub fn try_chunk_with_id(&self, writer_id: u16, chunk_id: u32) -> Option<FakeChunk> {
         let smb = self.smb.clone().expect("memory was set up");
-        let chunk = smb.try_acquire(0, PageLayout::Div1).expect("a free chunk");
+        let chunk = smb.try_acquire(0, PageLayout::Div1).ok()?;
         let header = ChunkHeader { chunk_id, writer_id, fragments: 0, flags: ChunkFlags::NONE };
         smb.write_header(&chunk, header);
-        FakeChunk { smb, chunk, header, used_bytes: 0, packets: 0 }
+        Some(FakeChunk { smb, chunk, header, used_bytes: 0, packets: 0 })
     }
 }
 
