@@ -1,5 +1,6 @@
 //! The connection from a producer to the service.
 
+use watershed_service::DirectCommitter;
 use watershed_wire::protos::CommitDataRequest;
 
 /// Called once when the service has processed a request and everything before it.
@@ -38,11 +39,14 @@ pub trait Endpoint: Send + Sync {
     fn has_room(&self) -> bool {
         true
     }
-    /// Whether threads that write may commit themselves when much is to be committed: the call
-    /// costs them no more than it would to wake the producer's thread, which saves one of two
-    /// hand-overs.
+    /// Whether writers commit themselves, by [`Endpoint::direct_committer`].
     fn is_direct(&self) -> bool {
         false
+    }
+    /// For a writer whose thread is to commit its chunks itself, because the service is in this
+    /// process. `None`: they go through [`Endpoint::commit_data`].
+    fn direct_committer(&self, _writer_id: u16, _target_buffer: u16) -> Option<DirectCommitter> {
+        None
     }
     /// Sends what a full socket has not taken yet. The producer's thread, which sends it otherwise,
     /// calls this where a writer makes it wait for the service.

@@ -12,8 +12,11 @@
 //! ```
 //!
 //! One arbiter serves one connection to the service. Commits leave in the order in which chunks
-//! were returned. Writers never talk to the service themselves, unless they run on the producer's
-//! own thread and would wait for it there.
+//! were returned. Writers never talk to a service elsewhere themselves, unless they run on the
+//! producer's own thread and would wait for it there.
+//!
+//! With a service in the same process a writer commits its chunks itself, by a committer of its own
+//! ([`DirectCommitter`]): through the arbiter goes only what is told of writers and flushes.
 //!
 //! Over memory of the producer's own there may be an arbiter before there is a service: then
 //! batches wait (`target`).
@@ -40,12 +43,13 @@ pub use options::{ArbiterOptions, ArbiterStats};
 pub(crate) use search::Search;
 use target::Batches;
 pub(crate) use target::{BufferReservation, Target};
+use watershed_service::DirectCommitter;
 use watershed_smb::{Smb, WriteChunk};
 use writer_ids::WriterIds;
 
 use crate::endpoint::{Done, Endpoint};
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, OnceLock, Ordering, lock};
-use crate::writer::{PatchList, TraceWriter};
+use crate::writer::{PatchGroup, PatchList, TraceWriter};
 
 /// Makes the producer's thread call [`Arbiter::flush_commits`].
 pub trait Waker: Send + Sync {
@@ -66,7 +70,6 @@ pub(crate) struct Returned {
 
 struct State {
     batches: Batches,
-    writer_ids: WriterIds,
     counts: AllWriters,
 }
 
@@ -84,6 +87,7 @@ pub(crate) struct Shared {
     waker: Box<dyn Waker>,
     options: ArbiterOptions,
     state: Mutex<State>,
+    writer_ids: Arc<Mutex<WriterIds>>,
     /// Held while a batch is taken and sent, so that batches leave in the order of their taking.
     /// Taken before `state`, which is not held while sending: writers go on meanwhile.
     sending: Mutex<()>,
@@ -128,8 +132,7 @@ impl Arbiter {
     /// An arbiter over memory of the producer's own, for which there is no service yet: what
     /// writers return waits.
     pub(crate) fn unbound(smb: Smb, waker: Box<dyn Waker>, options: ArbiterOptions) -> Self {
-        let state =
-            State { batches: Batches::new(), writer_ids: WriterIds::new(), counts: AllWriters::default() };
+        let state = State { batches: Batches::new(), counts: AllWriters::default() };
         let crowding = Crowding::new(smb.size_bytes(), smb.num_pages());
         Self {
             shared: Arc::new(Shared {
@@ -139,6 +142,7 @@ impl Arbiter {
                 waker,
                 options,
                 state: Mutex::new(state),
+                writer_ids: Arc::new(Mutex::new(WriterIds::new())),
                 sending: Mutex::new(()),
                 next_page: AtomicUsize::new(0),
                 producer_thread: OnceLock::new(),
@@ -186,13 +190,18 @@ impl Arbiter {
         if shared.is_shut_down() || shared.is_forked() {
             return TraceWriter::discarding();
         }
+        let allocated = lock(&shared.writer_ids).allocate();
+        let Some(writer_id) = allocated else { return TraceWriter::discarding() };
+        let direct = match (target, shared.service.get()) {
+            (Target::Buffer(buffer), Some(service)) => service.endpoint.direct_committer(writer_id, buffer),
+            _ => None,
+        };
         let mut state = lock(&shared.state);
-        let Some(writer_id) = state.writer_ids.allocate() else { return TraceWriter::discarding() };
         let counts = state.counts.begin(writer_id);
         let (batch, buffer) = state.batches.of(target);
         batch.register(writer_id, buffer);
         shared.schedule(batch, false);
-        TraceWriter::new(shared.clone(), counts, writer_id, target, policy)
+        TraceWriter::new(shared.clone(), counts, writer_id, target, policy, direct)
     }
 
     /// Sends what has been returned so far. The producer's thread calls it when the [`Waker`] asked
@@ -257,6 +266,13 @@ impl Arbiter {
     }
 }
 
+/// Commits what can be committed of a writer's patches by its own committer.
+pub(crate) fn commit_patches(patches: &mut PatchList, direct: &mut DirectCommitter) {
+    while let Some(PatchGroup { chunk_id, patches, has_more }) = patches.take_group() {
+        direct.commit_patches(chunk_id, patches, has_more);
+    }
+}
+
 impl Shared {
     pub(crate) fn smb(&self) -> &Smb {
         &self.smb
@@ -274,6 +290,22 @@ impl Shared {
         self.smb.is_forked()
     }
 
+    /// Commits a chunk by its writer's own committer, with the patches that can be committed. No
+    /// lock of the arbiter or of the service is taken, and nobody is woken.
+    pub(crate) fn commit_chunk(
+        &self,
+        returned: Returned,
+        patches: &mut PatchList,
+        direct: &mut DirectCommitter,
+    ) {
+        let (page, index) = (returned.chunk.page(), returned.chunk.index());
+        match self.smb.complete(returned.chunk) {
+            Ok(()) => direct.commit_chunk(page, index),
+            Err(_) => count(&self.counters.violations),
+        }
+        commit_patches(patches, direct);
+    }
+
     /// Takes a chunk back, with the patches of its writer that can be sent.
     pub(crate) fn return_chunk(&self, returned: Returned, patches: &mut PatchList) {
         let mut state = lock(&self.state);
@@ -286,16 +318,8 @@ impl Shared {
             count(&self.counters.violations);
         }
         self.add_patches(batch, writer_id, buffer, patches);
-        let is_much = self.is_much(batch.pending_bytes());
-        let urgent = batch.has_patches() || is_much;
-        if is_much
-            && service.is_some_and(|service| service.endpoint.is_direct() && service.endpoint.has_room())
-        {
-            drop(state);
-            self.send_batch();
-        } else {
-            self.schedule(batch, urgent);
-        }
+        let urgent = batch.has_patches() || self.is_much(batch.pending_bytes());
+        self.schedule(batch, urgent);
     }
 
     /// Takes the patches of a writer that can be sent.
@@ -371,10 +395,18 @@ impl Shared {
             let done = if requests.peek().is_none() { done.take() } else { None };
             endpoint.commit_data(request, done);
         }
-        for writer_id in outgoing.unregistered {
-            endpoint.unregister_trace_writer(writer_id);
-            // Only now: a new owner of the id must be registered after the old one has left.
-            lock(&self.state).writer_ids.free(writer_id);
+        let ended = outgoing.unregistered;
+        if ended.is_empty() {
+            return;
+        }
+        ended.iter().for_each(|writer_id| endpoint.unregister_trace_writer(*writer_id));
+        // Only now: a new owner of the id must be registered after the old one has left.
+        let writer_ids = Arc::clone(&self.writer_ids);
+        let free = move || ended.iter().for_each(|writer_id| lock(&writer_ids).free(*writer_id));
+        match endpoint.is_direct() {
+            // And it may commit before it is registered: the service must have handled the end.
+            true => endpoint.sync(Box::new(free)),
+            false => free(),
         }
     }
 }

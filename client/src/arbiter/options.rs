@@ -50,7 +50,7 @@ pub struct ArbiterStats {
     pub stalls: u64,
     /// Packets that writers dropped, because no chunk was free or they were too large.
     pub packets_dropped: u64,
-    /// Commit messages sent.
+    /// Commit messages sent. What writers commit themselves, as they do in process, needs none.
     pub commits: u64,
     /// Chunks whose state in shared memory was wrong: somebody tampered with it.
     pub violations: u64,

@@ -1,5 +1,5 @@
 //! The way from a producer to the service in the same process: a queue, which also has what the
-//! owners of sessions ask for.
+//! owners of sessions ask for. Chunks and patches are not in it: writers commit them themselves.
 //!
 //! Each of its calls has a limit, so it is bounded, and nobody waits for room in it: a thread that
 //! waited could be one that the service's thread itself waits for, in the program's sink or its
@@ -7,31 +7,30 @@
 //!
 //! | calls in the queue | who makes them | how many at most |
 //! |---|---|---|
-//! | chunks to move | the producer's thread and those that write, from what writers returned | the chunks of the shared memory: each is free for a writer again only after its commit was handled |
-//! | patches | likewise | the sizes of nested messages that were open where a chunk ended, once each |
-//! | commits when batches are due | likewise | [`COMMITS_QUEUED_MAX`]; then the batch waits, as ids of ended writers do |
+//! | commits when batches are due | the producer's thread, of what writers ask when they are flushed | [`COMMITS_QUEUED_MAX`]; then the batch waits, as ids of ended writers do |
 //! | commits that answer | likewise | one for each flush and each end of an instance that the service asks for |
-//! | writers that begin and end | likewise | 32767 of each in one commit, as ids come back when it is sent |
+//! | writers that begin and end | likewise | 32767 of each, as ids come back when their ends were handled |
+//! | ends of writers that were handled | likewise | one for each commit of a batch in which writers end |
+//! | that writers have left something | those that write | one: the next comes when that was handled |
 //! | data source offered | the program | its calls of `register` |
 //! | started, stopped | the producer's thread | one for each command of the service |
 //! | calls with an answer (start of a session, statistics, read, flush and wait) | the program | one for each thread: it waits |
 //! | start, stop, end of a session | the program | one each for a session: later calls have nothing to add |
 //! | flush of a session without an answer | the program | one for a session: it is also for who asks meanwhile |
 //!
-//! What the batch has meanwhile is bounded by the shared memory, but for what to call when a writer
-//! has been flushed: that is the program's own.
+//! What the batch has meanwhile is what to call when a writer has been flushed: that is the
+//! program's own.
 
 use std::sync::mpsc::Sender;
 
-use watershed_service::ProducerId;
+use watershed_service::{DirectCommits, DirectCommitter, ProducerId};
 use watershed_wire::protos::CommitDataRequest;
 
 use super::shell::Request;
 use crate::endpoint::{Done, Endpoint};
 use crate::sync::{Arc, AtomicUsize, Ordering};
 
-/// Commits that wait for the service's thread. Beyond that a batch that is due waits for room, and
-/// the shared memory for what is in it: then the writers' policies decide.
+/// Commits that wait for the service's thread. Beyond that a batch that is due waits for room.
 const COMMITS_QUEUED_MAX: usize = 256;
 
 /// A call of the producer port.
@@ -50,6 +49,7 @@ pub(super) enum Call {
 pub(super) struct QueueEndpoint {
     pub(super) producer_id: ProducerId,
     pub(super) requests: Sender<Request>,
+    direct: DirectCommits,
     /// Commits in the queue.
     commits: Arc<AtomicUsize>,
 }
@@ -65,8 +65,8 @@ impl Drop for Queued {
 }
 
 impl QueueEndpoint {
-    pub(super) fn new(producer_id: ProducerId, requests: Sender<Request>) -> Self {
-        Self { producer_id, requests, commits: Arc::default() }
+    pub(super) fn new(producer_id: ProducerId, requests: Sender<Request>, direct: DirectCommits) -> Self {
+        Self { producer_id, requests, direct, commits: Arc::default() }
     }
 
     fn call(&self, call: Call) {
@@ -103,6 +103,10 @@ impl Endpoint for QueueEndpoint {
 
     fn is_direct(&self) -> bool {
         true
+    }
+
+    fn direct_committer(&self, writer_id: u16, target_buffer: u16) -> Option<DirectCommitter> {
+        self.direct.committer(self.producer_id, writer_id, target_buffer)
     }
 
     fn has_room(&self) -> bool {

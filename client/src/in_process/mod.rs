@@ -6,7 +6,7 @@
 //!   InProcess::register -> DataSourceFactory  --Endpoint-->  Service (the same core as the daemon's)
 //!   start_session  -------------------------------------->     |
 //!                          DataSource, Arbiter  <--Command--    |   shared memory, ring buffers
-//!   TraceWriter  ------------ chunks -- CommitData -------->    |
+//!   TraceWriter  ------ commits, by a committer of its own -->   |
 //!   Session::stop, wait <---------------------------------   Sink (file)
 //! ```
 //!
@@ -87,9 +87,8 @@ pub struct InProcessOptions {
     /// before the first instance is made: 4 MiB in pages of 4 KiB by default. Every thread that
     /// writes holds one page.
     pub smb_size: SmbSize,
-    /// The producer's options. Patching in place is on by default (the service is known to support
-    /// it), and full chunks wait 5 ms for others before they are committed, unless half of the
-    /// memory is full or somebody flushes.
+    /// The producer's options. Chunks do not wait to be committed: the thread that has filled one
+    /// copies it into the buffer. What is told of writers that begin and end waits 5 ms for others.
     pub producer: ProducerOptions,
     /// What traces say about the machine.
     pub system: SystemInfo,
@@ -101,7 +100,6 @@ pub struct InProcessOptions {
 impl Default for InProcessOptions {
     fn default() -> Self {
         let mut producer = ProducerOptions::default();
-        producer.arbiter.direct_patching = true;
         producer.arbiter.batch_commits_duration = BATCH_COMMITS;
         Self {
             producer_name: program_name(),
@@ -163,6 +161,7 @@ impl InProcess {
         let on_event: EventHandler = Arc::new(Mutex::new(on_event));
         let (requests, queue) = mpsc::channel();
         let service = Service::new(service_options(options.system, options.shards));
+        let direct = service.direct_commits();
         let tell = on_event.clone();
         let shell = Shell::new(service, Box::new(move |event| lock(&tell)(event)));
         let thread =
@@ -172,7 +171,12 @@ impl InProcess {
         let (reply, connected) = mpsc::channel();
         let _ = requests.send(Request::Connect { hello: Box::new(hello), reply });
         let producer_id = connected.recv().map_err(|_| InProcessError::Ended)??;
-        let endpoint = Arc::new(QueueEndpoint::new(producer_id, requests.clone()));
+        // Not before: the queue ends when nobody is left who could put something in.
+        let wanted = requests.clone();
+        direct.on_wanted(move || {
+            let _ = wanted.send(Request::Wanted);
+        });
+        let endpoint = Arc::new(QueueEndpoint::new(producer_id, requests.clone(), direct));
         let producer = Producer::spawn(
             endpoint,
             options.producer,

@@ -72,6 +72,8 @@ pub(super) enum Request {
     },
     Free(ConsumerId),
     DataSources(Sender<Vec<String>>),
+    /// Writers that commit themselves have left something.
+    Wanted,
     ShutDown,
 }
 
@@ -166,6 +168,7 @@ impl Shell {
                 let names = self.service.data_sources().map(|source| source.name.to_owned()).collect();
                 let _ = reply.send(names);
             }
+            Request::Wanted => self.service.handle_wanted(),
             Request::ShutDown => {}
         }
         // Outputs belong to the call that made them: a command must not be overtaken by a later

@@ -28,6 +28,8 @@ mod message;
 mod patches;
 mod varint;
 
+use watershed_service::DirectCommitter;
+
 use crate::arbiter::{ExhaustedPolicy, Shared, Target, WriterCounts};
 use crate::endpoint::Done;
 use crate::sync::Arc;
@@ -46,7 +48,9 @@ pub(crate) use varint::put as put_varint;
 /// in another process; with an in-process service only the parent may use it.
 ///
 /// With the policy [`ExhaustedPolicy::Drop`] no call ever waits for the service. The only lock
-/// taken is the arbiter's, once a chunk.
+/// taken is the arbiter's, once a chunk. With an in-process service not even that: the thread that
+/// writes copies each chunk into the buffer itself, and makes no system call once all memory is
+/// touched, unless other threads want the same shard of the buffer for long.
 #[derive(Debug)]
 pub struct TraceWriter {
     /// `None`: discards everything.
@@ -61,8 +65,9 @@ impl TraceWriter {
         writer_id: u16,
         target: Target,
         policy: ExhaustedPolicy,
+        direct: Option<DirectCommitter>,
     ) -> Self {
-        let core = Core::new(arbiter, counts, writer_id, target, policy);
+        let core = Core::new(arbiter, counts, writer_id, target, policy, direct);
         Self { core: Some(Box::new(core)), scratch: Vec::new() }
     }
 

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use prost::Message as _;
-use watershed_service::{ProducerMemory, ScrapingMode, ServiceOptions, Shards, SystemInfo};
+use watershed_service::{DirectCommits, ProducerMemory, ScrapingMode, ServiceOptions, Shards, SystemInfo};
 use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory};
 use watershed_wire::protos::commit_data_request::ChunksToMove;
 use watershed_wire::protos::{
@@ -85,7 +85,7 @@ fn what_a_commit_leaves_is_done_while_nobody_asks_for_anything() {
     enabled.recv().unwrap().unwrap();
 
     let chunks_to_move = (0..CHUNKS).map(|i| chunk(&smb, i)).collect();
-    let endpoint = QueueEndpoint::new(producer_id, requests.clone());
+    let endpoint = QueueEndpoint::new(producer_id, requests.clone(), DirectCommits::default());
     endpoint.commit_data(CommitDataRequest { chunks_to_move, ..Default::default() }, None);
     // Nothing else is asked for. The wait is a watchdog: it ends when all pages are free.
     let end = Instant::now() + Duration::from_secs(60);

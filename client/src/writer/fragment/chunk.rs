@@ -95,7 +95,10 @@ impl Core {
             chunk_id: current.chunk_id,
             needs_patching: last.contains(ChunkFlags::NEEDS_PATCHING),
         };
-        self.arbiter.return_chunk(returned, &mut self.patches);
+        match &mut self.direct {
+            Some(direct) => self.arbiter.commit_chunk(returned, &mut self.patches, direct),
+            None => self.arbiter.return_chunk(returned, &mut self.patches),
+        }
         (self.capacity, self.position, self.synced) = (0, 0, 0);
     }
 }

@@ -8,9 +8,10 @@ mod chunk;
 mod cut;
 mod message;
 
+use watershed_service::DirectCommitter;
 use watershed_smb::{ChunkFlags, MAX_FRAGMENTS_WRITTEN, WriteChunk};
 
-use crate::arbiter::{ExhaustedPolicy, Returns, Search, Shared, Target, WriterCounts};
+use crate::arbiter::{ExhaustedPolicy, Returns, Search, Shared, Target, WriterCounts, commit_patches};
 use crate::endpoint::Done;
 use crate::sync::Arc;
 use crate::writer::patches::PatchList;
@@ -78,6 +79,8 @@ pub(in crate::writer) struct Core {
     writer_id: u16,
     target: Target,
     policy: ExhaustedPolicy,
+    /// By which the thread that writes commits itself; else the arbiter collects what is returned.
+    direct: Option<DirectCommitter>,
 
     search: Search,
     returns: Returns,
@@ -114,6 +117,7 @@ impl Core {
         writer_id: u16,
         target: Target,
         policy: ExhaustedPolicy,
+        direct: Option<DirectCommitter>,
     ) -> Self {
         Self {
             arbiter,
@@ -121,6 +125,7 @@ impl Core {
             writer_id,
             target,
             policy,
+            direct,
             search: Search::new(),
             returns: Returns::default(),
             current: None,
@@ -282,7 +287,10 @@ impl Core {
             (self.begun, self.loss_to_report) = (true, false);
         }
         if self.patches.has_group() {
-            self.arbiter.return_patches(self.writer_id, self.target, &mut self.patches);
+            match &mut self.direct {
+                Some(direct) => commit_patches(&mut self.patches, direct),
+                None => self.arbiter.return_patches(self.writer_id, self.target, &mut self.patches),
+            }
         }
     }
 
