@@ -16,7 +16,7 @@
 //! producer's own thread and would wait for it there.
 //!
 //! With a service in the same process a writer commits its chunks itself, by a committer of its own
-//! ([`DirectCommitter`]): through the arbiter goes only what is told of writers and flushes.
+//! (`direct`): through the arbiter goes only what is told of writers and flushes.
 //!
 //! Over memory of the producer's own there may be an arbiter before there is a service: then
 //! batches wait (`target`).
@@ -25,6 +25,7 @@ mod acquire;
 mod batch;
 mod counts;
 mod crowding;
+mod direct;
 mod options;
 mod search;
 mod target;
@@ -39,17 +40,17 @@ pub(crate) use counts::WriterCounts;
 use counts::{AllWriters, Counters, Refused, count};
 use crowding::Crowding;
 pub(crate) use crowding::Returns;
+pub(crate) use direct::commit_patches;
 pub use options::{ArbiterOptions, ArbiterStats};
 pub(crate) use search::Search;
 use target::Batches;
 pub(crate) use target::{BufferReservation, Target};
-use watershed_service::DirectCommitter;
 use watershed_smb::{Smb, WriteChunk};
 use writer_ids::WriterIds;
 
 use crate::endpoint::{Done, Endpoint};
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, OnceLock, Ordering, lock};
-use crate::writer::{PatchGroup, PatchList, TraceWriter};
+use crate::writer::{PatchList, TraceWriter};
 
 /// Makes the producer's thread call [`Arbiter::flush_commits`].
 pub trait Waker: Send + Sync {
@@ -192,10 +193,7 @@ impl Arbiter {
         }
         let allocated = lock(&shared.writer_ids).allocate();
         let Some(writer_id) = allocated else { return TraceWriter::discarding() };
-        let direct = match (target, shared.service.get()) {
-            (Target::Buffer(buffer), Some(service)) => service.endpoint.direct_committer(writer_id, buffer),
-            _ => None,
-        };
+        let direct = shared.direct_committer(writer_id, target);
         let mut state = lock(&shared.state);
         let counts = state.counts.begin(writer_id);
         let (batch, buffer) = state.batches.of(target);
@@ -266,13 +264,6 @@ impl Arbiter {
     }
 }
 
-/// Commits what can be committed of a writer's patches by its own committer.
-pub(crate) fn commit_patches(patches: &mut PatchList, direct: &mut DirectCommitter) {
-    while let Some(PatchGroup { chunk_id, patches, has_more }) = patches.take_group() {
-        direct.commit_patches(chunk_id, patches, has_more);
-    }
-}
-
 impl Shared {
     pub(crate) fn smb(&self) -> &Smb {
         &self.smb
@@ -288,22 +279,6 @@ impl Shared {
     #[inline]
     pub(crate) fn is_forked(&self) -> bool {
         self.smb.is_forked()
-    }
-
-    /// Commits a chunk by its writer's own committer, with the patches that can be committed. No
-    /// lock of the arbiter or of the service is taken, and nobody is woken.
-    pub(crate) fn commit_chunk(
-        &self,
-        returned: Returned,
-        patches: &mut PatchList,
-        direct: &mut DirectCommitter,
-    ) {
-        let (page, index) = (returned.chunk.page(), returned.chunk.index());
-        match self.smb.complete(returned.chunk) {
-            Ok(()) => direct.commit_chunk(page, index),
-            Err(_) => count(&self.counters.violations),
-        }
-        commit_patches(patches, direct);
     }
 
     /// Takes a chunk back, with the patches of its writer that can be sent.
@@ -400,13 +375,6 @@ impl Shared {
             return;
         }
         ended.iter().for_each(|writer_id| endpoint.unregister_trace_writer(*writer_id));
-        // Only now: a new owner of the id must be registered after the old one has left.
-        let writer_ids = Arc::clone(&self.writer_ids);
-        let free = move || ended.iter().for_each(|writer_id| lock(&writer_ids).free(*writer_id));
-        match endpoint.is_direct() {
-            // And it may commit before it is registered: the service must have handled the end.
-            true => endpoint.sync(Box::new(free)),
-            false => free(),
-        }
+        self.free_ids(&**endpoint, ended);
     }
 }
