@@ -1,5 +1,6 @@
 //! Writers that commit themselves, with the service's side called by hand.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -214,6 +215,17 @@ fn a_buffer_that_goes_takes_its_writers_with_it() {
     world.direct.remove_writer(PRODUCER, WriterId(1));
     world.commit(&mut world.committer(1), 0);
     assert_eq!(read(&other), [(1, 0)]);
+}
+
+#[test]
+fn what_is_for_a_shard_that_has_failed_is_counted() {
+    let world = World::new();
+    let trace = world.buffer();
+    let mut committer = world.committer(1);
+    world.commit(&mut committer, 0);
+    assert!(catch_unwind(AssertUnwindSafe(|| trace.panic_in_shard(0))).is_err());
+    (1..4).for_each(|chunk_id| world.commit(&mut committer, chunk_id));
+    assert_eq!((world.direct.discarded(), world.num_in_use()), ((3, 0), 0));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! One writer's entry: what waits to be committed, and the committer.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use watershed_engine::{ChunkFlags, ChunkId, ChunkInfo, ClientIdentity, Patch, ProducerId, WriterId};
 use watershed_shards::{Batch, CommitError, Committer, PatchSet, ShardedBuffer, Source};
 use watershed_smb::Smb;
@@ -193,7 +195,14 @@ impl Writer {
             discard(shared, batch);
             return Left::Nothing;
         };
-        match committer.commit(batch) {
+        // An engine with a mistake must not take the program's thread down.
+        let Ok(committed) = catch_unwind(AssertUnwindSafe(|| committer.commit(batch))) else {
+            // Its shard is poisoned. Some of the chunks may be free: none is freed again.
+            shared.chunks_discarded.fetch_add(batch.chunks.len() as u64, Ordering::Relaxed);
+            (*batch, *access) = (Batch::default(), OwnAccess::Unasked);
+            return Left::Nothing;
+        };
+        match committed {
             Ok(()) => Left::Nothing,
             Err(CommitError::QueueFull(_)) => {
                 self.put_back(batch);
