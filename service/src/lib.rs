@@ -26,8 +26,8 @@
 //! 4. Before it waits it calls [`Service::handle_idle`], and again if that says so and there is
 //!    nothing else to do.
 //!
-//! Everything is one `&mut` call at a time: a shell with threads puts a lock around the service. Only
-//! what writers of the same process commit comes from any thread, by committers of their own
+//! Everything is one `&mut` call at a time: a shell with threads puts a lock around the service.
+//! Only what writers of the same process commit comes from any thread, by committers of their own
 //! ([`DirectCommits`]).
 //!
 //! Non-goals: transport, permissions of sockets, and the reading of clocks belong to shells.

@@ -18,9 +18,9 @@
 //!   session is flushed, cloned, or over. Nobody waits for `own` but the service.
 //! - Whoever puts a batch into `waiting` tries to lock `own` afterwards, and whoever has unlocked
 //!   `own` looks into `waiting` afterwards: nothing stays there, unless a queue is full or the
-//!   service scrapes; then the service commits it. A writer wakes the service where a queue is full,
-//!   where a commit has left work because its budget was spent, and in a ring's first lap where
-//!   little memory is ready ahead of it.
+//!   service scrapes; then the service commits it.
+//! - A writer wakes the service where a queue is full, where a commit has left work because its
+//!   budget was spent, and in a ring's first lap where little memory is ready ahead of it.
 //! - A scrape locks the `own` of all writers of the producer. So what it finds is not freed while
 //!   it is copied, and what is committed later comes behind it. And all that was written before the
 //!   scrape began is in the buffers when it is over: a flush may answer.

@@ -92,7 +92,8 @@ impl Table {
         self.writers.values().filter(|writer| is_meant(writer)).cloned().collect()
     }
 
-    /// All writers of the producer that may have a committer until [`end_scrape`](Self::end_scrape).
+    /// All writers of the producer that may have a committer until
+    /// [`end_scrape`](Self::end_scrape).
     pub(super) fn begin_scrape(&mut self, producer_id: ProducerId) -> Vec<Arc<Writer>> {
         self.is_scraping = true;
         self.writers(|writer| writer.producer_id == producer_id)
