@@ -146,7 +146,7 @@ impl OneSession {
 
 impl Part {
     fn new(mut survey: Survey, size_bytes: u64, damage: Option<&Damage>) -> Self {
-        let scheduling = survey.top.take().map(|top| top.finish(&survey.processes));
+        let scheduling = survey.top.take().map(|top| top.finish());
         let survey = &survey;
         let stats = survey.session.stats.as_ref();
         Part {

@@ -4,8 +4,8 @@
 use watershed_wire::config::TraceConfig;
 use watershed_wire::packet::{Envelope, Payload, payload_is_message};
 use watershed_wire::protos::{
-    ClockSnapshot, FtraceStats, ProcessTree, SystemInfo, TracePacketDefaults, TraceProvenance, TraceStats,
-    TraceUuid, TracingServiceEvent, TrackDescriptor,
+    BuiltinClock, ClockSnapshot, FtraceStats, ProcessTree, SystemInfo, TracePacketDefaults, TraceProvenance,
+    TraceStats, TraceUuid, TracingServiceEvent, TrackDescriptor,
 };
 use watershed_wire::raw::{Fields, Malformed};
 use watershed_wire::reader::RawPacket;
@@ -151,6 +151,8 @@ impl Survey {
         at_ns: Option<u64>,
     ) -> Result<(), Undecodable> {
         let bytes = payload.bytes;
+        let is_boottime = self.clocks.primary() == BuiltinClock::Boottime as u32;
+        let boottime_ns = at_ns.filter(|_| is_boottime);
         match payload.number {
             number::SYNCHRONIZATION_MARKER => self.session.sync_markers += 1,
             number::TRACE_CONFIG => self.session.config = Some(TraceConfig::from_binary(bytes.to_vec())?),
@@ -168,14 +170,14 @@ impl Survey {
             number::PROCESS_TREE => {
                 let tree = ProcessTree::decode(bytes)?;
                 if let Some(top) = &mut self.top {
-                    top.take_tree(envelope.machine_id, &tree);
+                    top.take_tree(envelope.machine_id, boottime_ns, &tree);
                 }
                 self.processes.take_tree(envelope.machine_id, &tree);
             }
             number::TRACK_DESCRIPTOR => {
                 let track = TrackDescriptor::decode(bytes)?;
                 if let Some(top) = &mut self.top {
-                    top.take_track(envelope.machine_id, &track);
+                    top.take_track(envelope.machine_id, boottime_ns, &track);
                 }
                 self.processes.take_track(envelope.machine_id, &track);
             }

@@ -251,8 +251,8 @@ fn known_times_in_columns() {
     let wakers = found["wakers"].as_array().unwrap();
     assert_eq!(
         wakers[1],
-        json!({"waker": "thread", "waker_tid": 20, "waker_name": "thread-20", "tid": 30, "name": "thread-30",
-            "wakings": 1})
+        json!({"waker": "thread", "waker_tid": 20, "waker_life": 0, "waker_name": "thread-20",
+            "tid": 30, "life": 0, "name": "thread-30", "wakings": 1})
     );
 }
 

@@ -6,7 +6,7 @@ use watershed_wire::protos::ftrace_event_bundle::CompactSched;
 use watershed_wire::raw::{Fields, Value};
 use watershed_wire::{Decode as _, DecodeError};
 
-use super::names::Names;
+use super::comms::{Comm, Comms};
 use super::{Event, State, Waker, What};
 
 /// No machine has more CPUs; a hostile trace names any.
@@ -45,6 +45,8 @@ pub(super) struct Bundles {
     cpus: Vec<Cpu>,
     pub(super) switches: u64,
     pub(super) wakings: u64,
+    /// Events are of another clock than the rest of the trace.
+    pub(super) has_own_clock: bool,
     /// Times that events of a CPU were missing.
     pub(super) losses: u64,
     /// Bundles of other machines or recorders, and of CPUs that no machine has.
@@ -52,31 +54,30 @@ pub(super) struct Bundles {
 }
 
 impl Bundles {
-    /// The events of a bundle, if it is of the recorder; its names go to `names`.
+    /// The events of a bundle, if it is of the recorder.
     pub(super) fn read(
         &mut self,
         envelope: &Envelope<'_>,
         bytes: &[u8],
-        names: &mut Names,
+        comms: &mut Comms,
     ) -> Result<Vec<Event>, DecodeError> {
         let bundle = FtraceEventBundle::decode(bytes)?;
         let cpu = bundle.cpu();
         let is_foreign = self.is_foreign(envelope, cpu);
-        // Threads of another machine have numbers that are other threads here.
-        let mut foreign_names = Names::default();
-        let names = if is_foreign { &mut foreign_names } else { names };
         let mut first_ns = u64::MAX;
         let mut last_ns = 0;
         let mut events = Vec::new();
         if let Some(compact) = &bundle.compact_sched {
-            read_switches(compact, cpu, names, &mut events);
-            read_wakings(compact, cpu, names, &mut events);
+            let names: Vec<Comm> =
+                compact.intern_table.iter().map(|name| comms.number(name.as_bytes())).collect();
+            read_switches(compact, cpu, &names, &mut events);
+            read_wakings(compact, cpu, &names, &mut events);
         }
         for event in Fields::new(bytes).map_while(Result::ok).filter(|field| field.number == EVENT) {
             let event = Message(event.value.bytes().unwrap_or_default());
             let at_ns = event.number(TIMESTAMP);
             (first_ns, last_ns) = (first_ns.min(at_ns), last_ns.max(at_ns));
-            events.extend(read_event(event, at_ns, cpu, names));
+            events.extend(read_event(event, at_ns, cpu, comms));
         }
         for event in &events {
             (first_ns, last_ns) = (first_ns.min(event.at_ns), last_ns.max(event.at_ns));
@@ -89,6 +90,7 @@ impl Bundles {
             return Ok(events);
         }
         self.sequence_id = Some(envelope.sequence_id);
+        self.has_own_clock |= bundle.ftrace_clock.is_some_and(|clock| clock != 0);
         let count = |is: fn(&What) -> bool| events.iter().filter(|event| is(&event.what)).count() as u64;
         self.switches += count(|what| matches!(what, What::Switch { .. }));
         self.wakings += count(|what| matches!(what, What::Waking { .. }));
@@ -147,65 +149,59 @@ impl Bundles {
     }
 }
 
-fn read_switches(compact: &CompactSched, cpu: u32, names: &mut Names, events: &mut Vec<Event>) {
+fn read_switches(compact: &CompactSched, cpu: u32, names: &[Comm], events: &mut Vec<Event>) {
     let mut at_ns = 0_u64;
     let columns = compact.switch_timestamp.iter().zip(&compact.switch_prev_state);
     let columns = columns.zip(&compact.switch_next_pid).zip(&compact.switch_next_comm_index);
     for (((delta, &state), &next), &name) in columns {
         at_ns = at_ns.wrapping_add(*delta);
-        names.take_comm(next, at_ns, interned(compact, name));
-        let what = What::Switch { prev: None, prev_state: State::of_kernel(state), next };
+        let (prev_state, next_comm) = (State::of_kernel(state), interned(names, name));
+        let what = What::Switch { prev: None, prev_comm: Comm::default(), prev_state, next, next_comm };
         events.push(Event { at_ns, cpu, what });
     }
 }
 
-fn read_wakings(compact: &CompactSched, cpu: u32, names: &mut Names, events: &mut Vec<Event>) {
+fn read_wakings(compact: &CompactSched, cpu: u32, names: &[Comm], events: &mut Vec<Event>) {
     let mut at_ns = 0_u64;
     let columns = compact.waking_timestamp.iter().zip(&compact.waking_pid).zip(&compact.waking_comm_index);
     for (index, ((delta, &tid), &name)) in columns.enumerate() {
         at_ns = at_ns.wrapping_add(*delta);
-        names.take_comm(tid, at_ns, interned(compact, name));
+        let comm = interned(names, name);
         let flags = compact.waking_common_flags.get(index).copied().unwrap_or(0);
         let waker = if flags & FROM_INTERRUPT != 0 { Waker::Interrupt } else { Waker::Current };
-        events.push(Event { at_ns, cpu, what: What::Waking { waker, tid } });
+        events.push(Event { at_ns, cpu, what: What::Waking { waker, tid, comm } });
     }
 }
 
-fn interned(compact: &CompactSched, index: u32) -> &[u8] {
-    compact.intern_table.get(index as usize).map_or(&[], |name| name.as_bytes())
+fn interned(names: &[Comm], index: u32) -> Comm {
+    names.get(index as usize).copied().unwrap_or_default()
 }
 
-/// An event with its names, if it is about scheduling.
-fn read_event(event: Message<'_>, at_ns: u64, cpu: u32, names: &mut Names) -> Option<Event> {
+/// An event, if it is about threads.
+fn read_event(event: Message<'_>, at_ns: u64, cpu: u32, comms: &mut Comms) -> Option<Event> {
     let current = event.number(PID) as i32;
     let field = event.fields().find(|field| field.0 > PID && matches!(field.1, Value::LengthDelimited(_)))?;
     let (number, about) = (field.0, Message(field.1.bytes()?));
     let what = match number {
         SCHED_SWITCH => {
             let (prev, next) = (about.number(2) as i32, about.number(6) as i32);
-            names.take_comm(prev, at_ns, about.bytes(1));
-            names.take_comm(next, at_ns, about.bytes(5));
+            let (prev_comm, next_comm) = (comms.number(about.bytes(1)), comms.number(about.bytes(5)));
             let prev_state = State::of_kernel(about.number(4).cast_signed());
-            What::Switch { prev: Some(prev), prev_state, next }
+            What::Switch { prev: Some(prev), prev_comm, prev_state, next, next_comm }
         }
         SCHED_WAKING | SCHED_WAKEUP | SCHED_WAKEUP_NEW => {
-            let tid = about.number(2) as i32;
-            names.take_comm(tid, at_ns, about.bytes(1));
+            let (tid, comm) = (about.number(2) as i32, comms.number(about.bytes(1)));
             match number {
-                SCHED_WAKING => What::Waking { waker: Waker::Thread(current), tid },
-                _ => What::Runnable { tid },
+                SCHED_WAKING => What::Waking { waker: Waker::Thread(current), tid, comm },
+                _ => What::Runnable { tid, comm },
             }
         }
         TASK_NEWTASK => {
-            let tid = about.number(1) as i32;
-            names.take_comm(tid, at_ns, about.bytes(2));
-            names.take_new(tid, current, about.number(3) & CLONE_THREAD != 0);
-            What::Runnable { tid }
+            let (tid, comm) = (about.number(1) as i32, comms.number(about.bytes(2)));
+            let is_thread = about.number(3) & CLONE_THREAD != 0;
+            What::New { tid, comm, maker: current, is_thread }
         }
-        TASK_RENAME => {
-            names.take_comm(about.number(1) as i32, at_ns, about.bytes(3));
-            return None;
-        }
+        TASK_RENAME => What::Renamed { tid: about.number(1) as i32, comm: comms.number(about.bytes(3)) },
         _ => return None,
     };
     Some(Event { at_ns, cpu, what })

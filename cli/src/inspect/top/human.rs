@@ -52,6 +52,7 @@ fn write_gaps(out: &mut impl Write, scheduling: &Scheduling) -> io::Result<()> {
         (gaps.bundles_passed_over, "bundle of another recorder or machine is left out"),
         (gaps.events_left_out, "event of threads beyond the limit is left out"),
         (gaps.wakings_left_out, "waking of pairs beyond the limit is left out"),
+        (gaps.threads_joined, "thread beyond the limit is in the row of the one before of its number"),
     ] {
         if count > 0 {
             writeln!(out, "  {} x {what}", HumanCount(count))?;

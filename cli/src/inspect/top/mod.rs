@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   bundles of one CPU ──Bundles──> events, losses ──Order──> by time ──Scheduler──> Times of threads
-//!                          └──> Names <── process trees, tracks                      and CPUs, wakings
+//!         process trees, tracks ──> Names ──> Named <── Lives of thread ids ──┘       and CPUs, wakings
 //! ```
 //!
 //! A recorder writes one CPU's events after the other's, a drain period at a time. To know when a
@@ -14,26 +14,30 @@
 //! all that waited may have done anything: such time is `unknown`.
 
 mod bundles;
+mod comms;
 mod human;
+mod lives;
 mod names;
 mod order;
 mod report;
 mod scheduler;
+mod thread;
+mod told;
 
 use watershed_wire::DecodeError;
 use watershed_wire::packet::Envelope;
 use watershed_wire::protos::{ProcessTree, TrackDescriptor};
 
 use self::bundles::Bundles;
+use self::comms::{Comm, Comms};
 pub(super) use self::human::write;
-use self::names::Names;
+use self::names::{Named, Names};
 use self::order::Order;
-use self::report::Named;
 pub(super) use self::report::Scheduling;
 use self::scheduler::Scheduler;
-use super::processes::Processes;
 
-/// Threads whose state or name is kept, and pairs of threads whose wakings are counted.
+/// Threads whose state is kept, names, what is told of threads, and pairs of threads whose wakings
+/// are counted.
 const THREADS_MAX: usize = 1 << 17;
 const PAIRS_MAX: usize = 1 << 18;
 
@@ -51,11 +55,35 @@ struct Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     /// `prev` is `None` where the event does not say.
-    Switch { prev: Option<i32>, prev_state: State, next: i32 },
+    Switch {
+        prev: Option<i32>,
+        prev_comm: Comm,
+        prev_state: State,
+        next: i32,
+        next_comm: Comm,
+    },
     /// `sched_waking`.
-    Waking { waker: Waker, tid: i32 },
+    Waking {
+        waker: Waker,
+        tid: i32,
+        comm: Comm,
+    },
     /// The thread can run from now on; who did that is not known.
-    Runnable { tid: i32 },
+    Runnable {
+        tid: i32,
+        comm: Comm,
+    },
+    /// `task_newtask`: the thread has been made, for its maker's process or for one of its own.
+    New {
+        tid: i32,
+        comm: Comm,
+        maker: i32,
+        is_thread: bool,
+    },
+    Renamed {
+        tid: i32,
+        comm: Comm,
+    },
     /// Events of this CPU are missing from here on.
     LostFrom,
     /// They are there again.
@@ -81,7 +109,7 @@ enum State {
 }
 
 /// Who wakes a thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Waker {
     /// Who ran on the event's CPU.
     Current,
@@ -94,6 +122,7 @@ enum Waker {
 #[derive(Debug, Default)]
 pub(super) struct Top {
     bundles: Bundles,
+    comms: Comms,
     names: Names,
     order: Order,
     scheduler: Scheduler,
@@ -110,39 +139,45 @@ impl Top {
     /// # Errors
     /// If it is none; what was taken of it stays.
     pub(super) fn take_bundle(&mut self, envelope: &Envelope<'_>, bundle: &[u8]) -> Result<(), DecodeError> {
-        let Top { bundles, names, order, scheduler } = self;
-        let events = bundles.read(envelope, bundle, names)?;
+        let Top { bundles, comms, order, scheduler, .. } = self;
+        let events = bundles.read(envelope, bundle, comms)?;
         for event in events {
             order.push(event, &mut |event| scheduler.take(event));
         }
         Ok(())
     }
 
-    /// Takes what a packet says of threads and their processes.
-    pub(super) fn take_tree(&mut self, machine_id: Option<u32>, tree: &ProcessTree) {
+    /// Takes what a packet says of threads and their processes; `boottime_ns` is its time.
+    pub(super) fn take_tree(
+        &mut self,
+        machine_id: Option<u32>,
+        boottime_ns: Option<u64>,
+        tree: &ProcessTree,
+    ) {
         if machine_id.is_none() {
-            self.names.take_tree(tree);
+            self.names.take_tree(boottime_ns, tree);
         }
     }
 
     /// As [`Self::take_tree`].
-    pub(super) fn take_track(&mut self, machine_id: Option<u32>, track: &TrackDescriptor) {
+    pub(super) fn take_track(
+        &mut self,
+        machine_id: Option<u32>,
+        boottime_ns: Option<u64>,
+        track: &TrackDescriptor,
+    ) {
         if machine_id.is_none() {
-            self.names.take_track(track);
+            self.names.take_track(boottime_ns, track);
         }
     }
 
-    /// The result, when all packets were taken. `processes` are those of the same packets.
-    pub(super) fn finish(mut self, processes: &Processes) -> Scheduling {
+    /// The result, when all packets were taken.
+    pub(super) fn finish(mut self) -> Scheduling {
         let scheduler = &mut self.scheduler;
         self.order.finish(&mut |event| scheduler.take(event));
         scheduler.finish();
-        self.names.finish();
-        Scheduling::new(
-            &self.bundles,
-            &self.order,
-            &self.scheduler,
-            &Named { threads: &self.names, processes },
-        )
+        let is_dated = !self.bundles.has_own_clock;
+        let named = Named::new(&self.names, &self.comms, &self.scheduler.lives, is_dated);
+        Scheduling::new(&self.bundles, &self.order, &self.scheduler, &named)
     }
 }

@@ -6,7 +6,7 @@
 
 use super::Event;
 
-/// Events held back: with 200,000 a second some seconds, and about 32 MiB.
+/// Events held back: with 200,000 a second some seconds, and about 40 MiB.
 const HELD_MAX: usize = 1 << 20;
 
 #[derive(Debug)]

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::bundles::Bundles;
-use super::names::Names;
+use super::lives::{Life, LifeId};
+use super::names::{Named, Process};
 use super::order::Order;
-use super::scheduler::{Scheduler, Times};
-use super::{IDLE, Waker};
-use crate::inspect::processes::Processes;
+use super::scheduler::{By, Scheduler};
+use super::thread::Times;
 
 /// Scheduling of a session: times are sums over the trace, in nanoseconds.
 #[derive(Debug, Clone, Serialize)]
@@ -42,6 +42,8 @@ pub(super) struct Gaps {
     /// Beyond the limits of what is kept.
     pub(super) events_left_out: u64,
     pub(super) wakings_left_out: u64,
+    /// Threads that were taken for the one that had their number before.
+    pub(super) threads_joined: u64,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -81,6 +83,8 @@ pub(super) struct ProcessRow {
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct ThreadRow {
     pub(super) tid: i32,
+    /// 0 for the first thread of this number.
+    pub(super) life: u32,
     pub(super) name: Option<String>,
     pub(super) pid: Option<i32>,
     pub(super) process: Option<String>,
@@ -94,27 +98,12 @@ pub(super) struct WakerRow {
     /// `"thread"`, `"idle"`, `"interrupt"` or `"unknown"`.
     pub(super) waker: &'static str,
     pub(super) waker_tid: Option<i32>,
+    pub(super) waker_life: Option<u32>,
     pub(super) waker_name: Option<String>,
     pub(super) tid: i32,
+    pub(super) life: u32,
     pub(super) name: Option<String>,
     pub(super) wakings: u64,
-}
-
-/// Names of what rows are about.
-pub(super) struct Named<'a> {
-    pub(super) threads: &'a Names,
-    pub(super) processes: &'a Processes,
-}
-
-impl Named<'_> {
-    fn thread(&self, tid: i32) -> Option<String> {
-        self.threads.thread(tid).map(str::to_owned)
-    }
-
-    /// The process's own, or else that of the main thread.
-    fn process(&self, pid: i32) -> Option<String> {
-        self.processes.name(None, pid).or_else(|| self.threads.thread(pid)).map(str::to_owned)
-    }
 }
 
 impl From<Times> for TimeRow {
@@ -142,7 +131,7 @@ impl TimeRow {
 }
 
 impl Scheduling {
-    pub(super) fn new(bundles: &Bundles, order: &Order, scheduler: &Scheduler, names: &Named<'_>) -> Self {
+    pub(super) fn new(bundles: &Bundles, order: &Order, scheduler: &Scheduler, named: &Named<'_>) -> Self {
         let first_ns = scheduler.first_ns;
         let last_ns = first_ns.map(|_| scheduler.last_ns);
         Scheduling {
@@ -159,11 +148,12 @@ impl Scheduling {
                 bundles_passed_over: bundles.passed_over,
                 events_left_out: scheduler.events_left_out,
                 wakings_left_out: scheduler.wakings_left_out,
+                threads_joined: scheduler.lives.joined,
             },
             cpus: cpus(scheduler),
-            processes: processes(scheduler, names),
-            threads: threads(scheduler, names),
-            wakers: wakers(scheduler, names),
+            processes: processes(scheduler, named),
+            threads: threads(scheduler, named),
+            wakers: wakers(scheduler, named),
         }
     }
 
@@ -194,34 +184,35 @@ fn cpus(scheduler: &Scheduler) -> Vec<CpuRow> {
     seen.map(row).collect()
 }
 
-fn threads(scheduler: &Scheduler, names: &Named<'_>) -> Vec<ThreadRow> {
-    let row = |(&tid, thread): (&i32, &super::scheduler::Thread)| {
-        let pid = names.threads.process_of(tid);
+fn threads(scheduler: &Scheduler, named: &Named<'_>) -> Vec<ThreadRow> {
+    let row = |(id, life): (LifeId, &Life)| {
+        let process = named.process_of(id);
         ThreadRow {
-            tid,
-            name: names.thread(tid),
-            pid,
-            process: pid.and_then(|pid| names.process(pid)),
-            time: thread.times.into(),
-            switches: thread.switches,
+            tid: life.tid,
+            life: life.number,
+            name: named.thread(id),
+            pid: process.map(|process| process.pid),
+            process: process.and_then(|process| named.process(process)),
+            time: life.thread.times.into(),
+            switches: life.thread.switches,
         }
     };
-    let mut rows: Vec<ThreadRow> = scheduler.threads.iter().map(row).collect();
-    rows.sort_by_key(|row| (row.time.rank(), row.tid));
+    let mut rows: Vec<ThreadRow> = scheduler.lives.all().map(row).collect();
+    rows.sort_by_key(|row| (row.time.rank(), row.tid, row.life));
     rows
 }
 
-fn processes(scheduler: &Scheduler, names: &Named<'_>) -> Vec<ProcessRow> {
-    let mut sums: BTreeMap<Option<i32>, (u64, Times, u64)> = BTreeMap::new();
-    for (&tid, thread) in &scheduler.threads {
-        let (threads, times, switches) = sums.entry(names.threads.process_of(tid)).or_default();
+fn processes(scheduler: &Scheduler, named: &Named<'_>) -> Vec<ProcessRow> {
+    let mut sums: BTreeMap<Option<Process>, (u64, Times, u64)> = BTreeMap::new();
+    for (id, life) in scheduler.lives.all() {
+        let (threads, times, switches) = sums.entry(named.process_of(id)).or_default();
         *threads += 1;
-        times.add(&thread.times);
-        *switches += thread.switches;
+        times.add(&life.thread.times);
+        *switches += life.thread.switches;
     }
-    let row = |(pid, (threads, times, switches)): (Option<i32>, (u64, Times, u64))| ProcessRow {
-        pid,
-        name: pid.and_then(|pid| names.process(pid)),
+    let row = |(process, (threads, times, switches)): (Option<Process>, (u64, Times, u64))| ProcessRow {
+        pid: process.map(|process| process.pid),
+        name: process.and_then(|process| named.process(process)),
         threads,
         time: times.into(),
         switches,
@@ -231,24 +222,28 @@ fn processes(scheduler: &Scheduler, names: &Named<'_>) -> Vec<ProcessRow> {
     rows
 }
 
-fn wakers(scheduler: &Scheduler, names: &Named<'_>) -> Vec<WakerRow> {
-    let mut pairs: Vec<_> = scheduler.wakings.iter().collect();
-    pairs.sort_by_key(|&(&pair, &wakings)| (Reverse(wakings), pair));
-    let row = |(&(waker, tid), &wakings): (&(Waker, i32), &u64)| {
-        let (kind, waker_tid) = match waker {
-            Waker::Thread(IDLE) => ("idle", None),
-            Waker::Thread(waker) => ("thread", Some(waker)),
-            Waker::Interrupt => ("interrupt", None),
-            Waker::Current | Waker::Unknown => ("unknown", None),
+fn wakers(scheduler: &Scheduler, named: &Named<'_>) -> Vec<WakerRow> {
+    let row = |(&(by, woken), &wakings): (&(By, LifeId), &u64)| {
+        let (waker, id) = match by {
+            By::Thread(id) => ("thread", Some(id)),
+            By::Idle => ("idle", None),
+            By::Interrupt => ("interrupt", None),
+            By::Unknown => ("unknown", None),
         };
+        let (by, woken_life) = (id.map(|id| scheduler.lives.get(id)), scheduler.lives.get(woken));
         WakerRow {
-            waker: kind,
-            waker_tid,
-            waker_name: waker_tid.and_then(|tid| names.thread(tid)),
-            tid,
-            name: names.thread(tid),
+            waker,
+            waker_tid: by.map(|by| by.tid),
+            waker_life: by.map(|by| by.number),
+            waker_name: id.and_then(|id| named.thread(id)),
+            tid: woken_life.tid,
+            life: woken_life.number,
+            name: named.thread(woken),
             wakings,
         }
     };
-    pairs.into_iter().map(row).collect()
+    let mut rows: Vec<WakerRow> = scheduler.wakings.iter().map(row).collect();
+    let order = |row: &WakerRow| (Reverse(row.wakings), row.waker, row.waker_tid, row.tid);
+    rows.sort_by_key(|row| (order(row), row.waker_life, row.life));
+    rows
 }

@@ -11,97 +11,10 @@
 
 use std::collections::HashMap;
 
-use super::{Event, IDLE, PAIRS_MAX, State, THREADS_MAX, Waker, What};
-
-/// Time in each state, in nanoseconds.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Times {
-    pub(super) running: u64,
-    pub(super) runnable: u64,
-    pub(super) interruptible: u64,
-    pub(super) uninterruptible: u64,
-    pub(super) idle: u64,
-    pub(super) stopped: u64,
-    /// Events were missing.
-    pub(super) unknown: u64,
-}
-
-impl Times {
-    fn of(&mut self, state: State) -> Option<&mut u64> {
-        match state {
-            State::Running => Some(&mut self.running),
-            State::Runnable => Some(&mut self.runnable),
-            State::Interruptible => Some(&mut self.interruptible),
-            State::Uninterruptible => Some(&mut self.uninterruptible),
-            State::Idle => Some(&mut self.idle),
-            State::Stopped => Some(&mut self.stopped),
-            State::Unknown => Some(&mut self.unknown),
-            State::Unseen | State::Dead => None,
-        }
-    }
-
-    pub(super) fn add(&mut self, other: &Times) {
-        // Threads of a hostile trace may have more time together than there is.
-        let add = |sum: &mut u64, time: u64| *sum = sum.saturating_add(time);
-        add(&mut self.running, other.running);
-        add(&mut self.runnable, other.runnable);
-        add(&mut self.interruptible, other.interruptible);
-        add(&mut self.uninterruptible, other.uninterruptible);
-        add(&mut self.idle, other.idle);
-        add(&mut self.stopped, other.stopped);
-        add(&mut self.unknown, other.unknown);
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct Thread {
-    state: State,
-    since_ns: u64,
-    /// [`Lossy::total_ns`] at that time.
-    lossy_ns: u64,
-    /// Where it runs.
-    cpu: u32,
-    /// It was woken while it still ran, on its way to sleep.
-    is_woken: bool,
-    pub(super) times: Times,
-    /// Times that it was switched to.
-    pub(super) switches: u64,
-}
-
-impl Default for Thread {
-    fn default() -> Self {
-        Thread {
-            state: State::Unseen,
-            since_ns: 0,
-            lossy_ns: 0,
-            cpu: 0,
-            is_woken: false,
-            times: Times::default(),
-            switches: 0,
-        }
-    }
-}
-
-impl Thread {
-    /// From here on it is in another state. Of what it waited, `lossy_ns` tells which part is not
-    /// known; a thread that runs is known to as long as its CPU's events are there.
-    fn enter(&mut self, state: State, at_ns: u64, lossy_ns: u64) {
-        let time_ns = at_ns.saturating_sub(self.since_ns);
-        let unknown_ns = match self.state {
-            State::Running | State::Unknown => 0,
-            _ => (lossy_ns - self.lossy_ns).min(time_ns),
-        };
-        if let Some(time) = self.times.of(self.state) {
-            *time += time_ns - unknown_ns;
-            self.times.unknown += unknown_ns;
-        }
-        (self.state, self.since_ns, self.lossy_ns) = (state, at_ns, lossy_ns);
-    }
-
-    fn is_waiting(&self) -> bool {
-        matches!(self.state, State::Interruptible | State::Uninterruptible | State::Idle | State::Stopped)
-    }
-}
+use super::comms::Comm;
+use super::lives::{End, LifeId, Lives, Maker};
+use super::thread::Thread;
+use super::{Event, IDLE, PAIRS_MAX, State, Waker, What};
 
 /// A CPU, from its first event on.
 #[derive(Debug, Default)]
@@ -163,15 +76,24 @@ impl Lossy {
     }
 }
 
+/// Who woke a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum By {
+    Thread(LifeId),
+    Idle,
+    Interrupt,
+    Unknown,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Scheduler {
-    pub(super) threads: HashMap<i32, Thread>,
+    pub(super) lives: Lives,
     pub(super) cpus: Vec<Cpu>,
     /// Wakings by who did it and of whom.
-    pub(super) wakings: HashMap<(Waker, i32), u64>,
+    pub(super) wakings: HashMap<(By, LifeId), u64>,
     /// Wakings of pairs beyond [`PAIRS_MAX`].
     pub(super) wakings_left_out: u64,
-    /// Events of threads beyond [`THREADS_MAX`].
+    /// Events of threads beyond the limit.
     pub(super) events_left_out: u64,
     /// Switches that contradict those before: some are not in the trace.
     pub(super) contradictions: u64,
@@ -191,9 +113,28 @@ impl Scheduler {
             self.cpus.resize_with(index + 1, Cpu::default);
         }
         match what {
-            What::Switch { prev, prev_state, next } => self.switch(cpu, prev, prev_state, next, at_ns),
-            What::Waking { waker, tid } => self.wake(cpu, waker, tid, at_ns),
-            What::Runnable { tid } => self.runnable(tid, at_ns),
+            What::Switch { prev, prev_comm, prev_state, next, next_comm } => {
+                if let Some(prev) = prev {
+                    self.hear(prev, prev_comm, at_ns);
+                }
+                self.hear(next, next_comm, at_ns);
+                self.switch(cpu, prev, prev_state, next, at_ns);
+            }
+            What::Waking { waker, tid, comm } => {
+                self.hear(tid, comm, at_ns);
+                self.wake(cpu, waker, tid, at_ns);
+                self.runnable(tid, at_ns);
+            }
+            What::Runnable { tid, comm } => {
+                self.hear(tid, comm, at_ns);
+                self.runnable(tid, at_ns);
+            }
+            What::New { tid, comm, maker, is_thread } => {
+                self.begin(tid, maker, is_thread, at_ns);
+                self.hear(tid, comm, at_ns);
+                self.runnable(tid, at_ns);
+            }
+            What::Renamed { tid, comm } => self.hear(tid, comm, at_ns),
             What::LostFrom if !self.cpus[index].is_lossy => {
                 self.cpus[index].is_lossy = true;
                 self.lossy.begin(at_ns);
@@ -210,8 +151,8 @@ impl Scheduler {
     /// Nothing comes any more: what goes on counts up to the last event.
     pub(super) fn finish(&mut self) {
         let (at_ns, lossy_ns) = (self.last_ns, self.lossy.total_ns(self.last_ns));
-        for thread in self.threads.values_mut() {
-            thread.enter(State::Dead, at_ns, lossy_ns);
+        for life in self.lives.all_mut() {
+            life.thread.enter(State::Dead, at_ns, lossy_ns);
         }
         for cpu in self.cpus.iter_mut().filter(|cpu| cpu.is_seen) {
             cpu.enter(None, at_ns);
@@ -223,20 +164,69 @@ impl Scheduler {
         self.lossy.total_ns(self.last_ns)
     }
 
-    fn thread(&mut self, tid: i32) -> Option<&mut Thread> {
+    /// A thread has been made, whoever had its number before.
+    fn begin(&mut self, tid: i32, maker: i32, is_thread: bool, at_ns: u64) {
+        if tid == IDLE {
+            return;
+        }
+        if let Some(cpu) = self.runs_on(tid) {
+            self.leave(cpu, at_ns);
+        }
+        let lossy_ns = self.lossy.total_ns(at_ns);
+        if let Some(before) = self.thread(tid).filter(|thread| thread.state != State::Unseen) {
+            if before.state != State::Dead {
+                // Nobody told when it ended.
+                before.state = State::Unknown;
+            }
+            before.enter(State::Dead, at_ns, lossy_ns);
+        }
+        let maker = if is_thread { Maker::Thread(self.life(maker, at_ns)) } else { Maker::AnotherProcess };
+        self.lives.begin(tid, at_ns, maker);
+    }
+
+    /// An event names a thread, which may be another one than the last of that number.
+    fn hear(&mut self, tid: i32, comm: Comm, at_ns: u64) {
+        let Some(mut id) = self.life(tid, at_ns) else {
+            return;
+        };
+        let life = self.lives.get_mut(id);
+        let is_other = match life.end {
+            End::NotYet => false,
+            End::Told => true,
+            End::Concluded => comm.is_some() && life.comm.is_some() && comm != life.comm,
+        };
+        if is_other {
+            id = self.lives.begin(tid, at_ns, Maker::Unknown).unwrap_or(id);
+        }
+        let life = self.lives.get_mut(id);
+        if life.end != End::NotYet {
+            // It was the end of another one, the switch to which is missing.
+            (life.end, life.thread.state) = (End::NotYet, State::Unknown);
+            self.contradictions += 1;
+        }
+        if comm.is_some() {
+            life.comm = comm;
+        }
+    }
+
+    /// The latest life of a number, which is a new one if nothing was heard of it.
+    fn life(&mut self, tid: i32, at_ns: u64) -> Option<LifeId> {
         if tid == IDLE {
             return None;
         }
-        if self.threads.len() >= THREADS_MAX && !self.threads.contains_key(&tid) {
-            self.events_left_out += 1;
-            return None;
-        }
-        Some(self.threads.entry(tid).or_default())
+        let life = self.lives.latest(tid).or_else(|| self.lives.begin(tid, at_ns, Maker::Unknown));
+        self.events_left_out += u64::from(life.is_none());
+        life
+    }
+
+    fn thread(&mut self, tid: i32) -> Option<&mut Thread> {
+        let life = self.lives.latest(tid)?;
+        Some(&mut self.lives.get_mut(life).thread)
     }
 
     fn runs_on(&self, tid: i32) -> Option<u32> {
-        let thread = self.threads.get(&tid).filter(|thread| thread.state == State::Running);
-        thread.map(|thread| thread.cpu)
+        let thread = &self.lives.get(self.lives.latest(tid)?).thread;
+        (thread.state == State::Running).then_some(thread.cpu)
     }
 
     /// Who runs on that CPU is not known any more, nor since when.
@@ -257,7 +247,11 @@ impl Scheduler {
         {
             self.contradict(cpu, at_ns);
         }
-        let prev = prev.or(current);
+        if prev.is_none() && current == Some(next) && next != IDLE {
+            // Whoever ran between, it is that one's state.
+            self.contradict(cpu, at_ns);
+        }
+        let (is_told, prev) = (prev.is_some(), prev.or(self.cpus[cpu as usize].current));
         // One thread cannot run twice.
         for tid in prev.into_iter().chain([next]) {
             if let Some(elsewhere) = self.runs_on(tid).filter(|&elsewhere| elsewhere != cpu) {
@@ -271,6 +265,11 @@ impl Scheduler {
                 thread.state = State::Unknown;
             }
             thread.enter(prev_state, at_ns, lossy_ns);
+        }
+        if prev_state == State::Dead
+            && let Some(life) = prev.and_then(|prev| self.lives.latest(prev))
+        {
+            self.lives.get_mut(life).end = if is_told { End::Told } else { End::Concluded };
         }
         self.cpus[cpu as usize].enter(Some(next), at_ns);
         self.cpus[cpu as usize].switches += 1;
@@ -298,18 +297,29 @@ impl Scheduler {
         }
     }
 
+    /// Counts a waking.
     fn wake(&mut self, cpu: u32, waker: Waker, tid: i32, at_ns: u64) {
+        let current = self.cpus[cpu as usize].current;
         let waker = match waker {
-            Waker::Current => self.cpus[cpu as usize].current.map_or(Waker::Unknown, Waker::Thread),
+            Waker::Current => current.map_or(Waker::Unknown, Waker::Thread),
             other => other,
         };
+        let by = match waker {
+            Waker::Thread(IDLE) => By::Idle,
+            Waker::Thread(waker) => self.life(waker, at_ns).map_or(By::Unknown, By::Thread),
+            Waker::Interrupt => By::Interrupt,
+            Waker::Current | Waker::Unknown => By::Unknown,
+        };
+        let Some(woken) = self.lives.latest(tid) else {
+            self.wakings_left_out += 1;
+            return;
+        };
         let room = self.wakings.len() < PAIRS_MAX;
-        match self.wakings.get_mut(&(waker, tid)) {
+        match self.wakings.get_mut(&(by, woken)) {
             Some(count) => *count += 1,
-            None if room => drop(self.wakings.insert((waker, tid), 1)),
+            None if room => drop(self.wakings.insert((by, woken), 1)),
             None => self.wakings_left_out += 1,
         }
-        self.runnable(tid, at_ns);
     }
 
     fn runnable(&mut self, tid: i32, at_ns: u64) {
