@@ -36,6 +36,8 @@ struct Cpu {
     times: u64,
     at_start: Option<[u64; COUNTERS.len()]>,
     at_end: Option<[u64; COUNTERS.len()]>,
+    /// Events in the kernel's memory then.
+    unread: u64,
 }
 
 /// Machine, sequence and number of a CPU.
@@ -99,7 +101,9 @@ impl KernelLosses {
             let Some(cpu) = number.and_then(|number| self.cpu(envelope, number)) else { continue };
             match stats.phase() {
                 Phase::StartOfTrace => cpu.at_start = Some(counters(of_cpu)),
-                Phase::EndOfTrace => cpu.at_end = Some(counters(of_cpu)),
+                Phase::EndOfTrace => {
+                    (cpu.at_end, cpu.unread) = (Some(counters(of_cpu)), of_cpu.entries());
+                }
                 Phase::Unspecified => {}
             }
         }
@@ -117,8 +121,9 @@ impl KernelLosses {
         self.cpus.len()
     }
 
-    /// What was lost, by kind.
-    pub(super) fn losses(&self) -> Vec<Loss> {
+    /// What was lost, by kind. What was in the kernel's memory at the last reading of its counters
+    /// has come to nobody if the recorder did not answer the final flush.
+    pub(super) fn losses(&self, final_flush_failed: bool) -> Vec<Loss> {
         let meaning = "times events of the kernel are missing: they were not read in time";
         let times = self.loss("lost_events", meaning, self.times_elsewhere, |cpu| cpu.times);
         let counted = COUNTERS.iter().enumerate().map(|(index, (cause, meaning))| {
@@ -129,7 +134,10 @@ impl KernelLosses {
             };
             self.loss(cause, meaning, 0, lost)
         });
-        std::iter::once(times).chain(counted).filter(|loss| loss.count > 0).collect()
+        let meaning = "events of the kernel were not read before the recording ended";
+        let unread = |cpu: &Cpu| if final_flush_failed { cpu.unread } else { 0 };
+        let unread = self.loss("unread_events", meaning, 0, unread);
+        std::iter::once(times).chain(counted).chain([unread]).filter(|loss| loss.count > 0).collect()
     }
 
     fn loss(
@@ -170,7 +178,7 @@ mod tests {
             losses.take_bundle(&envelope, &bundle, true).unwrap();
         }
         assert_eq!(losses.len(), CPUS_MAX);
-        let [loss] = &losses.losses()[..] else { panic!("one kind") };
+        let [loss] = &losses.losses(true)[..] else { panic!("one kind") };
         assert_eq!((loss.count, loss.cpus.len()), (CPUS_MAX as u64 + 1, CPUS_MAX));
     }
 }

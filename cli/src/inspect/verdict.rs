@@ -33,9 +33,7 @@ pub(super) fn judge(survey: &Survey, size_bytes: u64, damage: Option<&Damage>) -
             survey.undecodable
         ));
     }
-    // A session that its consumer stops has no outcome, but the names of those that were late.
-    let was_late = final_flush(survey).is_none() && survey.session.events.last_flush_was_late;
-    if was_late || final_flush(survey) == Some(FinalFlushOutcome::FinalFlushFailed) {
+    if final_flush_failed(survey) {
         missing.push("the final flush failed: not every producer handed in its last data".to_owned());
     }
     let unknown = match silence(survey) {
@@ -90,6 +88,14 @@ fn missing_events(survey: &Survey, size_bytes: u64) -> Vec<String> {
 }
 
 /// What the statistics say of the last flush; `None` if they say nothing.
+/// A session that its consumer stops has no outcome, but the names of those that were late.
+fn final_flush_failed(survey: &Survey) -> bool {
+    match final_flush(survey) {
+        Some(outcome) => outcome == FinalFlushOutcome::FinalFlushFailed,
+        None => survey.session.events.last_flush_was_late,
+    }
+}
+
 pub(super) fn final_flush(survey: &Survey) -> Option<FinalFlushOutcome> {
     let stats = survey.session.stats.as_ref()?;
     Some(stats.final_flush_outcome()).filter(|outcome| *outcome != FinalFlushOutcome::FinalFlushUnspecified)
@@ -186,6 +192,6 @@ pub(super) fn losses(survey: &Survey) -> Vec<Loss> {
     let count = sequences.iter().map(|(_, sequence)| sequence.losses).sum();
     let meaning = format!("times packets are missing on a sequence: {}", loss_reason_names(bits).join(", "));
     add("sequence_packet_loss", None, count, &meaning);
-    losses.extend(survey.kernel.losses());
+    losses.extend(survey.kernel.losses(final_flush_failed(survey)));
     losses
 }

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use watershed_wire::protos::ftrace_stats::Phase;
 use watershed_wire::protos::trace_packet::Data;
-use watershed_wire::protos::{FtraceCpuStats, FtraceEventBundle, FtraceStats, TracePacket};
+use watershed_wire::protos::{FtraceCpuStats, FtraceEventBundle, FtraceStats, TracePacket, TraceStats};
 
 use super::trace::{SECOND_NS, TraceBuilder, producer, stats};
 use super::{Bench, fine, parts};
@@ -86,6 +86,19 @@ fn counters_tell_of_what_no_bundle_tells() {
     assert_eq!(losses(&trace([first(begin()), begin(), begin(), end()])), expected);
     // What was lost before the recording nobody asked for.
     assert_eq!(losses(&trace([first(end())])), json!([]));
+}
+
+/// What is in the kernel's memory when a flush ends is read by what follows it, or was not asked
+/// for.
+#[test]
+fn events_that_nobody_read() {
+    let mut end = counters(Phase::EndOfTrace, [[0; 3]; 2]);
+    let Some(Data::FtraceStats(counted)) = &mut end.data else { unreachable!() };
+    counted.cpu_stats[1].entries = Some(70);
+    let beginning = || TraceBuilder::default().beginning().packet(first(end.clone()));
+    assert_eq!(losses(&beginning().end(stats())), json!([]));
+    let failed = TraceStats { final_flush_outcome: Some(2), ..stats() };
+    assert_eq!(losses(&beginning().end(failed)), json!([["unread_events", 70, [{"cpu": 1, "count": 70}]]]));
 }
 
 #[test]

@@ -4,8 +4,16 @@ use std::fs;
 use std::io::Seek as _;
 use std::path::Path;
 
+use prost::Message as _;
+use watershed_client::in_process::{InProcess, InProcessOptions, Sink};
 use watershed_client::writer::TraceWriter;
-use watershed_wire::protos::FtraceConfig;
+use watershed_client::{Context, DataSource, DataSourceFactory, Stop};
+use watershed_wire::protos::ftrace_stats::Phase;
+use watershed_wire::protos::trace_config::{BufferConfig, DataSource as SourceConfig};
+use watershed_wire::protos::trace_packet::Data;
+use watershed_wire::protos::{
+    DataSourceConfig, DataSourceDescriptor, FtraceConfig, FtraceStats, TraceConfig, TracePacket,
+};
 
 use super::*;
 
@@ -25,6 +33,10 @@ fn pages() -> Vec<u8> {
 
 /// A hub with a session that has started, number 1. Its passes end with the first batch.
 fn hub(dir: &Path) -> Hub {
+    hub_with(dir, &TraceWriter::discarding)
+}
+
+fn hub_with(dir: &Path, make_writer: &dyn Fn() -> TraceWriter) -> Hub {
     let root = dir.join("sys/kernel/tracing");
     let write = |file: &str, content: &[u8]| {
         let path = root.join(file);
@@ -38,12 +50,12 @@ fn hub(dir: &Path) -> Hub {
     write("events/header_page", include_bytes!("../../tests/pages/6.18-x86_64/whole/header_page"));
     for cpu in 0..2 {
         write(&format!("per_cpu/cpu{cpu}/trace_pipe_raw"), &pages());
+        write(&format!("per_cpu/cpu{cpu}/stats"), b"entries: 70\noverrun: 8\n");
     }
     let roots = Roots { proc: dir.join("proc"), sys: dir.join("sys") };
     let mut hub = Hub::new(roots, Notices::new(), OnDemand::new());
     hub.pass_max_ns = 0;
     let config = FtraceConfig { ftrace_events: vec!["ftrace/print".to_owned()], ..Default::default() };
-    let make_writer = &TraceWriter::discarding;
     let request = Request { config: &config, tracing_session: 1, make_writer };
     assert_eq!(hub.add(request), Ok(1));
     hub.sessions[0].is_started = true;
@@ -83,4 +95,83 @@ fn nothing_is_read_any_more_when_no_session_is_left() {
     assert!(hub.end_flush(1));
     assert_eq!(hub.poll(), Wake::Never);
     assert!(hub.kernel.is_none());
+}
+
+/// A data source that answers no flush in time.
+struct Slow {
+    dir: std::path::PathBuf,
+    answers: bool,
+}
+
+struct SlowInstance {
+    hub: Hub,
+    answers: bool,
+}
+
+impl DataSourceFactory for Slow {
+    fn descriptor(&self) -> DataSourceDescriptor {
+        let name = Some("slow".to_owned());
+        DataSourceDescriptor { name, will_notify_on_stop: Some(true), ..Default::default() }
+    }
+
+    fn setup(&mut self, cx: &mut Context<'_>) -> Result<Box<dyn DataSource>, String> {
+        let hub = hub_with(&self.dir, &|| cx.create_writer());
+        Ok(Box::new(SlowInstance { hub, answers: self.answers }))
+    }
+}
+
+impl DataSource for SlowInstance {
+    fn start(&mut self, _: &mut Context<'_>) -> Wake {
+        Wake::Never
+    }
+
+    fn flush(&mut self, cx: &mut Context<'_>) {
+        assert!(!self.hub.flush(1));
+        while self.answers && !self.hub.end_flush(1) {
+            self.hub.poll();
+        }
+        if !self.answers {
+            cx.flush_later();
+        }
+    }
+
+    fn stop(&mut self, _: &mut Context<'_>) -> Stop {
+        self.hub.stop(1);
+        Stop::Done
+    }
+}
+
+/// What the kernel counted in the end, each time that the trace tells.
+fn counted_at_end(answers: bool) -> Vec<(Option<u64>, Option<u64>)> {
+    let dir = tempfile::tempdir().unwrap();
+    let backend = InProcess::new(InProcessOptions::default()).unwrap();
+    backend.register(Box::new(Slow { dir: dir.path().to_owned(), answers }));
+    let source = DataSourceConfig { name: Some("slow".to_owned()), ..Default::default() };
+    let config = TraceConfig {
+        buffers: vec![BufferConfig { size_kb: Some(1024), ..Default::default() }],
+        data_sources: vec![SourceConfig { config: Some(source), ..Default::default() }],
+        flush_timeout_ms: Some(if answers { 300_000 } else { 1 }),
+        duration_ms: Some(1),
+        ..Default::default()
+    };
+    let path = dir.path().join("trace");
+    let sink = Sink::File(fs::File::create_new(&path).unwrap());
+    let end = backend.start_session(&config.encode_to_vec(), sink).unwrap().wait();
+    assert_eq!(end.flush_failed, !answers);
+    let trace = fs::read(&path).unwrap();
+    let packets =
+        watershed_wire::reader::packets(&trace).map(|packet| TracePacket::decode(&packet.unwrap()[..]));
+    let stats = packets.filter_map(|packet| match packet.unwrap().data {
+        Some(Data::FtraceStats(stats)) if stats.phase() == Phase::EndOfTrace => Some(stats),
+        _ => None,
+    });
+    let first = |stats: FtraceStats| (stats.cpu_stats[0].entries, stats.cpu_stats[0].overrun);
+    stats.map(first).collect()
+}
+
+#[test]
+fn a_stop_tells_what_a_flush_has_not_told() {
+    let counted = (Some(70), Some(8));
+    assert_eq!(counted_at_end(true), [counted; 2]);
+    assert_eq!(counted_at_end(false), [counted]);
 }

@@ -189,18 +189,23 @@ impl Hub {
             return false;
         }
         session.rest = None;
-        if let Some(kernel) = &self.kernel {
-            let ring = kernel.ring(Which::Own).or(kernel.ring(Which::Top));
-            session.write_stats(ring, kernel.known.symbols.as_deref());
-        }
+        write_stats(session, self.kernel.as_ref());
         session.flush();
         true
     }
 
-    /// Ends a session: what it recorded until now is written.
+    /// Ends a session: what it recorded until now is written, as far as there is time. Its
+    /// statistics tell what was left in the kernel's memory; on a starved machine no flush has told
+    /// them before.
     pub(super) fn stop(&mut self, id: u64) {
+        if let ([_], Some(Kernel { own: Some(own), .. })) = (&self.sessions[..], &self.kernel) {
+            // A machine that records quicker than it reads would never be done. If it goes on, the
+            // pass ends all the same.
+            let _ = own.set_on(false);
+        }
         self.pass(LAST_PASS_MAX_NS);
         if let Some(session) = self.sessions.iter_mut().find(|session| session.id == id) {
+            write_stats(session, self.kernel.as_ref());
             session.flush();
         }
         self.remove(id);
@@ -264,6 +269,13 @@ impl Hub {
             watch.drained();
         }
         has_more
+    }
+}
+
+fn write_stats(session: &mut Session, kernel: Option<&Kernel>) {
+    if let Some(kernel) = kernel {
+        let ring = kernel.ring(Which::Own).or(kernel.ring(Which::Top));
+        session.write_stats(ring, kernel.known.symbols.as_deref());
     }
 }
 
