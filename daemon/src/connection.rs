@@ -63,6 +63,8 @@ pub(crate) struct Connection<M> {
     is_writable: bool,
     /// Its last bytes are here; what they ask for is done before the connection is closed.
     has_ended: bool,
+    /// It takes nothing any more: killed, say. What it has sent is still there.
+    is_gone: bool,
     /// Its calls have to wait.
     pub(crate) is_held: bool,
     /// There may be whole frames that were not looked at.
@@ -93,6 +95,7 @@ impl<M: Method> Connection<M> {
             is_read_closed: false,
             is_writable: true,
             has_ended: false,
+            is_gone: false,
             is_held: false,
             has_frames: false,
             send_limit_ms,
@@ -122,8 +125,8 @@ impl<M: Method> Connection<M> {
             return Ok(());
         }
         let num_fds = self.fds.len();
-        match socket::receive(&self.socket, scratch, &mut self.fds)? {
-            Moved::Bytes(count) => {
+        match socket::receive(&self.socket, scratch, &mut self.fds) {
+            Ok(Moved::Bytes(count)) => {
                 // Less than there was room for was all there is, and an event tells of more. But
                 // what comes behind a descriptor the system gives only to the next call (others
                 // than Linux also what the descriptor comes with), and no event follows the end.
@@ -133,8 +136,14 @@ impl<M: Method> Connection<M> {
                 self.host.append(&scratch[..count]);
                 self.has_frames = true;
             }
-            Moved::NotReady => self.is_readable = false,
-            Moved::Closed => (self.is_readable, self.has_ended) = (false, true),
+            Ok(Moved::NotReady) => {
+                self.is_readable = false;
+                self.has_ended |= self.is_gone;
+            }
+            Ok(Moved::Closed) => (self.is_readable, self.has_ended) = (false, true),
+            // What was sent before has been received by now.
+            Err(error) if is_end(&error) => (self.is_readable, self.has_ended) = (false, true),
+            Err(error) => return Err(error.into()),
         }
         if self.fds.len() > PENDING_FDS_MAX { Err(Closed::TooManyFds) } else { Ok(()) }
     }
@@ -175,13 +184,22 @@ impl<M: Method> Connection<M> {
         self.is_writable |= is_overdue;
         while let Some((bytes, memory)) = self.host.out().front().filter(|_| self.is_writable) {
             let fd = memory.and_then(|memory| memory.fd());
-            match socket::send(&self.socket, bytes, fd)? {
-                Moved::Bytes(count) => {
+            match socket::send(&self.socket, bytes, fd) {
+                Ok(Moved::Bytes(count)) => {
                     self.host.out_mut().consume(count);
                     self.blocked_since_ns = None;
                 }
-                Moved::NotReady | Moved::Closed => self.is_writable = false,
+                Ok(Moved::NotReady | Moved::Closed) => self.is_writable = false,
+                // What it has sent before, a commit say, is received first.
+                Err(error) if is_end(&error) => {
+                    (self.is_gone, self.is_writable) = (true, false);
+                    (self.is_readable, self.is_read_closed) = (true, true);
+                }
+                Err(error) => return Err(error.into()),
             }
+        }
+        if self.is_gone {
+            self.discard_unsent();
         }
         if self.host.out().is_empty() {
             self.blocked_since_ns = None;
@@ -198,10 +216,26 @@ impl<M: Method> Connection<M> {
         }
     }
 
+    fn discard_unsent(&mut self) {
+        while let Some(count) = self.host.out().front().map(|(bytes, _)| bytes.len()) {
+            self.host.out_mut().consume(count);
+        }
+    }
+
+    /// Whether the peer takes nothing any more, whatever is sent to it.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
     /// When the peer must have taken something, in monotonic time.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
         self.blocked_since_ns.map(|since_ns| since_ns + self.send_limit_ms * 1_000_000)
     }
+}
+
+/// Whether the peer has gone, with or without having read what was sent to it.
+fn is_end(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 #[cfg(test)]
@@ -290,5 +324,25 @@ mod tests {
         assert!(matches!(receive_all(&mut connection), Err(Closed::ByPeer)));
         let answer_bytes = connection.host.out().size_bytes() - answered_bytes;
         assert_eq!(answered_bytes, answer_bytes * (2 + NUM_BEHIND), "each was read");
+    }
+
+    /// A killed producer: its last commit is there, and it takes nothing any more.
+    #[test]
+    fn what_a_peer_sent_before_it_was_gone_is_taken() {
+        let (mut connection, mut theirs) = connection(TOO_MANY_ANSWERS);
+        connection.send(read_clocks().monotonic_ns).unwrap();
+        theirs.write_all(&[2, 0, 0, 0, 0x10, 1].repeat(3)).unwrap();
+        drop(theirs);
+        connection.is_writable = true;
+        connection.send(read_clocks().monotonic_ns).unwrap();
+        assert_eq!(connection.host.out().size_bytes(), 0, "nobody takes it");
+        let scratch = &mut [0; 1024];
+        while connection.host.out().size_bytes() == 0 {
+            connection.receive(scratch).unwrap();
+            assert_eq!(connection.poll().unwrap(), None);
+        }
+        connection.send(read_clocks().monotonic_ns).unwrap();
+        connection.receive(scratch).unwrap();
+        assert!(matches!(connection.poll(), Err(Closed::ByPeer)));
     }
 }

@@ -321,7 +321,8 @@ impl ConsumerPort {
 
     /// Whether packets are to be read and the consumer has taken most of what was read before.
     pub(crate) fn wants_packets(&self) -> bool {
-        self.reading.is_some() && self.connection.host.out().size_bytes() < REPLY_BYTES_MAX
+        let has_room = self.connection.host.out().size_bytes() < REPLY_BYTES_MAX;
+        self.reading.is_some() && has_room && !self.connection.is_gone()
     }
 
     /// Reads packets for the consumer: one batch.
