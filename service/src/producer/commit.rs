@@ -31,16 +31,19 @@ use crate::session::Session;
 /// Bits of the fragment count below the flags.
 const FRAGMENTS_BITS: u32 = MAX_FRAGMENTS_PER_CHUNK.count_ones();
 
-/// The header in front of a chunk that came by message: the same eight bytes as in shared memory.
-fn header_of_message(bytes: [u8; CHUNK_HEADER_BYTES]) -> ChunkHeader {
-    let [id0, id1, id2, id3, writer0, writer1, word0, word1] = bytes;
+/// The header in front of a chunk that came by message, the same eight bytes as in shared memory,
+/// and what is behind it.
+pub(super) fn header_in(data: &[u8]) -> Option<(ChunkHeader, &[u8])> {
+    let (bytes, payload) = data.split_first_chunk::<CHUNK_HEADER_BYTES>()?;
+    let [id0, id1, id2, id3, writer0, writer1, word0, word1] = *bytes;
     let word = u16::from_le_bytes([word0, word1]);
-    ChunkHeader {
+    let header = ChunkHeader {
         chunk_id: u32::from_le_bytes([id0, id1, id2, id3]),
         writer_id: u16::from_le_bytes([writer0, writer1]),
         fragments: word & MAX_FRAGMENTS_PER_CHUNK,
         flags: smb::ChunkFlags::from_bits((word >> FRAGMENTS_BITS) as u8),
-    }
+    };
+    Some((header, payload))
 }
 
 /// The buffer stage: everything that a chunk must pass before its bytes are looked at. One failure
@@ -134,10 +137,7 @@ impl<'a> BufferStage<'a> {
         if bytes.len() > EMULATED_CHUNK_BYTES_MAX {
             return;
         }
-        let Some((header, payload)) = bytes.split_first_chunk::<CHUNK_HEADER_BYTES>() else {
-            return;
-        };
-        let header = header_of_message(*header);
+        let Some((header, payload)) = header_in(bytes) else { return };
         let target_buffer = BufferId(entry.target_buffer() as u16);
         self.add_chunk(target_buffer, header, !entry.chunk_incomplete(), || Source::Borrowed(payload));
     }

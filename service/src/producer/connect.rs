@@ -188,10 +188,10 @@ impl Service {
 
     /// A writer of the producer has ended. Its number may come back, with chunks that count from 0.
     pub fn handle_unregister_trace_writer(&mut self, producer_id: ProducerId, writer_id: u32) {
-        // The end of a writer comes behind its chunks.
-        self.commit_held(producer_id);
-        let Some(producer) = self.producers.get_mut(&producer_id) else { return };
         let writer_id = writer_id as u16;
+        // The end of a writer comes behind its chunks. Those of others stay one batch.
+        self.commit_held_of_writer(producer_id, writer_id);
+        let Some(producer) = self.producers.get_mut(&producer_id) else { return };
         producer.writers.remove(&writer_id);
         // What it has committed itself comes before its end.
         self.direct.remove_writer(producer_id, WriterId(writer_id));

@@ -18,6 +18,7 @@ use watershed_wire::protos::commit_data_request::{ChunkToPatch, ChunksToMove, ch
 
 use crate::ids::{BufferId, SessionId};
 use crate::limits::HELD_COMMIT_BYTES_MAX;
+use crate::producer::commit::header_in;
 use crate::producer::{ChunkSource, Producer};
 use crate::service::Service;
 
@@ -34,18 +35,28 @@ impl HeldCommits {
         self.requests.push(request.clone());
     }
 
-    /// Takes what is for these buffers out of the requests.
-    fn split_off(&mut self, buffers: &[BufferId]) -> Vec<CommitDataRequest> {
+    /// Takes out of the requests what is for these buffers.
+    fn split_off_buffers(&mut self, buffers: &[BufferId]) -> Vec<CommitDataRequest> {
         let is_its = |target_buffer: u32| buffers.contains(&BufferId(target_buffer as u16));
+        self.split_off(|entry| is_its(entry.target_buffer()), |entry| is_its(entry.target_buffer()))
+    }
+
+    /// Takes out of the requests what is of this writer.
+    fn split_off_writer(&mut self, writer_id: u16) -> Vec<CommitDataRequest> {
+        self.split_off(
+            |entry| header_in(entry.data()).is_some_and(|(header, _)| header.writer_id == writer_id),
+            |entry| entry.writer_id() == u32::from(writer_id),
+        )
+    }
+
+    fn split_off(
+        &mut self,
+        moves: impl Fn(&ChunksToMove) -> bool,
+        patches: impl Fn(&ChunkToPatch) -> bool,
+    ) -> Vec<CommitDataRequest> {
         let take = |request: &mut CommitDataRequest| CommitDataRequest {
-            chunks_to_move: request
-                .chunks_to_move
-                .extract_if(.., |entry| is_its(entry.target_buffer()))
-                .collect(),
-            chunks_to_patch: request
-                .chunks_to_patch
-                .extract_if(.., |entry| is_its(entry.target_buffer()))
-                .collect(),
+            chunks_to_move: request.chunks_to_move.extract_if(.., |entry| moves(entry)).collect(),
+            chunks_to_patch: request.chunks_to_patch.extract_if(.., |entry| patches(entry)).collect(),
             flush_request_id: None,
         };
         let taken = self.requests.iter_mut().map(take).collect();
@@ -91,8 +102,17 @@ impl Service {
         if producer.awaited.values().all(|flushed| *flushed == session_id) {
             return self.commit_held(producer_id);
         }
-        let requests = producer.held.split_off(&session.buffers);
+        let requests = producer.held.split_off_buffers(&session.buffers);
         self.commit_requests(producer_id, &requests.iter().collect::<Vec<_>>());
+    }
+
+    /// Commits what is held of a writer of the producer, which ends: nothing more of it comes.
+    pub(super) fn commit_held_of_writer(&mut self, producer_id: ProducerId, writer_id: u16) {
+        let Some(producer) = self.producers.get_mut(&producer_id) else { return };
+        let requests = producer.held.split_off_writer(writer_id);
+        if !requests.is_empty() {
+            self.commit_requests(producer_id, &requests.iter().collect::<Vec<_>>());
+        }
     }
 
     /// Commits what is held of the producer, as one batch.

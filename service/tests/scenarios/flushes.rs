@@ -442,6 +442,34 @@ fn no_read_falls_into_the_scrape_of_a_producer_without_shared_memory() {
     }
 }
 
+/// The end of a writer comes behind all its chunks, and tears those of another apart as little.
+#[test]
+fn the_end_of_a_writer_falls_into_the_scrape_of_another() {
+    let mut world = World::new();
+    let producer = emulated(&mut world);
+    world.register(producer, "src");
+    let (consumer, _) = world.enable(&one_source("src"));
+    let target = world.producers[&producer].target_buffer(0);
+    let of_second_writer = |chunk_id, text| {
+        let mut chunk = by_message(chunk_id, text, target);
+        chunk.data.as_mut().unwrap()[4] = 2;
+        chunk
+    };
+    world.commit(producer, moves(vec![by_message(0, "before", target)]));
+    assert_eq!(world.read(consumer).texts(), ["before"]);
+    flush(&mut world, consumer);
+    world.commit(producer, moves(vec![by_message(2, "second", target), of_second_writer(0, "other's")]));
+    world.service.handle_unregister_trace_writer(producer, 2);
+    // Its number is another one's now, who counts anew.
+    world.commit(producer, moves(vec![of_second_writer(0, "new one's")]));
+    assert_eq!(world.read(consumer).texts(), ["other's"], "the first one is still to come");
+    world.commit(producer, moves(vec![by_message(1, "first", target)]));
+    world.acknowledge_flush(producer);
+    let trace = world.read(consumer);
+    assert_eq!(trace.texts(), ["first", "second", "new one's"]);
+    assert!(trace.packets.iter().all(|packet| packet.previous_packet_dropped() == 0));
+}
+
 /// What another session does meanwhile tears nothing apart: neither its end nor its time-out.
 #[test]
 fn a_scrape_for_one_session_is_whole_whatever_becomes_of_another() {
