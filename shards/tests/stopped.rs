@@ -208,20 +208,8 @@ fn a_worker_that_stops_in_the_middle_of_a_copy_delays_its_own_shard_only() {
         }
     }
     assert!(refused > 0, "the queue of the stopped shard is full");
-    // A read waits for it, and names it.
-    thread::scope(|scope| {
-        let (sender, receiver) = channel();
-        let buffer = &buffer;
-        scope.spawn(move || {
-            let pass = buffer.read_pass(write_packet);
-            sender.send(pass.waits().to_vec()).unwrap();
-        });
-        wait_until("the read waits", || buffer.is_waited_for(stuck));
-        assert!(receiver.try_recv().is_err());
-        open(&gate);
-        let waits: Vec<Wait> = receiver.recv_timeout(Duration::from_secs(20)).unwrap();
-        assert!(waits.iter().any(|wait| wait.shard == stuck && wait.owner.0 < WORKERS), "{waits:?}");
-    });
+    let waits = waits_of_a_read(&buffer, stuck, || open(&gate));
+    assert!(waits.iter().any(|wait| wait.shard == stuck && wait.owner.0 < WORKERS), "{waits:?}");
     for (shard, (stats, _)) in buffer.shard_stats().iter().enumerate() {
         assert!(shard == stuck || stats.chunks_overwritten > 0, "shard {shard} evicted");
     }
@@ -237,6 +225,49 @@ fn a_worker_that_stops_in_the_middle_of_a_copy_delays_its_own_shard_only() {
     let ledger = buffer.ledger();
     assert!(ledger.is_balanced(), "{ledger:?}");
     assert_eq!(ledger.written.chunks, accepted, "what was queued behind the copy was written after it");
+}
+
+/// For whom a read waits, of a shard that is stopped until `go_on`.
+fn waits_of_a_read(buffer: &ShardedBuffer, stuck: usize, go_on: impl FnOnce()) -> Vec<Wait> {
+    thread::scope(|scope| {
+        let (sender, receiver) = channel();
+        scope.spawn(move || {
+            let pass = buffer.read_pass(write_packet);
+            sender.send(pass.waits().to_vec()).unwrap();
+        });
+        wait_until("the read waits", || buffer.is_waited_for(stuck));
+        assert!(receiver.try_recv().is_err());
+        go_on();
+        receiver.recv_timeout(Duration::from_secs(20)).unwrap()
+    })
+}
+
+/// Without workers: whoever commits writes itself where a shard is free.
+#[test]
+fn a_stopped_shard_delays_no_other() {
+    const QUEUE: usize = 16;
+    let config =
+        ShardedConfig { num_shards: Some(SHARDS), queue_capacity: QUEUE, ..ShardedConfig::ring(4 << 20) };
+    let buffer = ShardedBuffer::create(config).unwrap();
+    let mut writers = Writers::new(&buffer);
+    (0..WRITERS).for_each(|writer| writers.write_for_sure(writer));
+    let stuck = Writers::shard(1);
+    let stopped = buffer.stop_shard(stuck);
+    // Ten megabytes for the other shards: they are taken only if their evictions go on.
+    let mut queued = 0;
+    for round in 0..800 * WRITERS {
+        match writers.write(round % WRITERS) {
+            Ok(()) => queued += usize::from(Writers::shard(round % WRITERS) == stuck),
+            Err(full) => assert_eq!((full.shard, queued), (stuck, QUEUE)),
+        }
+    }
+    let waits = waits_of_a_read(&buffer, stuck, || drop(stopped));
+    assert!(waits.iter().any(|wait| wait.shard == stuck), "{waits:?}");
+    let newest = check(&read_all(&buffer));
+    assert!((0..WRITERS).all(|writer| {
+        Writers::shard(writer) == stuck || newest[&(1 + writer as u16)] == writers.next_ids[writer] - 1
+    }));
+    assert!(buffer.ledger().is_balanced());
 }
 
 /// A source that cannot be copied.

@@ -83,15 +83,15 @@ impl ShardedBuffer {
         let no_memory = |source| CreateError::NoMemory { size_bytes, source };
         let region = Arc::new(Region::map(size_bytes, config.buffer.huge_pages).map_err(no_memory)?);
         let pages = region.granted();
-        let shared = Arc::new(Shared::new(SharedConfig {
+        let shared_config = SharedConfig {
             layout,
-            queue_capacity: config.queue_capacity.max(1),
             policy: config.buffer.policy,
             region,
             topology: config.topology,
             workers: config.workers.as_ref().map(|pool| pool.link(layout.num_shards)),
             homes: config.homes,
-        }));
+        };
+        let shared = Arc::new(Shared::new(shared_config, config.queue_capacity.max(1)));
         if let (Some(sink), Some(mut guard)) = (sink, ShardGuard::try_lock(&shared, 0, OwnerId(0))) {
             guard.engine().set_overwrite_sink(Some(sink));
         }

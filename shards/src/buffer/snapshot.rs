@@ -46,15 +46,15 @@ impl ShardedBuffer {
         let reading = self.reading.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let region =
             self.ready_region(pool).map_err(|source| CreateError::NoMemory { size_bytes, source })?;
-        let copy = Shared::new(SharedConfig {
+        let config = SharedConfig {
             layout: shared.config.layout,
-            queue_capacity: 1,
             policy: shared.config.policy,
             region: Arc::new(region),
             topology: shared.config.topology.clone(),
             workers: None,
             homes: shared.config.homes,
-        });
+        };
+        let copy = Shared::new(config, 1);
         // The cut comes first. What it covers is queued by now, so it is in the rings when they
         // have been drained. What else gets there meanwhile is behind the cut and is not read from
         // the copy. No shard is held while another one is drained: that one may need an extent of

@@ -226,10 +226,12 @@ impl RoutedCommit<'_> {
         if let [shard] = route.shards[..]
             && self.may_write
             && batch.has_only_chunks()
-            && let Some(guard) = ShardGuard::try_lock_drained(self.shared, shard.into(), self.owner)
         {
-            write_chunks(guard, batch, self.first_ticket);
-            return Ok(());
+            if let Some(guard) = ShardGuard::try_lock_drained(self.shared, shard.into(), self.owner) {
+                write_chunks(guard, batch, self.first_ticket);
+                return Ok(());
+            }
+            self.may_write = false;
         }
         self.prepare_nodes(&route.shards, budget)?;
         self.commit_shares(route, batch);

@@ -72,7 +72,6 @@ impl Share<'_> {
     }
 
     /// Moves what is left of it, from the batch's chunk `from` on, into an empty item.
-    #[cold]
     fn take_rest(&self, batch: &mut Batch<'_>, from: usize, queued: &mut QueuedBatch) {
         let (homes, patch_homes) = self.route.homes.split_at(batch.chunks.len());
         let (patch_homes, writer_homes) = patch_homes.split_at(batch.patches.len());

@@ -213,7 +213,6 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub(crate) struct SharedConfig {
     pub(crate) layout: ExtentLayout,
-    pub(crate) queue_capacity: usize,
     pub(crate) policy: FillPolicy,
     pub(crate) region: Arc<Region>,
     pub(crate) topology: Topology,
@@ -222,10 +221,10 @@ pub(crate) struct SharedConfig {
 }
 
 impl Shared {
-    pub(crate) fn new(config: SharedConfig) -> Shared {
+    pub(crate) fn new(config: SharedConfig, queue_capacity: usize) -> Shared {
         let ExtentLayout { num_shards, num_extents, .. } = config.layout;
         Shared {
-            slots: ShardSlots::new(num_shards, config.queue_capacity),
+            slots: ShardSlots::new(num_shards, queue_capacity),
             node_pools: Mutex::default(),
             tickets: Tickets::default(),
             directory: Directory::default(),
