@@ -70,6 +70,7 @@ impl Service {
             },
             writer_stats,
             commit_stats: Some(self.commit_stats().to_proto()),
+            data_sources_not_offered: session.config.not_offered(),
         })
     }
 }

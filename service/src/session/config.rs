@@ -1,7 +1,7 @@
 //! A session's config: the message to decide by, and the bytes to pass on. A struct would lose
 //! fields that the schema does not know; the trace and the data sources get them all the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use regex_lite::Regex;
@@ -38,6 +38,8 @@ pub(crate) struct SourceEntry {
     producer_names: Vec<String>,
     producer_patterns: Vec<Regex>,
     machine_names: Vec<String>,
+    /// A producer that the entry takes has offered it.
+    is_offered: bool,
 }
 
 /// When a session is flushed without anybody asking.
@@ -86,6 +88,7 @@ impl SessionConfig {
                 producer_patterns: full_match_patterns(config.name(), &source.producer_name_regex_filter)?,
                 machine_names: source.machine_name_filter.clone(),
                 forwarded: None,
+                is_offered: false,
                 config,
             });
         }
@@ -131,6 +134,21 @@ impl SessionConfig {
         }
         self.config = config;
         Ok(())
+    }
+
+    /// A producer that the entry takes has offered it.
+    pub(super) fn note_offered(&mut self, entry_index: usize) {
+        if let Some(entry) = self.entries.get_mut(entry_index) {
+            entry.is_offered = true;
+        }
+    }
+
+    /// Names of which an entry was offered by nobody so far, each once, in the order of the config.
+    pub(crate) fn not_offered(&self) -> Vec<String> {
+        let mut named = BTreeSet::new();
+        let entries = self.entries.iter().filter(|entry| !entry.is_offered);
+        let names = entries.map(|entry| &entry.name).filter(|name| named.insert(*name));
+        names.cloned().collect()
     }
 
     /// Indices of the entries that ask for this name.

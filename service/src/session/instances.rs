@@ -59,6 +59,7 @@ impl Service {
         if !self.matches(session_id, entry_index, key)? {
             return None;
         }
+        self.sessions.get_mut(&session_id)?.config.note_offered(entry_index);
         let producer_id = self.sources.get(key)?.producer_id;
         if !self.has_room_for_instance(session_id, producer_id)
             || !self.ensure_memory(producer_id, session_id)

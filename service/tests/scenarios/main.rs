@@ -12,6 +12,7 @@ mod flushes;
 mod identity;
 mod lifecycle;
 mod limits;
+mod offers;
 mod packets;
 mod shards;
 mod support;

@@ -3513,6 +3513,10 @@ pub struct TraceStats {
     pub writer_stats: ::prost::alloc::vec::Vec<trace_stats::WriterStats>,
     #[prost(message, optional, tag = "1001")]
     pub commit_stats: ::core::option::Option<trace_stats::CommitStats>,
+    /// Names of the config's data sources that nobody whom the config takes has offered so far.
+    /// Watershed's own.
+    #[prost(string, repeated, tag = "1002")]
+    pub data_sources_not_offered: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// Nested message and enum types in `TraceStats`.
 pub mod trace_stats {
