@@ -152,6 +152,7 @@ impl Daemon {
             workers,
             memory: Box::new(|size_bytes| SharedMemory::create(size_bytes).map(Arc::new)),
             read_pool: read_pool(),
+            filter_clock: Some(machine::monotonic_ns),
         });
         let core = Core {
             service,

@@ -63,6 +63,7 @@ fn filled() -> (Service, ConsumerId, u64) {
         workers: None,
         memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
         read_pool: Box::new(|| None),
+        filter_clock: None,
     });
     let now = ClockReadings::default();
     let identity = PeerIdentity { uid: 1000, pid: Some(12_345), ..PeerIdentity::default() };

@@ -55,6 +55,7 @@
 //!     workers: None,
 //!     memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
 //!     read_pool: Box::new(|| None),
+//!     filter_clock: None,
 //! });
 //! let now = ClockReadings::default(); // A shell reads its clocks here.
 //!

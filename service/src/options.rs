@@ -45,6 +45,9 @@ pub struct ServiceOptions {
     pub memory: MemoryFactory,
     /// Threads for large reads. What is read does not depend on them.
     pub read_pool: PoolFactory,
+    /// Reads a clock that never goes back, in nanoseconds, on any thread: to say in the statistics
+    /// how long filters took. `None`: nobody says.
+    pub filter_clock: Option<fn() -> u64>,
 }
 
 /// Over how many shards buffers are spread: 1 to [`MAX_SHARDS`](crate::MAX_SHARDS), other values

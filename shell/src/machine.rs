@@ -12,10 +12,16 @@ pub fn read_ns(clock: ClockId) -> u64 {
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
+/// Nanoseconds of CLOCK_MONOTONIC, on which timers run.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    read_ns(ClockId::Monotonic)
+}
+
 /// All clocks, one right after the other.
 #[must_use]
 pub fn read_clocks() -> ClockReadings {
-    let monotonic_ns = read_ns(ClockId::Monotonic);
+    let monotonic_ns = monotonic_ns();
     let realtime_ns = read_ns(ClockId::Realtime);
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let readings = ClockReadings {

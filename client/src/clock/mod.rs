@@ -8,13 +8,8 @@ use std::time::Duration;
 
 use rustix::time::ClockId;
 pub(crate) use thread::ThreadClock;
+pub use watershed_shell::machine::monotonic_ns;
 use watershed_shell::machine::read_ns;
-
-/// Nanoseconds of CLOCK_MONOTONIC, on which timers run.
-#[must_use]
-pub fn monotonic_ns() -> u64 {
-    read_ns(ClockId::Monotonic)
-}
 
 /// Nanoseconds of the clock of packet timestamps: CLOCK_BOOTTIME where the system has it (it goes
 /// on while the machine sleeps), else CLOCK_MONOTONIC.

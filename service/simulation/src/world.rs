@@ -132,6 +132,7 @@ impl World {
             workers: None,
             memory: Box::new(memory),
             read_pool: Box::new(|| None),
+            filter_clock: None,
         });
         let now = ClockReadings {
             boottime_ns: 7_000 * MS,

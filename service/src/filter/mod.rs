@@ -16,6 +16,7 @@ mod program;
 mod strings;
 #[cfg(test)]
 mod tests;
+mod timing;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,6 +27,8 @@ use watershed_wire::raw::{Fields, Value};
 pub use error::FilterError;
 use program::{FieldRule, Program};
 use strings::Strings;
+pub(crate) use timing::FilterClock;
+use timing::FilterTime;
 
 /// Messages in messages that are looked into; readers of protobuf stop there too.
 const DEPTH_MAX: usize = 100;
@@ -153,21 +156,27 @@ struct FilterCounters {
 pub(crate) struct Filtering {
     filter: Option<TraceFilter>,
     counters: FilterCounters,
+    time: FilterTime,
     /// What did not get into the trace, by buffer: relaxed as the counters.
     discarded_bytes_by_buffer: Vec<AtomicU64>,
 }
 
 impl Filtering {
     /// `None`: everything may be told.
-    pub(crate) fn new(filter: Option<TraceFilter>, num_buffers: usize) -> Filtering {
+    pub(crate) fn new(
+        filter: Option<TraceFilter>,
+        num_buffers: usize,
+        clock: Option<FilterClock>,
+    ) -> Filtering {
         let num_buffers = if filter.is_some() { num_buffers } else { 0 };
         let discarded_bytes_by_buffer = (0..num_buffers).map(|_| AtomicU64::new(0)).collect();
-        Filtering { filter, counters: FilterCounters::default(), discarded_bytes_by_buffer }
+        let time = FilterTime::new(clock);
+        Filtering { filter, counters: FilterCounters::default(), time, discarded_bytes_by_buffer }
     }
 
     /// The same filter for another session, which has filtered nothing.
     pub(crate) fn afresh(&self) -> Filtering {
-        Filtering::new(self.filter.clone(), self.discarded_bytes_by_buffer.len())
+        Filtering::new(self.filter.clone(), self.discarded_bytes_by_buffer.len(), self.time.clock)
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -178,11 +187,12 @@ impl Filtering {
     /// not to be called.
     pub(crate) fn packet(&self, slices: &[&[u8]], appended: &[u8], out: &mut Vec<u8>) {
         let Some(filter) = &self.filter else { return };
+        let count = |counter: &AtomicU64, by: usize| counter.fetch_add(by as u64, Ordering::Relaxed);
+        let timed = self.time.begin(count(&self.counters.input_packets, 1));
         let begin = out.len();
         let is_readable = filter.packet(slices, appended, out).is_ok();
+        self.time.end(timed);
         let input_bytes = slices.iter().map(|slice| slice.len()).sum::<usize>() + appended.len();
-        let count = |counter: &AtomicU64, by: usize| counter.fetch_add(by as u64, Ordering::Relaxed);
-        count(&self.counters.input_packets, 1);
         count(&self.counters.input_bytes, input_bytes);
         count(&self.counters.output_bytes, out.len() - begin);
         count(&self.counters.errors, usize::from(!is_readable));
@@ -201,7 +211,7 @@ impl Filtering {
         }
     }
 
-    /// `None` without a filter. The time that it takes is not measured: the service has no clock.
+    /// `None` without a filter.
     pub(crate) fn stats(&self) -> Option<protos::trace_stats::FilterStats> {
         let value = |counter: &AtomicU64| Some(counter.load(Ordering::Relaxed));
         self.is_on().then(|| protos::trace_stats::FilterStats {
@@ -209,8 +219,8 @@ impl Filtering {
             input_bytes: value(&self.counters.input_bytes),
             output_bytes: value(&self.counters.output_bytes),
             errors: value(&self.counters.errors),
+            time_taken_ns: self.time.of_all_ns(self.counters.input_packets.load(Ordering::Relaxed)),
             bytes_discarded_per_buffer: self.discarded_bytes_by_buffer.iter().filter_map(value).collect(),
-            ..Default::default()
         })
     }
 }

@@ -431,7 +431,7 @@ impl Service {
             pending,
             sequences: source.sequences.copy(),
             filtering: Arc::new(match clone.skip_filter {
-                true => Filtering::new(None, 0),
+                true => Filtering::new(None, 0, None),
                 false => source.filtering.afresh(),
             }),
             triggers: SessionTriggers::of_clone(std::mem::take(&mut source.triggers.received)),

@@ -57,7 +57,7 @@ impl Service {
         let consumer_uid = free_consumer.ok_or(EnableError::AlreadyHasSession)?.identity.uid;
         self.check_config(&mut config, consumer_uid, now)?;
         let filter = config.message().trace_filter.as_ref().map(TraceFilter::load).transpose()?;
-        let filtering = Filtering::new(filter, config.message().buffers.len());
+        let filtering = Filtering::new(filter, config.message().buffers.len(), self.options.filter_clock);
         let has_file = open_file(config.message(), file)?;
         // Of the session to come.
         let session_id = SessionId(self.counters.last_session_id + 1);
