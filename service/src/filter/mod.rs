@@ -12,20 +12,22 @@
 //! refuses the session, and a packet that cannot be looked through becomes an empty one.
 
 mod error;
+mod passage;
 mod program;
 mod strings;
 #[cfg(test)]
 mod tests;
 mod timing;
+#[cfg(test)]
+mod twin;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 use watershed_wire::protos;
-use watershed_wire::raw::{Fields, Value};
 
 pub use error::FilterError;
-use program::{FieldRule, Program};
+use passage::Passage;
+use program::Program;
 use strings::Strings;
 pub(crate) use timing::FilterClock;
 use timing::FilterTime;
@@ -69,70 +71,19 @@ impl TraceFilter {
                 &whole[..]
             }
         };
-        let root = self.program.root();
-        let result = self.message(root, packet, 0, out).and_then(|()| self.message(root, appended, 0, out));
+        let mut copy =
+            |part| Passage::copy(&self.program, &self.strings, part, self.program.root(), &mut *out);
+        let result = copy(packet).and_then(|()| copy(appended));
         if result.is_err() {
             out.truncate(begin);
         }
         result
     }
-
-    /// Appends the fields of a message that its rules allow.
-    fn message(
-        &self,
-        index: usize,
-        message: &[u8],
-        depth: usize,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Unreadable> {
-        for field in Fields::new(message) {
-            let field = field.map_err(|_| Unreadable)?;
-            let Some(rule) = self.program.rule(index, field.number) else { continue };
-            match (field.value, rule) {
-                (Value::LengthDelimited(bytes), FieldRule::Nested(nested)) => {
-                    if depth == DEPTH_MAX {
-                        return Err(Unreadable);
-                    }
-                    encode_key(field.number, WireType::LengthDelimited, out);
-                    let width = encoded_len_varint(bytes.len() as u64);
-                    let size_at = out.len();
-                    out.resize(size_at + width, 0);
-                    self.message(nested, bytes, depth + 1, out)?;
-                    let size_bytes = out.len() - size_at - width;
-                    put_padded_varint(&mut out[size_at..][..width], size_bytes);
-                }
-                (Value::LengthDelimited(bytes), FieldRule::Simple | FieldRule::String(_)) => {
-                    encode_key(field.number, WireType::LengthDelimited, out);
-                    encode_varint(bytes.len() as u64, out);
-                    let begin = out.len();
-                    out.extend_from_slice(bytes);
-                    if let FieldRule::String(semantic_type) = rule {
-                        self.strings.redact(&mut out[begin..], semantic_type);
-                    }
-                }
-                (Value::Varint(value), FieldRule::Simple) => {
-                    encode_key(field.number, WireType::Varint, out);
-                    encode_varint(value, out);
-                }
-                (Value::Fixed64(value), FieldRule::Simple) => {
-                    encode_key(field.number, WireType::SixtyFourBit, out);
-                    out.extend_from_slice(&value.to_le_bytes());
-                }
-                (Value::Fixed32(value), FieldRule::Simple) => {
-                    encode_key(field.number, WireType::ThirtyTwoBit, out);
-                    out.extend_from_slice(&value.to_le_bytes());
-                }
-                // A number where the program expects a message or a string.
-                _ => {}
-            }
-        }
-        Ok(())
-    }
 }
 
 /// A varint that fills its place, as filtered messages have their size: it is known only behind
 /// them, and at most as long as that of the message that came in.
-fn put_padded_varint(place: &mut [u8], mut value: usize) {
+pub(crate) fn put_padded_varint(place: &mut [u8], mut value: usize) {
     let last = place.len() - 1;
     for byte in &mut place[..last] {
         *byte = value as u8 | 0x80;
@@ -147,7 +98,8 @@ fn put_padded_varint(place: &mut [u8], mut value: usize) {
 struct FilterCounters {
     input_packets: AtomicU64,
     input_bytes: AtomicU64,
-    output_bytes: AtomicU64,
+    /// What did not come out: of most packets nothing, and then nothing is added.
+    discarded_bytes: AtomicU64,
     errors: AtomicU64,
 }
 
@@ -194,14 +146,18 @@ impl Filtering {
         self.time.end(timed);
         let input_bytes = slices.iter().map(|slice| slice.len()).sum::<usize>() + appended.len();
         count(&self.counters.input_bytes, input_bytes);
-        count(&self.counters.output_bytes, out.len() - begin);
-        count(&self.counters.errors, usize::from(!is_readable));
+        let discarded_bytes = input_bytes - (out.len() - begin);
+        if discarded_bytes > 0 {
+            count(&self.counters.discarded_bytes, discarded_bytes);
+        }
+        if !is_readable {
+            count(&self.counters.errors, 1);
+        }
     }
 
     /// Bytes that went in and did not come out so far.
     pub(crate) fn discarded_bytes(&self) -> u64 {
-        let counters = &self.counters;
-        counters.input_bytes.load(Ordering::Relaxed) - counters.output_bytes.load(Ordering::Relaxed)
+        self.counters.discarded_bytes.load(Ordering::Relaxed)
     }
 
     /// So much of that was of one buffer.
@@ -217,7 +173,8 @@ impl Filtering {
         self.is_on().then(|| protos::trace_stats::FilterStats {
             input_packets: value(&self.counters.input_packets),
             input_bytes: value(&self.counters.input_bytes),
-            output_bytes: value(&self.counters.output_bytes),
+            output_bytes: value(&self.counters.input_bytes)
+                .map(|bytes| bytes.saturating_sub(self.discarded_bytes())),
             errors: value(&self.counters.errors),
             time_taken_ns: self.time.of_all_ns(self.counters.input_packets.load(Ordering::Relaxed)),
             bytes_discarded_per_buffer: self.discarded_bytes_by_buffer.iter().filter_map(value).collect(),

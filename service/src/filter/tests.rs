@@ -10,19 +10,19 @@ use watershed_wire::protos::trace_config::trace_filter::{
 use super::program::checksum;
 use super::{DEPTH_MAX, FilterError, TraceFilter, Unreadable};
 
-fn simple(field: u32) -> Vec<u32> {
+pub(super) fn simple(field: u32) -> Vec<u32> {
     vec![field << 3 | 1]
 }
 
-fn range(first: u32, len: u32) -> Vec<u32> {
+pub(super) fn range(first: u32, len: u32) -> Vec<u32> {
     vec![first << 3 | 2, len]
 }
 
-fn nested(field: u32, message: u32) -> Vec<u32> {
+pub(super) fn nested(field: u32, message: u32) -> Vec<u32> {
     vec![field << 3 | 3, message]
 }
 
-fn string(field: u32) -> Vec<u32> {
+pub(super) fn string(field: u32) -> Vec<u32> {
     vec![field << 3 | 4]
 }
 
@@ -54,7 +54,7 @@ fn load(bytecode: Vec<u8>) -> Result<TraceFilter, FilterError> {
     TraceFilter::load(&Config { bytecode: Some(bytecode), ..Default::default() })
 }
 
-fn filter(messages: &[Vec<Vec<u32>>]) -> TraceFilter {
+pub(super) fn filter(messages: &[Vec<Vec<u32>>]) -> TraceFilter {
     load(bytecode(messages)).expect("a good program")
 }
 

@@ -2,20 +2,17 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use prost::encoding::{WireType, encode_key, encode_varint};
+use prost::encoding::encoded_len_varint;
 use watershed_engine::Packet;
 use watershed_shards::framing::{Stamp, put_packet};
 use watershed_simd::fields;
 
 use super::RULES;
 use super::sequences::{LastFound, SequenceTable};
-use crate::filter::Filtering;
+use crate::filter::{Filtering, put_padded_varint};
 
-/// Field `Trace.packet`.
-const PACKET: u32 = 1;
-
-/// Its key and the longest size.
-const PREAMBLE_BYTES_MAX: usize = 11;
+/// Key of `Trace.packet`.
+const PACKET_KEY: u8 = 1 << 3 | 2;
 
 /// Validates, stamps, filters and frames. Threads that extract from several shards share it.
 pub(super) struct Framer<'a> {
@@ -56,19 +53,23 @@ impl<'a> Framer<'a> {
         true
     }
 
-    /// The size of what a filter leaves is known only behind it: the packet is moved up to its
-    /// preamble then.
+    /// The size of what a filter leaves is known only behind it. It is at most as long as that of
+    /// the packet; where it is shorter the packet is moved up to it.
     #[inline(never)]
     fn write_filtered(&self, packet: &Packet<'_>, stamp: &Stamp, out: &mut Vec<u8>) {
+        let preamble_bytes = |body_bytes: usize| 1 + encoded_len_varint(body_bytes as u64);
+        let slices = packet.slices();
+        let size_bytes = slices.iter().map(|slice| slice.len()).sum::<usize>() + stamp.size_bytes();
+        let reserved_bytes = preamble_bytes(size_bytes);
         let begin = out.len();
-        out.resize(begin + PREAMBLE_BYTES_MAX, 0);
-        self.filtering.packet(packet.slices(), stamp.as_bytes(), out);
-        let body_bytes = out.len() - begin - PREAMBLE_BYTES_MAX;
-        let mut place = &mut out[begin..][..PREAMBLE_BYTES_MAX];
-        encode_key(PACKET, WireType::LengthDelimited, &mut place);
-        encode_varint(body_bytes as u64, &mut place);
-        let preamble_bytes = PREAMBLE_BYTES_MAX - place.len();
-        out.copy_within(begin + PREAMBLE_BYTES_MAX.., begin + preamble_bytes);
-        out.truncate(begin + preamble_bytes + body_bytes);
+        out.resize(begin + reserved_bytes, PACKET_KEY);
+        self.filtering.packet(slices, stamp.as_bytes(), out);
+        let body_bytes = out.len() - begin - reserved_bytes;
+        let preamble_bytes = preamble_bytes(body_bytes);
+        if preamble_bytes < reserved_bytes {
+            out.copy_within(begin + reserved_bytes.., begin + preamble_bytes);
+            out.truncate(begin + preamble_bytes + body_bytes);
+        }
+        put_padded_varint(&mut out[begin + 1..begin + preamble_bytes], body_bytes);
     }
 }
