@@ -69,7 +69,7 @@ impl Consumer {
 
     /// Clones a session, within `timeout`: data sources are flushed first, and files may be large.
     /// `file`, which is to be opened for writing, is for the clone of a session that writes into
-    /// one. `trigger` is the one for which the clone is made, as an event has told it.
+    /// one; our daemon writes every clone into it, which is faster than to read it. `trigger` is the one for which the clone is made, as an event has told it.
     ///
     /// # Errors
     ///
@@ -81,7 +81,11 @@ impl Consumer {
         file: File,
         timeout: Duration,
     ) -> Result<Cloned, ConsumerError> {
-        let mut request = CloneSessionRequest { selector: Some(selector(of)), ..Default::default() };
+        let mut request = CloneSessionRequest {
+            selector: Some(selector(of)),
+            into_file: Some(true),
+            ..Default::default()
+        };
         if *of == CloneOf::ForBugreport {
             (request.skip_trace_filter, request.for_bugreport) = (Some(true), Some(true));
         }

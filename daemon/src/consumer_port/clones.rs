@@ -132,13 +132,14 @@ fn clone_request(request: protos::CloneSessionRequest) -> CloneRequest {
         stop_delay_ms: request.clone_trigger_delay_ms(),
     });
     let (for_bugreport, skip_filter) = (request.for_bugreport(), request.skip_trace_filter());
+    let into_file = request.into_file();
     let source = match request.selector {
         Some(Selector::SessionId(FOR_BUGREPORT)) => CloneSource::ForBugreport,
         Some(Selector::UniqueSessionName(name)) => CloneSource::Named(name),
         Some(Selector::SessionId(id)) => CloneSource::Session(SessionId(id)),
         None => CloneSource::Session(SessionId(0)),
     };
-    CloneRequest { source, for_bugreport, skip_filter, trigger }
+    CloneRequest { source, for_bugreport, skip_filter, trigger, into_file }
 }
 
 /// As a consumer is told of a trigger for which it is to clone.

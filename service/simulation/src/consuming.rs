@@ -77,6 +77,7 @@ impl World {
                     for_bugreport: choices.one_in(2),
                     skip_filter: choices.one_in(3),
                     trigger: None,
+                    into_file: choices.one_in(3),
                 })
             }
             16 => Request::ChangeConfig(config::names(choices)),
@@ -252,8 +253,11 @@ impl World {
         self.call(|service, now| service.handle_change_trace_config(id, &bytes, now)).expect("a good config");
     }
 
-    fn ask_for_clone(&mut self, key: u32, id: ConsumerId, request: CloneRequest) {
+    fn ask_for_clone(&mut self, key: u32, id: ConsumerId, mut request: CloneRequest) {
         let origin_id = self.origin_of(&request.source);
+        // Of a session whose own file is full or has failed, the clone's has the rest alone.
+        let origin = origin_id.and_then(|id| self.sessions.get(&id));
+        request.into_file &= origin.is_some_and(|origin| !origin.config.write_into_file());
         let skips_filter = request.skip_filter || request.source == CloneSource::ForBugreport;
         // What is copied of a file was filtered when it was written.
         let has_file = !skips_filter && self.choices.one_in(2);
@@ -329,6 +333,7 @@ impl World {
                 for_bugreport: false,
                 skip_filter: false,
                 trigger: Some(trigger),
+                into_file: false,
             }),
             ConsumerEvent::TracingDisabled { .. } if self.choices.one_in(2) => Request::Read,
             ConsumerEvent::Cloned { result: Ok(_), .. } if self.choices.one_in(2) => Request::Read,
@@ -344,8 +349,8 @@ impl World {
         self.send(false, key, true, Event::FromConsumer(key, request));
     }
 
-    /// Clones into files that have begun: they have what the original's file has and what was
-    /// committed until now, all of which the clone's file gets.
+    /// Clones into files that have begun: they have what the original's file has, if it writes into
+    /// one, and what was committed until now, all of which the clone's file gets.
     pub(crate) fn note_file_clones(&mut self) {
         let waiting = self.consumers.values().flat_map(|consumer| {
             consumer.clones.iter().map(|(clone_id, (origin_id, _))| (consumer.uid, *clone_id, *origin_id))
@@ -359,7 +364,9 @@ impl World {
         for (uid, clone_id, origin_id) in begun {
             let Some(origin) = self.sessions.get_mut(&origin_id) else { continue };
             let mut session = origin.cloned(uid, false);
-            session.reader = Reader::default();
+            if session.config.write_into_file() {
+                session.reader = Reader::default();
+            }
             session.has_holes |= holds_commits;
             self.sessions.insert(clone_id, session);
         }

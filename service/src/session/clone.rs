@@ -17,6 +17,8 @@
 //! original's file has by the time at which the buffers are taken is copied there, then follows
 //! what was in the buffers. They are all taken at one time, at which no write is under way: what is
 //! in the file is in no buffer, and the other way round. The event comes when that file is closed.
+//! The clone of another session goes into a file if the consumer wants that: who writes it is the
+//! shell, while the loop goes on, and nothing of it takes the way through a socket.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -62,6 +64,9 @@ pub struct CloneRequest {
     pub skip_filter: bool,
     /// The trigger that was hit, which the trace of the clone names.
     pub trigger: Option<ReceivedTrigger>,
+    /// Whether the clone goes into the consumer's file, if there is one, also where the session
+    /// writes into none.
+    pub into_file: bool,
 }
 
 /// A clone that was made.
@@ -82,6 +87,8 @@ pub(crate) struct PendingClone {
     started_boottime_ns: u64,
     /// By index, once they are there, with the time at which they were taken.
     taken: Vec<Option<(Buffer, u64)>>,
+    /// It goes into the consumer's file.
+    in_file: bool,
     /// The original's file is to be copied.
     copies_file: bool,
     /// Flushes that are not over.
@@ -103,8 +110,8 @@ impl Service {
     /// number that the clone will have. What becomes of it is told by [`ConsumerEvent::Cloned`].
     ///
     /// `has_file`: the consumer has handed over a file. It is needed if the session writes into
-    /// one; then [`Service::poll_file`] says what is to be done with it, and nothing is left to
-    /// read.
+    /// one; then, and if the request wants that, [`Service::poll_file`] says what is to be done
+    /// with it, and nothing is left to read.
     ///
     /// # Errors
     ///
@@ -127,13 +134,15 @@ impl Service {
             .into_iter()
             .filter(|group| indices.clone().any(|index| session.clone_group(index) == *group))
             .collect();
+        let copies_file = session.file_is_open();
         let clone = PendingClone {
             consumer_id,
             skip_filter: request.skip_filter || request.source == CloneSource::ForBugreport,
             trigger: request.trigger,
             started_boottime_ns: now.boottime_ns,
             taken: indices.map(|_| None).collect(),
-            copies_file: session.file_is_open(),
+            in_file: copies_file || (request.into_file && has_file),
+            copies_file,
             flushes_left: groups.len(),
             all_flushed: true,
             error: None,
@@ -345,13 +354,13 @@ impl Service {
     fn finish_clone(&mut self, source_id: SessionId, clone_id: SessionId, now: &ClockReadings) {
         let Some(source) = self.sessions.get_mut(&source_id) else { return };
         let Some(clone) = source.clones.remove(&clone_id) else { return };
-        let (consumer_id, copies_file) = (clone.consumer_id, clone.copies_file);
+        let (consumer_id, in_file) = (clone.consumer_id, clone.in_file);
         let result = match &clone.error {
             Some(reason) => Err(reason.clone()),
             None => self.add_clone(source_id, clone_id, clone, now),
         };
         // A clone in a file is told of when the file is closed.
-        if result.is_err() || !copies_file {
+        if result.is_err() || !in_file {
             self.tell(consumer_id, ConsumerEvent::Cloned { session_id: clone_id, result });
         }
     }
@@ -427,7 +436,10 @@ impl Service {
             timers: TimerTable::default(),
             flushes: Default::default(),
             clones: Default::default(),
-            file: source.file.as_ref().filter(|_| clone.copies_file).map(|file| file.for_clone(source_id)),
+            file: clone.in_file.then(|| {
+                let original = source.file.as_ref().filter(|_| clone.copies_file);
+                original.map_or_else(FileWriter::of_buffers, |file| file.for_clone(source_id))
+            }),
             pending,
             sequences: source.sequences.copy(),
             filtering: Arc::new(match clone.skip_filter {

@@ -96,7 +96,12 @@ impl FileWriter {
     pub(super) fn for_clone(&self, session_id: SessionId) -> FileWriter {
         let copy = CopyFrom { session_id, offset_bytes: 0, end_bytes: self.bytes_written };
         let copy = Some(copy).filter(|copy| copy.end_bytes > 0);
-        FileWriter { copy, drain: true, ..FileWriter::new(0) }
+        FileWriter { copy, ..FileWriter::of_buffers() }
+    }
+
+    /// The file of a clone of a session without one: what is in the clone's buffers.
+    pub(super) fn of_buffers() -> FileWriter {
+        FileWriter { drain: true, ..FileWriter::new(0) }
     }
 
     pub(super) fn is_being_written(&self) -> bool {

@@ -16,7 +16,7 @@ use crate::support::producer::packet;
 use crate::support::trace::Trace;
 
 fn of(source: CloneSource) -> CloneRequest {
-    CloneRequest { source, for_bugreport: false, skip_filter: false, trigger: None }
+    CloneRequest { source, for_bugreport: false, skip_filter: false, trigger: None, into_file: false }
 }
 
 fn try_clone(

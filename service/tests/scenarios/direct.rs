@@ -91,7 +91,8 @@ fn flush(world: &mut World, consumer: ConsumerId, producer: ProducerId) {
 fn clone(world: &mut World, session: SessionId, producer: ProducerId) -> Trace {
     let consumer = world.consumer();
     let source = CloneSource::Session(session);
-    let request = CloneRequest { source, for_bugreport: false, skip_filter: false, trigger: None };
+    let request =
+        CloneRequest { source, for_bugreport: false, skip_filter: false, trigger: None, into_file: false };
     let now = world.now;
     world.service.handle_clone_session(consumer, request, false, &now).expect("allowed");
     world.acknowledge_flush(producer);

@@ -9,7 +9,7 @@ use watershed_service::{
 use watershed_wire::protos::TraceConfig;
 
 use crate::support::World;
-use crate::support::config::{buffer, into_file, source};
+use crate::support::config::{buffer, into_file, one_source, source};
 use crate::support::producer::packet;
 use crate::support::trace::Trace;
 
@@ -20,6 +20,8 @@ struct Scene {
     original: ConsumerId,
     session: SessionId,
     target: u32,
+    /// What is asked for.
+    into_file: bool,
 }
 
 impl Scene {
@@ -29,7 +31,7 @@ impl Scene {
         world.register(producer, "src");
         let (original, session) = world.enable(config);
         let target = world.producers[&producer].target_buffer(0);
-        let mut scene = Scene { world, producer, original, session, target };
+        let mut scene = Scene { world, producer, original, session, target, into_file: false };
         scene.write("in the file");
         scene.world.advance_ms(5000);
         assert_eq!(scene.texts_of(session), ["in the file"]);
@@ -43,7 +45,7 @@ impl Scene {
     fn ask(&mut self, has_file: bool) -> (ConsumerId, Result<SessionId, CloneRefused>) {
         let consumer = self.world.consumer();
         let source = CloneSource::Session(self.session);
-        let request = CloneRequest { source, for_bugreport: false, skip_filter: false, trigger: None };
+        let request = CloneRequest { source, for_bugreport: false, skip_filter: false, trigger: None, into_file: self.into_file };
         let now = self.world.now;
         let asked = self.world.service.handle_clone_session(consumer, request, has_file, &now);
         self.world.pump();
@@ -234,4 +236,35 @@ fn a_clone_is_not_left_behind_before_it_is_in_its_file() {
     while scene.world.write_file_once() {}
     assert!(matches!(scene.told(consumer), Some(Ok(_))), "who asked is told");
     scene.world.service.handle_detach(consumer, "key").expect("a good key");
+}
+
+#[test]
+fn a_clone_of_buffers_goes_into_a_file_where_that_is_wanted() {
+    for (into_file, has_file) in [(true, true), (true, false), (false, true)] {
+        let mut world = World::new();
+        let producer = world.connect("p");
+        world.register(producer, "src");
+        let (original, session) = world.enable(&one_source("src"));
+        let target = world.producers[&producer].target_buffer(0);
+        let mut scene = Scene { world, producer, original, session, target, into_file };
+        scene.write("a");
+        let (consumer, asked) = scene.ask(has_file);
+        let clone = asked.expect("allowed");
+        scene.world.acknowledge_flush(producer);
+        let is_in_file = into_file && has_file;
+        assert_eq!(scene.told(consumer).expect("told").expect("made").is_in_file, is_in_file);
+        let read = scene.world.read(consumer);
+        match is_in_file {
+            true => {
+                assert_eq!(scene.texts_of(clone), ["a"]);
+                assert!(scene.world.files[&clone].closed && read.texts().is_empty());
+                let events = Trace::parse(&scene.world.files[&clone].bytes).kinds();
+                assert!(events.contains(&"clone_started") && events.contains(&"trace_stats"), "{events:?}");
+            }
+            false => assert_eq!(read.texts(), ["a"]),
+        }
+        // The original goes on.
+        scene.write("b");
+        assert_eq!(scene.world.read(scene.original).texts(), ["a", "b"]);
+    }
 }

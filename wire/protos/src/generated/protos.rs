@@ -4821,6 +4821,10 @@ pub struct CloneSessionRequest {
     pub clone_trigger_boot_time_ns: ::core::option::Option<u64>,
     #[prost(uint64, optional, tag = "9")]
     pub clone_trigger_delay_ms: ::core::option::Option<u64>,
+    /// Watershed's own; others pass over it. The clone is to go into the file that comes with the call
+    /// also if the session writes into none: then there is nothing to read.
+    #[prost(bool, optional, tag = "1001")]
+    pub into_file: ::core::option::Option<bool>,
     #[prost(oneof = "clone_session_request::Selector", tags = "1, 4")]
     pub selector: ::core::option::Option<clone_session_request::Selector>,
 }
