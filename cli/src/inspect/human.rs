@@ -11,7 +11,7 @@ use super::part::Part;
 use super::report::Report;
 use super::rows::{Buffer, Sequence};
 use super::top;
-use super::verdict::Verdict;
+use super::verdict::{Loss, Verdict};
 use crate::text::{counted, printable, seconds, table, write_table};
 
 /// Rows of the tables; JSON has them all, and so has `--verbose`.
@@ -55,7 +55,8 @@ fn write_reasons(out: &mut impl Write, part: &Part) -> io::Result<()> {
         let session = loss.session.map_or_else(String::new, |number| format!("session {number}: "));
         let buffer = loss.buffer.map_or_else(String::new, |index| format!("buffer {index}: "));
         let count = HumanCount(loss.count);
-        writeln!(out, "  lost: {session}{buffer}{count} {} ({})", loss.meaning, loss.cause)?;
+        let meaning = printable(&loss.meaning);
+        writeln!(out, "  lost: {session}{buffer}{count} {meaning} ({})", loss.cause)?;
     }
     Ok(())
 }
@@ -84,13 +85,17 @@ fn headline(part: &Part) -> String {
         Verdict::Unknown => "completeness unknown",
     };
     let losses = match (completeness.has_statistics, completeness.verdict) {
-        _ if !part.losses.is_empty() => "DATA WAS LOST",
+        _ if part.losses.iter().any(Loss::is_of_data) => "DATA WAS LOST",
         (false, _) => "no statistics of losses",
         (true, Verdict::Complete) if completeness.statistics_are_final => "no data lost",
         // What was lost behind the last statistics nobody has counted.
         (true, _) => "no loss known",
     };
-    format!("{verdict}, {losses}")
+    let not_offered = match part.losses.iter().find(|loss| !loss.is_of_data()) {
+        Some(loss) => format!(", {} that nobody offered", counted(loss.count, "data source")),
+        None => String::new(),
+    };
+    format!("{verdict}, {losses}{not_offered}")
 }
 
 fn write_facts(out: &mut impl Write, part: &Part, size_bytes: u64) -> io::Result<()> {

@@ -116,6 +116,8 @@ pub(super) struct Session {
     pub(super) system: Option<String>,
     pub(super) cpus: Option<u32>,
     pub(super) data_sources: Vec<String>,
+    /// Those of them that nobody has offered.
+    pub(super) data_sources_not_offered: Vec<String>,
     pub(super) duration_ms: Option<u32>,
     pub(super) commands: Vec<Command>,
     pub(super) config: Option<String>,
@@ -226,10 +228,8 @@ impl Session {
             service_version: info.and_then(|info| info.tracing_service_version.clone()),
             system,
             cpus: info.and_then(|info| info.num_cpus),
-            data_sources: view.map_or_else(Vec::new, |view| {
-                let configs = view.data_sources.iter().filter_map(|source| source.config.as_ref());
-                configs.map(|config| config.name().to_owned()).collect()
-            }),
+            data_sources: session.data_sources(),
+            data_sources_not_offered: session.not_offered(),
             duration_ms: view.and_then(|view| view.duration_ms),
             commands: survey.commands.list().to_vec(),
             config: config.map(|config| config.to_text()),

@@ -57,6 +57,26 @@ pub(super) struct Events {
 }
 
 impl Session {
+    /// Data sources of the config that nobody has offered, by the last statistics. Other services
+    /// than ours do not name them; what they say is whether there was any instance since they
+    /// began.
+    pub(super) fn not_offered(&self) -> Vec<String> {
+        match &self.stats {
+            Some(stats) if stats.commit_stats.is_none() && stats.data_sources_seen == Some(0) => {
+                self.data_sources()
+            }
+            Some(stats) => stats.data_sources_not_offered.clone(),
+            None => Vec::new(),
+        }
+    }
+
+    /// What the config asks for.
+    pub(super) fn data_sources(&self) -> Vec<String> {
+        let sources = self.config.iter().flat_map(|config| &config.view().data_sources);
+        let configs = sources.filter_map(|source| source.config.as_ref());
+        configs.map(|config| config.name().to_owned()).collect()
+    }
+
     pub(super) fn take_stats(&mut self, stats: TraceStats) {
         for writer in &stats.writer_stats {
             // Sequence ids have 32 bits everywhere else.

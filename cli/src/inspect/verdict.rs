@@ -121,6 +121,16 @@ pub(super) struct Loss {
     pub(super) meaning: String,
 }
 
+/// The cause of what is missing because nobody offered it.
+const NOT_OFFERED: &str = "data_sources_not_offered";
+
+impl Loss {
+    /// Whether there was something to be lost.
+    pub(super) fn is_of_data(&self) -> bool {
+        self.cause != NOT_OFFERED
+    }
+}
+
 /// Whether the config says that a buffer is a ring; without a config nobody knows.
 fn is_ring(survey: &Survey, index: usize) -> bool {
     let buffers = survey.session.config.as_ref().map(|config| &config.view().buffers);
@@ -192,6 +202,9 @@ pub(super) fn losses(survey: &Survey) -> Vec<Loss> {
     let count = sequences.iter().map(|(_, sequence)| sequence.losses).sum();
     let meaning = format!("times packets are missing on a sequence: {}", loss_reason_names(bits).join(", "));
     add("sequence_packet_loss", None, count, &meaning);
+    let names = survey.session.not_offered();
+    let meaning = format!("data sources of the config, which nobody offered: {}", names.join(", "));
+    add(NOT_OFFERED, None, names.len() as u64, &meaning);
     losses.extend(survey.kernel.losses(final_flush_failed(survey)));
     losses
 }

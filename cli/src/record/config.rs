@@ -71,7 +71,7 @@ fn quoted(name: &str, known: &[String]) -> String {
 }
 
 /// Names that the config asks for and that are not known, each once; and whether one is known.
-fn unknown<'a>(config: &'a TraceConfig, known: &[String]) -> (Vec<&'a str>, bool) {
+pub(super) fn unknown<'a>(config: &'a TraceConfig, known: &[String]) -> (Vec<&'a str>, bool) {
     let mut unknown: Vec<&str> = Vec::new();
     let mut found = false;
     for data_source in &config.view().data_sources {

@@ -16,6 +16,8 @@ pub(super) struct End {
     pub(super) flush_failed: bool,
     /// The buffers' statistics, after everything was read.
     pub(super) stats: Option<TraceStats>,
+    /// Data sources that nobody has offered, as far as that is known.
+    pub(super) not_offered: Vec<String>,
 }
 
 /// What a full file had no room for.
@@ -34,6 +36,7 @@ impl From<&SessionEnd> for End {
             left_out: end.left_out.map(LeftOut::Packets),
             flush_failed: end.flush_failed,
             stats: end.stats.clone(),
+            not_offered: end.stats.iter().flat_map(|stats| stats.data_sources_not_offered.clone()).collect(),
         }
     }
 }

@@ -78,8 +78,7 @@ pub(super) fn record(args: &Args, config: &TraceConfig, verbose: bool) -> Result
     };
     let config =
         &Mark::removed_from(config).map_err(|error| Failure::usage(format_args!("config: {error}")))?;
-    let missing = service.check(config)?;
-    missing.iter().for_each(|missing| warn(missing));
+    service.check(config)?.iter().for_each(|missing| warn(missing));
     let output = open_output(args, config)?;
     let (events, incoming) = mpsc::channel();
     watch_signals(&events)?;
@@ -107,7 +106,7 @@ pub(super) fn record(args: &Args, config: &TraceConfig, verbose: bool) -> Result
         session.notices().iter().for_each(|notice| warn(notice));
     }
 
-    let recording = Recording { session, command, incoming, output, written, started, missing };
+    let recording = Recording { session, command, incoming, output, written, started };
     recording.run(config, args)
 }
 
@@ -191,8 +190,6 @@ struct Recording {
     output: Output,
     written: Written,
     started: Instant,
-    /// What of the config nobody offers.
-    missing: Vec<String>,
 }
 
 /// Why a recording ended, and what is known of the command by then.
@@ -277,8 +274,7 @@ impl Recording {
             let failure = format!("the recording failed, nothing is in {}: {error}", path.display());
             return Reported { failure: Some(failure), json: None };
         }
-        let mut losses = summary::losses(config.view(), end, self.session.packets_dropped(), &tally);
-        losses.extend(self.missing.iter().map(|missing| format!("what nobody offers: {missing}")));
+        let losses = summary::losses(config.view(), end, self.session.packets_dropped(), &tally);
         let is_lossy = !losses.is_empty();
         let summary = Summary { path, time, tally: &tally, losses };
         let json = args.json.then(|| serde_json::to_string(&summary).expect("numbers and texts"));

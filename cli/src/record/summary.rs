@@ -13,7 +13,7 @@ use watershed_wire::protos::{TraceConfig, TraceStats};
 
 use super::end::{End, LeftOut};
 use super::tally::Tally;
-use crate::text::counted;
+use crate::text::{counted, printable};
 
 /// A finished recording, to be printed.
 pub(super) struct Summary<'a> {
@@ -80,6 +80,9 @@ pub(super) fn losses(config: &TraceConfig, end: &End, dropped: u64, tally: &Tall
         ));
     }
     losses.extend(left_out(config, end));
+    if !end.not_offered.is_empty() {
+        losses.push(printable(&format!("what nobody offered: {}", end.not_offered.join(", "))));
+    }
     if end.write_error.is_some() {
         losses.push("everything after that, as it could not be written".to_owned());
     }
@@ -232,7 +235,12 @@ mod tests {
         tally.losses[6] = 1;
         tally.losses[8] = 1;
         tally.kernel_losses = 3;
-        let end = End { write_error: Some("no space".to_owned()), flush_failed: true, ..end(Some(stats)) };
+        let end = End {
+            write_error: Some("no space".to_owned()),
+            flush_failed: true,
+            not_offered: vec!["of.nobody".to_owned(), "b".to_owned()],
+            ..end(Some(stats))
+        };
         assert_eq!(
             losses(&config, &end, 10, &tally),
             [
@@ -249,6 +257,7 @@ mod tests {
                 "perhaps the latest data of a source that did not answer the final flush",
                 "2 gaps inside sequences: overwrite 1, smb full 1",
                 "events of the kernel, 3 times before they were read; a larger buffer_size_kb holds more",
+                "what nobody offered: of.nobody, b",
                 "everything after that, as it could not be written",
             ]
         );

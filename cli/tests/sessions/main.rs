@@ -115,6 +115,28 @@ fn losses_can_be_failures() {
         assert!(lossy.stderr.matches("of.nobody").count() >= 2, "said again at the end: {lossy:?}");
         let failed = service.run(&format!("record {daemon} -c some -o some.pftrace --fail-on-loss"));
         assert_eq!(failed.code, Some(1), "{failed:?}");
+        let inspected = service.run("inspect some.pftrace");
+        assert_eq!(inspected.code, Some(0), "{inspected:?}");
+        let said = "complete, no data lost, 1 data source that nobody offered";
+        assert!(inspected.stdout.contains(said) && inspected.stdout.contains("of.nobody"), "{inspected:?}");
+        let failed = service.run("inspect some.pftrace --fail-on-loss");
+        assert_eq!(failed.code, Some(1), "{failed:?}");
     }
     service.ok("inspect all.pftrace --fail-on-loss");
+}
+
+#[test]
+fn what_is_offered_later_is_not_lost() {
+    let mut service = Service::without_probes();
+    service.write("config", &config(""));
+    let mut recording = service.spawn("record --daemon -c config -o trace --fail-on-loss");
+    recording.wait_for("nobody offers \"linux.sys_stats\"");
+    service.start_probes();
+    service.wait_until("there are readings", |service| {
+        service.run("clone -o clone").code == Some(0) && service.readings_in("clone") > 0
+    });
+    recording.signal(Signal::INT);
+    assert_eq!(recording.code(), Some(130), "the signal's, and not that of a loss");
+    service.ok("inspect trace --fail-on-loss");
+    service.ok("inspect clone --fail-on-loss");
 }

@@ -37,7 +37,7 @@ impl Drop for Process {
 pub(crate) struct Service {
     folder: tempfile::TempDir,
     _daemon: Process,
-    _probes: Process,
+    probes: Option<Process>,
 }
 
 /// What a command came to.
@@ -50,17 +50,27 @@ pub(crate) struct Ended {
 
 impl Service {
     pub(crate) fn start() -> Service {
+        let mut service = Service::without_probes();
+        service.start_probes();
+        service
+    }
+
+    /// Nobody offers anything.
+    pub(crate) fn without_probes() -> Service {
         let folder = tempfile::tempdir().unwrap();
         let mut daemon = start(folder.path(), &["daemon", "--workers", "1"]);
         daemon.wait_for("listening for producers on");
-        let mut probes = start(folder.path(), &["probes"]);
+        Service { folder, _daemon: daemon, probes: None }
+    }
+
+    pub(crate) fn start_probes(&mut self) {
+        let mut probes = start(self.folder.path(), &["probes"]);
         probes.wait_for("connected to");
-        let service = Service { folder, _daemon: daemon, _probes: probes };
-        service.wait_until("data sources are there", |service| {
+        self.probes = Some(probes);
+        self.wait_until("data sources are there", |service| {
             let state = command(service.folder.path(), &["query"]).output().unwrap();
             String::from_utf8_lossy(&state.stdout).contains("linux.process_stats")
         });
-        service
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

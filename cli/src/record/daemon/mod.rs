@@ -211,8 +211,13 @@ impl Service for Daemon {
             abandoned: Arc::new(AtomicBool::new(false)),
             _producer: producer.map(|(producer, _)| producer),
         };
-        let run =
-            Run::new(self.consumer, destination, running.abandoned.clone(), stats_before, config.view());
+        let not_offered = match &self.offered {
+            Some(offered) => config::unknown(&config, offered).0.into_iter().map(str::to_owned).collect(),
+            None => Vec::new(),
+        };
+        let abandoned = running.abandoned.clone();
+        let view = config.view();
+        let run = Run::new(self.consumer, destination, abandoned, stats_before, not_offered, view);
         let run = move || {
             if let Some(end) = run.run() {
                 on_end(end);

@@ -32,6 +32,8 @@ pub(super) struct Run {
     full_before: Option<Instant>,
     stopped: bool,
     flush_failed: bool,
+    /// Data sources of the config that nobody offered when the session began.
+    not_offered: Vec<String>,
 }
 
 impl Run {
@@ -40,6 +42,7 @@ impl Run {
         destination: Destination,
         abandoned: Arc<AtomicBool>,
         stats_before: TraceStats,
+        not_offered: Vec<String>,
         config: &TraceConfig,
     ) -> Self {
         let ms = |ms: u32| Some(Duration::from_millis(ms.into())).filter(|time| !time.is_zero());
@@ -56,6 +59,7 @@ impl Run {
             full_before,
             stopped: false,
             flush_failed: false,
+            not_offered,
         }
     }
 
@@ -120,6 +124,8 @@ impl Run {
 
     /// Takes what the service has of the session: packets, statistics.
     fn fetch(&mut self, is_full: bool, end: &mut End) -> Result<(), ConsumerError> {
+        // Before the session is given up. Where statistics tell, they know better.
+        end.not_offered = self.still_not_offered();
         let result = match &mut self.destination {
             Destination::Read(file) => read(&mut self.consumer, file),
             _ if is_full => unread(&mut self.consumer).map(|unread| end.left_out = Some(unread)),
@@ -127,9 +133,23 @@ impl Run {
         };
         if let Ok(stats) = self.consumer.stats() {
             end.flush_failed |= stats.final_flush_outcome() == FinalFlushOutcome::FinalFlushFailed;
+            if stats.commit_stats.is_some() {
+                end.not_offered.clone_from(&stats.data_sources_not_offered);
+            }
             end.stats = Some(since(&self.stats_before, stats));
         }
         result
+    }
+
+    /// What nobody offers now either. A program that came and went meanwhile is not known of.
+    fn still_not_offered(&mut self) -> Vec<String> {
+        let names = std::mem::take(&mut self.not_offered);
+        if names.is_empty() {
+            return names;
+        }
+        let Ok(state) = self.consumer.query_state(false) else { return names };
+        let offered = crate::connect::data_source_names(&state);
+        names.into_iter().filter(|name| !offered.contains(name)).collect()
     }
 }
 
