@@ -27,7 +27,7 @@ use watershed_wire::protos;
 
 pub use error::FilterError;
 use passage::Passage;
-use program::Program;
+use program::{FieldRule, Program};
 use strings::Strings;
 pub(crate) use timing::FilterClock;
 use timing::FilterTime;
@@ -40,7 +40,12 @@ const DEPTH_MAX: usize = 100;
 pub(crate) struct TraceFilter {
     program: Program,
     strings: Strings,
+    /// What the service appends to packets stays as it is.
+    keeps_stamps: bool,
 }
+
+/// Fields of packets that the service appends, all of them numbers.
+const STAMPED: [u32; 5] = [3, 10, 42, 79, 98];
 
 /// A packet that is no message all the way down.
 #[derive(Debug, PartialEq, Eq)]
@@ -53,14 +58,14 @@ impl TraceFilter {
             [] => config.bytecode(),
             bytecode => bytecode,
         };
-        Ok(TraceFilter {
-            program: Program::load(bytecode, config.bytecode_overlay_v54())?,
-            strings: Strings::load(config)?,
-        })
+        let program = Program::load(bytecode, config.bytecode_overlay_v54())?;
+        let of_packets = program.message(program.root());
+        let keeps_stamps = STAMPED.iter().all(|number| of_packets.rule(*number) == Some(FieldRule::Simple));
+        Ok(TraceFilter { program, strings: Strings::load(config)?, keeps_stamps })
     }
 
-    /// Appends what may be told of a packet: its slices, and fields that are appended to it. What
-    /// it appends is never longer. Appends nothing and returns an error if it cannot be read.
+    /// Appends what may be told of a packet: its slices, and what the service appends to it
+    /// ([`STAMPED`]). What it appends is never longer. Appends nothing and returns an error if it cannot be read.
     fn packet(&self, slices: &[&[u8]], appended: &[u8], out: &mut Vec<u8>) -> Result<(), Unreadable> {
         let begin = out.len();
         let whole;
@@ -71,9 +76,15 @@ impl TraceFilter {
                 &whole[..]
             }
         };
-        let mut copy =
-            |part| Passage::copy(&self.program, &self.strings, part, self.program.root(), &mut *out);
-        let result = copy(packet).and_then(|()| copy(appended));
+        let copy = |part, out: &mut Vec<u8>| {
+            Passage::copy(&self.program, &self.strings, part, self.program.root(), out)
+        };
+        let mut result = copy(packet, out);
+        if self.keeps_stamps {
+            out.extend_from_slice(appended);
+        } else {
+            result = result.and_then(|()| copy(appended, out));
+        }
         if result.is_err() {
             out.truncate(begin);
         }

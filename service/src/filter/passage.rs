@@ -8,10 +8,10 @@
 //!
 //! A packet of which everything stays, as most are, is looked through and copied once.
 
-use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
+use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
 use watershed_wire::raw::FIELD_SIZE_BYTES_MAX;
 
-use super::program::{FieldRule, Program};
+use super::program::{FieldRule, MessageRules, Program, Quick};
 use super::strings::Strings;
 use super::{DEPTH_MAX, Unreadable, put_padded_varint};
 
@@ -28,18 +28,23 @@ pub(super) struct Passage<'a> {
 }
 
 /// Where a field lies.
+#[derive(Clone, Copy)]
 struct Place {
     begin: usize,
     number: u32,
-    wire_type: WireType,
+    /// As keys have it.
+    wire_type: u32,
     /// Where the value begins, behind its size if it has one.
     value: usize,
-    /// The integer, or the size.
-    varint: u64,
     end: usize,
     /// Its varints are as short as they can be.
     is_minimal: bool,
 }
+
+const VARINT: u32 = 0;
+const FIXED_64: u32 = 1;
+const DELIMITED: u32 = 2;
+const FIXED_32: u32 = 5;
 
 impl<'a> Passage<'a> {
     /// Appends what of `packet` the message with the index `root` lets through.
@@ -57,42 +62,70 @@ impl<'a> Passage<'a> {
     }
 
     fn message(&mut self, index: usize, begin: usize, end: usize, depth: usize) -> Result<(), Unreadable> {
-        let (program, packet) = (self.program, &self.packet[..end]);
+        let (rules, packet) = (self.program.message(index), &self.packet[..end]);
         let mut at = begin;
-        while at < end {
-            let place = Place::read(packet, at)?;
-            at = place.end;
-            match (program.rule(index, place.number), place.wire_type) {
-                (Some(FieldRule::Nested(nested)), WireType::LengthDelimited) => {
-                    self.nested(nested, &place, depth)?;
+        while let Some(&key) = packet.get(at) {
+            let quick = rules.quick(key);
+            let after = match quick {
+                Quick::Varint => end_of_minimal_varint(packet, at + 1),
+                Quick::Fixed64 => Some(at + 9),
+                Quick::Fixed32 => Some(at + 5),
+                Quick::Delimited | Quick::Nested => end_of_short(packet, at + 1),
+                Quick::No => None,
+            };
+            at = match after.filter(|after| *after <= end) {
+                Some(after) => {
+                    if quick == Quick::Nested {
+                        self.nested(rules.nested_by_key(key), at + 2, after, depth)?;
+                    }
+                    after
                 }
-                (Some(FieldRule::String(semantic_type)), WireType::LengthDelimited) => {
-                    self.write_head_anew(&place);
-                    self.take(place.end);
-                    let begin = self.out.len() - (place.end - place.value);
-                    self.strings.redact(&mut self.out[begin..], semantic_type);
-                }
-                (Some(FieldRule::Simple), _) => self.write_head_anew(&place),
-                // Also a number where the program expects a message or a string.
-                _ => self.leave_out(&place),
-            }
+                None => self.any_field(rules, packet, at, depth)?,
+            };
         }
         Ok(())
     }
 
-    fn nested(&mut self, nested: usize, place: &Place, depth: usize) -> Result<(), Unreadable> {
+    /// A field of any kind. Returns where it ends.
+    fn any_field(
+        &mut self,
+        rules: &MessageRules,
+        message: &[u8],
+        at: usize,
+        depth: usize,
+    ) -> Result<usize, Unreadable> {
+        let place = Place::read(message, at).ok_or(Unreadable)?;
+        match rules.rule(place.number) {
+            Some(FieldRule::Simple) => self.write_head_anew(place),
+            Some(FieldRule::Nested(nested)) if place.wire_type == DELIMITED => {
+                self.write_head_anew(place);
+                self.nested(nested as usize, place.value, place.end, depth)?;
+            }
+            Some(FieldRule::String(semantic_type)) if place.wire_type == DELIMITED => {
+                self.write_head_anew(place);
+                self.take(place.end);
+                let begin = self.out.len() - (place.end - place.value);
+                self.strings.redact(&mut self.out[begin..], semantic_type);
+            }
+            // Also a number where the program expects a message or a string.
+            _ => self.leave_out(place),
+        }
+        Ok(place.end)
+    }
+
+    /// A message whose size is in its shortest form.
+    fn nested(&mut self, nested: usize, value: usize, end: usize, depth: usize) -> Result<(), Unreadable> {
         if depth == DEPTH_MAX {
             return Err(Unreadable);
         }
-        self.write_head_anew(place);
-        let width = encoded_len_varint(place.varint);
-        // Some of what is before it may wait to be copied.
-        let size_at = self.out.len() + place.value - self.done - width;
-        let saved = self.saved;
-        self.message(nested, place.value, place.end, depth + 1)?;
+        let (saved, done, copied) = (self.saved, self.done, self.out.len());
+        self.message(nested, value, end, depth + 1)?;
         let shorter = self.saved - saved;
         if shorter > 0 {
-            put_padded_varint(&mut self.out[size_at..][..width], place.varint as usize - shorter);
+            let width = encoded_len_varint((end - value) as u64);
+            // What was before it may have waited to be copied.
+            let size_at = copied + value - done - width;
+            put_padded_varint(&mut self.out[size_at..][..width], end - value - shorter);
         }
         Ok(())
     }
@@ -103,7 +136,7 @@ impl<'a> Passage<'a> {
         self.done = end;
     }
 
-    fn leave_out(&mut self, place: &Place) {
+    fn leave_out(&mut self, place: Place) {
         self.take(place.begin);
         self.done = place.end;
         self.saved += place.end - place.begin;
@@ -111,88 +144,78 @@ impl<'a> Passage<'a> {
 
     /// Key, and size or integer, in their shortest form, if they are not yet.
     #[inline]
-    fn write_head_anew(&mut self, place: &Place) {
+    fn write_head_anew(&mut self, place: Place) {
         if !place.is_minimal {
             self.shorten(place);
         }
     }
 
     #[cold]
-    fn shorten(&mut self, place: &Place) {
+    fn shorten(&mut self, place: Place) {
         self.take(place.begin);
         let begin = self.out.len();
-        encode_key(place.number, place.wire_type, self.out);
-        if matches!(place.wire_type, WireType::Varint | WireType::LengthDelimited) {
-            encode_varint(place.varint, self.out);
+        encode_varint(u64::from(place.number << 3 | place.wire_type), self.out);
+        self.done = place.value;
+        if place.wire_type == DELIMITED {
+            encode_varint((place.end - place.value) as u64, self.out);
+        } else if place.wire_type == VARINT {
+            let value = decode_varint(&mut &self.packet[place.value..place.end]);
+            encode_varint(value.expect("it has been read"), self.out);
+            self.done = place.end;
         }
-        self.done = if place.wire_type == WireType::Varint { place.end } else { place.value };
         self.saved += self.done - place.begin - (self.out.len() - begin);
     }
 }
 
 impl Place {
-    /// The field at this place of a message that ends with `message`.
-    #[inline]
-    fn read(message: &[u8], begin: usize) -> Result<Place, Unreadable> {
-        let key = Varint::read(message, begin)?;
-        let number = u32::try_from(key.value >> 3).map_err(|_| Unreadable)?;
-        if number == 0 || number >= 1 << 29 {
-            return Err(Unreadable);
-        }
-        let (wire_type, value, size, rest) = match key.value & 7 {
-            0 => (WireType::Varint, key.end, 0, Varint::read(message, key.end)?),
-            1 => (WireType::SixtyFourBit, key.end, 8, key),
-            2 => {
-                let size = Varint::read(message, key.end)?;
-                if size.value > FIELD_SIZE_BYTES_MAX {
-                    return Err(Unreadable);
-                }
-                (WireType::LengthDelimited, size.end, size.value as usize, size)
+    /// The field at this place of a message that ends with `message`; `None` if there is none.
+    fn read(message: &[u8], begin: usize) -> Option<Place> {
+        let (key, value, mut is_minimal) = varint(message, begin)?;
+        let number = u32::try_from(key >> 3).ok().filter(|number| (1..1 << 29).contains(number))?;
+        let wire_type = (key & 7) as u32;
+        let (value, end) = match wire_type {
+            VARINT => {
+                let (_, end, value_is_minimal) = varint(message, value)?;
+                is_minimal &= value_is_minimal;
+                (value, end)
             }
-            5 => (WireType::ThirtyTwoBit, key.end, 4, key),
-            _ => return Err(Unreadable),
+            FIXED_64 => (value, value + 8),
+            DELIMITED => {
+                let (size, value, size_is_minimal) = varint(message, value)?;
+                is_minimal &= size_is_minimal;
+                (value, value + usize::try_from(size).ok().filter(|_| size <= FIELD_SIZE_BYTES_MAX)?)
+            }
+            FIXED_32 => (value, value + 4),
+            _ => return None,
         };
-        let end = rest.end + size;
-        if end > message.len() {
-            return Err(Unreadable);
-        }
-        let is_minimal = key.is_minimal && rest.is_minimal;
-        Ok(Place { begin, number, wire_type, value, varint: rest.value, end, is_minimal })
+        (end <= message.len()).then_some(Place { begin, number, wire_type, value, end, is_minimal })
     }
 }
 
-/// A varint of a message, and where it ends.
-#[derive(Clone, Copy)]
-struct Varint {
-    value: u64,
-    end: usize,
-    is_minimal: bool,
+/// A varint of a message, where it ends, and whether it is as short as it can be.
+fn varint(message: &[u8], begin: usize) -> Option<(u64, usize, bool)> {
+    let mut rest = message.get(begin..)?;
+    let value = decode_varint(&mut rest).ok()?;
+    let end = message.len() - rest.len();
+    Some((value, end, end == begin + 1 || message[end - 1] != 0))
 }
 
-impl Varint {
-    #[inline]
-    fn read(message: &[u8], begin: usize) -> Result<Varint, Unreadable> {
-        match message.get(begin) {
-            Some(&byte) if byte < 0x80 => {
-                Ok(Varint { value: u64::from(byte), end: begin + 1, is_minimal: true })
-            }
-            Some(_) => Varint::read_long(message, begin),
-            None => Err(Unreadable),
-        }
+/// Where a varint ends, if it is as short as it can be and easily found: that of a timestamp or
+/// another large number among eight bytes at once.
+#[inline]
+fn end_of_minimal_varint(message: &[u8], begin: usize) -> Option<usize> {
+    if *message.get(begin)? < 0x80 {
+        return Some(begin + 1);
     }
+    let eight = <[u8; 8]>::try_from(message.get(begin..begin + 8)?).ok()?;
+    let ends = !u64::from_le_bytes(eight) & 0x8080_8080_8080_8080;
+    let last = ends.trailing_zeros() as usize / 8;
+    (*eight.get(last)? != 0).then_some(begin + last + 1)
+}
 
-    fn read_long(message: &[u8], begin: usize) -> Result<Varint, Unreadable> {
-        const BYTES_MAX: usize = 10;
-        let mut value = 0;
-        for (index, &byte) in message[begin..].iter().take(BYTES_MAX).enumerate() {
-            value |= u64::from(byte & 0x7f) << (7 * index);
-            if byte < 0x80 {
-                // Of the last possible byte one bit is left.
-                let fits = index + 1 < BYTES_MAX || byte <= 1;
-                let varint = Varint { value, end: begin + index + 1, is_minimal: byte != 0 };
-                return fits.then_some(varint).ok_or(Unreadable);
-            }
-        }
-        Err(Unreadable)
-    }
+/// Where a value of less than 128 bytes ends, whose size is at `begin`.
+#[inline]
+fn end_of_short(message: &[u8], begin: usize) -> Option<usize> {
+    let size = *message.get(begin)?;
+    (size < 0x80).then_some(begin + 1 + usize::from(size))
 }

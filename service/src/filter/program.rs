@@ -38,7 +38,7 @@ pub(super) enum FieldRule {
     /// It is taken as it is.
     Simple,
     /// It is a message: that with this index.
-    Nested(usize),
+    Nested(u32),
     /// It is a string of this semantic type, of which parts may be redacted.
     String(u32),
 }
@@ -50,8 +50,40 @@ pub(super) struct Program {
     root: usize,
 }
 
+/// What happens to a field whose key has one byte, if that is soon said: those that stay as they
+/// are, by what comes behind the key. [`Quick::No`] is for all others and for what is no key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Quick {
+    #[default]
+    No,
+    Varint,
+    Fixed64,
+    Fixed32,
+    Delimited,
+    /// A message that is looked into.
+    Nested,
+}
+
+impl Quick {
+    fn of(key: u8, rule: Option<FieldRule>) -> Quick {
+        match (rule, key & 7) {
+            // A second byte follows, or there is no field 0.
+            _ if !(8..0x80).contains(&key) => Quick::No,
+            (Some(FieldRule::Simple), 0) => Quick::Varint,
+            (Some(FieldRule::Simple), 1) => Quick::Fixed64,
+            (Some(FieldRule::Simple), 2) => Quick::Delimited,
+            (Some(FieldRule::Simple), 5) => Quick::Fixed32,
+            (Some(FieldRule::Nested(_)), 2) => Quick::Nested,
+            _ => Quick::No,
+        }
+    }
+}
+
+/// Which fields of a message are allowed.
 #[derive(Clone, Debug, Default)]
-struct MessageRules {
+pub(super) struct MessageRules {
+    /// By key. Made when all has been said.
+    quick: Vec<Quick>,
     /// By field number, as far as there are any.
     direct: Vec<Option<FieldRule>>,
     /// Fields from [`DIRECT_FIELDS`]: first, behind the last, what happens. Sorted, without
@@ -80,7 +112,7 @@ impl Program {
             }
         }
         match messages.first().and_then(|trace| trace.rule(PACKET_FIELD)) {
-            Some(FieldRule::Nested(root)) => Ok(Program { messages, root }),
+            Some(FieldRule::Nested(root)) => Ok(Program { messages, root: root as usize }),
             _ => Err(FilterError::NoPackets),
         }
     }
@@ -90,16 +122,16 @@ impl Program {
         self.root
     }
 
-    /// What happens to a field of the message with this index; `None`: it is left out.
-    #[inline]
-    pub(super) fn rule(&self, message: usize, field: u32) -> Option<FieldRule> {
-        self.messages[message].rule(field)
+    /// The rules of the message with this index.
+    pub(super) fn message(&self, index: usize) -> &MessageRules {
+        &self.messages[index]
     }
 }
 
 impl MessageRules {
+    /// What happens to a field; `None`: it is left out.
     #[inline]
-    fn rule(&self, field: u32) -> Option<FieldRule> {
+    pub(super) fn rule(&self, field: u32) -> Option<FieldRule> {
         match field < DIRECT_FIELDS {
             true => self.direct.get(field as usize).copied().flatten(),
             false => self.rule_beyond(field),
@@ -113,6 +145,20 @@ impl MessageRules {
         let behind = self.ranges.partition_point(|(first, ..)| *first <= field);
         let (_, end, rule) = *self.ranges.get(behind.checked_sub(1)?)?;
         (field < end).then_some(rule)
+    }
+
+    #[inline]
+    pub(super) fn quick(&self, key: u8) -> Quick {
+        self.quick[usize::from(key)]
+    }
+
+    /// The index of a message whose field has this key, which is [`Quick::Nested`].
+    #[inline]
+    pub(super) fn nested_by_key(&self, key: u8) -> usize {
+        match self.direct[usize::from(key >> 3)] {
+            Some(FieldRule::Nested(index)) => index as usize,
+            rule => unreachable!("{rule:?} of a message"),
+        }
     }
 
     /// Allows the fields from `first` to before `end`.
@@ -138,6 +184,7 @@ impl MessageRules {
 
     /// All that there is has been said.
     fn close(&mut self, message: usize) -> Result<(), FilterError> {
+        self.quick = (0..=u8::MAX).map(|key| Quick::of(key, self.rule(u32::from(key >> 3)))).collect();
         self.ranges.sort_unstable_by_key(|(first, ..)| *first);
         let overlap = self.ranges.windows(2).find(|pair| pair[1].0 < pair[0].1);
         overlap.map_or(Ok(()), |pair| Err(FilterError::Overlap { message, field: pair[1].0 }))
@@ -148,7 +195,7 @@ impl MessageRules {
         let direct = (0..).zip(&self.direct).filter_map(|(field, rule)| Some((field, (*rule)?)));
         let beyond = self.ranges.iter().map(|(first, _, rule)| (*first, *rule));
         direct.chain(beyond).filter_map(|(field, rule)| match rule {
-            FieldRule::Nested(index) => Some((field, index)),
+            FieldRule::Nested(index) => Some((field, index as usize)),
             FieldRule::Simple | FieldRule::String(_) => None,
         })
     }
@@ -203,7 +250,7 @@ fn read_messages(words: &[u32]) -> Result<Vec<MessageRules>, FilterError> {
                 let end = field.checked_add(len).filter(|end| *end > field);
                 (end.ok_or(FilterError::BadRange { at, first: field, len })?, FieldRule::Simple)
             }
-            NESTED => (field + 1, FieldRule::Nested(operand()? as usize)),
+            NESTED => (field + 1, FieldRule::Nested(operand()?)),
             STRING => (field + 1, FieldRule::String(0)),
             STRING_OF_TYPE => (field + 1, FieldRule::String(operand()?)),
             opcode => return Err(FilterError::Opcode { at, opcode }),

@@ -18,12 +18,12 @@ fn message(
 ) -> Result<(), Unreadable> {
     for field in Fields::new(bytes) {
         let field = field.map_err(|_| Unreadable)?;
-        let Some(rule) = filter.program.rule(index, field.number) else { continue };
+        let Some(rule) = filter.program.message(index).rule(field.number) else { continue };
         match (field.value, rule) {
             (Value::LengthDelimited(_), FieldRule::Nested(_)) if depth == DEPTH_MAX => return Err(Unreadable),
             (Value::LengthDelimited(bytes), FieldRule::Nested(nested)) => {
                 let mut inner = Vec::new();
-                message(filter, nested, bytes, depth + 1, &mut inner)?;
+                message(filter, nested as usize, bytes, depth + 1, &mut inner)?;
                 encode_key(field.number, WireType::LengthDelimited, out);
                 let size_at = out.len();
                 out.resize(size_at + encoded_len_varint(bytes.len() as u64), 0);
