@@ -67,7 +67,8 @@ impl<'a> Passage<'a> {
         while let Some(&key) = packet.get(at) {
             let quick = rules.quick(key);
             let after = match quick {
-                Quick::Varint => end_of_minimal_varint(packet, at + 1),
+                // Looked for in the whole packet: eight bytes may reach beyond the message.
+                Quick::Varint => end_of_minimal_varint(self.packet, at + 1),
                 Quick::Fixed64 => Some(at + 9),
                 Quick::Fixed32 => Some(at + 5),
                 Quick::Delimited | Quick::Nested => end_of_short(packet, at + 1),
@@ -86,7 +87,8 @@ impl<'a> Passage<'a> {
         Ok(())
     }
 
-    /// A field of any kind. Returns where it ends.
+    /// A field of any kind. Returns where it ends. Not inlined, so that the other way stays short.
+    #[inline(never)]
     fn any_field(
         &mut self,
         rules: &MessageRules,
@@ -209,8 +211,22 @@ fn end_of_minimal_varint(message: &[u8], begin: usize) -> Option<usize> {
     }
     let eight = <[u8; 8]>::try_from(message.get(begin..begin + 8)?).ok()?;
     let ends = !u64::from_le_bytes(eight) & 0x8080_8080_8080_8080;
+    if ends == 0 {
+        return end_of_longest_varint(message, begin + 8);
+    }
     let last = ends.trailing_zeros() as usize / 8;
     (*eight.get(last)? != 0).then_some(begin + last + 1)
+}
+
+/// Where one ends of which eight bytes have been: a random number, such as that of a track. Of its
+/// tenth byte one bit is left.
+#[inline]
+fn end_of_longest_varint(message: &[u8], ninth: usize) -> Option<usize> {
+    match message.get(ninth..)? {
+        [1..0x80, ..] => Some(ninth + 1),
+        [0x80..=0xff, 1, ..] => Some(ninth + 2),
+        _ => None,
+    }
 }
 
 /// Where a value of less than 128 bytes ends, whose size is at `begin`.

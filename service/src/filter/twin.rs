@@ -20,7 +20,9 @@ fn message(
         let field = field.map_err(|_| Unreadable)?;
         let Some(rule) = filter.program.message(index).rule(field.number) else { continue };
         match (field.value, rule) {
-            (Value::LengthDelimited(_), FieldRule::Nested(_)) if depth == DEPTH_MAX => return Err(Unreadable),
+            (Value::LengthDelimited(_), FieldRule::Nested(_)) if depth == DEPTH_MAX => {
+                return Err(Unreadable);
+            }
             (Value::LengthDelimited(bytes), FieldRule::Nested(nested)) => {
                 let mut inner = Vec::new();
                 message(filter, nested as usize, bytes, depth + 1, &mut inner)?;

@@ -377,8 +377,13 @@ fn patches_for_a_buffer_of_others_are_counted() {
     let (_, _, target) = recording(&mut world);
     let (cloning, session) = (world.consumer(), world.service.session_of(ConsumerId(1)));
     let source = watershed_service::CloneSource::Session(session.expect("it records"));
-    let request =
-        watershed_service::CloneRequest { source, for_bugreport: false, skip_filter: false, trigger: None, into_file: false };
+    let request = watershed_service::CloneRequest {
+        source,
+        for_bugreport: false,
+        skip_filter: false,
+        trigger: None,
+        into_file: false,
+    };
     let now = world.now;
     world.service.handle_clone_session(cloning, request, false, &now).expect("allowed");
     world.advance_ms(6000);

@@ -45,7 +45,13 @@ impl Scene {
     fn ask(&mut self, has_file: bool) -> (ConsumerId, Result<SessionId, CloneRefused>) {
         let consumer = self.world.consumer();
         let source = CloneSource::Session(self.session);
-        let request = CloneRequest { source, for_bugreport: false, skip_filter: false, trigger: None, into_file: self.into_file };
+        let request = CloneRequest {
+            source,
+            for_bugreport: false,
+            skip_filter: false,
+            trigger: None,
+            into_file: self.into_file,
+        };
         let now = self.world.now;
         let asked = self.world.service.handle_clone_session(consumer, request, has_file, &now);
         self.world.pump();

@@ -104,7 +104,8 @@ fn a_clone_is_filtered_unless_it_is_to_have_everything() {
     {
         let (mut world, producer, _, session) = world(&config);
         let source = source.unwrap_or(CloneSource::Session(session));
-        let request = CloneRequest { source, for_bugreport: false, skip_filter, trigger: None, into_file: false };
+        let request =
+            CloneRequest { source, for_bugreport: false, skip_filter, trigger: None, into_file: false };
         let consumer = world.consumer();
         let now = world.now;
         world.service.handle_clone_session(consumer, request, false, &now).expect("allowed");

@@ -27,7 +27,13 @@ fn who_was_offered_by_nobody_is_named_until_somebody_offers_it() {
     world.disconnect(first);
     assert_eq!(not_offered(&mut world, consumer), ["never"]);
     let of = CloneSource::Session(session);
-    let request = CloneRequest { source: of, for_bugreport: false, skip_filter: false, trigger: None, into_file: false };
+    let request = CloneRequest {
+        source: of,
+        for_bugreport: false,
+        skip_filter: false,
+        trigger: None,
+        into_file: false,
+    };
     let cloning = world.consumer();
     let now = world.now;
     world.service.handle_clone_session(cloning, request, false, &now).expect("allowed");
