@@ -1,12 +1,8 @@
 //! Producers in a process of their own, whose threads write at a given rate over real sockets.
-//!
-//! A packet holds its place in its sequence as timestamp, so that whoever reads the trace finds
-//! what is missing.
 
+use super::packets::{CHUNK_PAYLOAD_BYTES, number, packets};
 use crate::measure::WrongAnswer;
 use crate::suites::processes::{Process, Role, say};
-use crate::workload::minstd::Minstd;
-use crate::workload::protobuf;
 use serde::{Deserialize, Serialize};
 use std::io::BufRead as _;
 use std::path::{Path, PathBuf};
@@ -20,10 +16,6 @@ use watershed_shell::address::Address;
 use watershed_smb::SmbSize;
 use watershed_wire::protos::DataSourceDescriptor;
 
-/// The timestamp of a sequence's first packet. All that come later have as many bytes.
-pub(super) const FIRST_TIMESTAMP: u64 = 1 << 60;
-/// Payload of a chunk that takes a page of 4 KiB.
-const CHUNK_PAYLOAD_BYTES: u64 = 4080;
 /// How late a thread may be and still catch up, in time at its rate: more at once would be another
 /// rate. What it is later than that is not written.
 const CATCH_UP: Duration = Duration::from_millis(1);
@@ -47,6 +39,8 @@ pub struct LoadRole {
     /// How many chunks a commit has. 0: the client library decides; 1: it commits what is full as
     /// soon as it gets to it.
     pub(super) chunks_per_commit: u64,
+    /// Whether the packets have as much in them as those of programs: half of it compresses away.
+    pub(super) has_content: bool,
 }
 
 impl LoadRole {
@@ -60,6 +54,7 @@ impl LoadRole {
             num_threads: 4,
             shm_size_bytes: 4 << 20,
             chunks_per_commit: 32,
+            has_content: false,
         }
     }
 
@@ -287,7 +282,7 @@ impl LoadRole {
             let start = |lines| {
                 let (pace, barrier) = (&pace, &barrier);
                 scope.spawn(move || {
-                    let mut packets = packets();
+                    let mut packets = packets(self.has_content);
                     barrier.wait();
                     pace.write(lines, &mut packets)
                 })
@@ -299,31 +294,6 @@ impl LoadRole {
         });
         sum
     }
-}
-
-/// What a byte of a packet takes of the shared memory: its size field, and the chunk's header.
-pub(super) fn memory_bytes_per_byte() -> f64 {
-    const SIZE_FIELD_BYTES: usize = 4;
-    let packets = packets();
-    let bytes: usize = packets.iter().map(Vec::len).sum();
-    let with_sizes = bytes + packets.len() * SIZE_FIELD_BYTES;
-    with_sizes as f64 / bytes as f64 * 4096.0 / CHUNK_PAYLOAD_BYTES as f64
-}
-
-/// The sizes of the published comparison of trace buffers: 50 to 500 bytes.
-fn packets() -> Vec<Vec<u8>> {
-    let mut random = Minstd::new(42);
-    (0..1000).map(|_| protobuf::track_event(50 + random.below(451), FIRST_TIMESTAMP)).collect()
-}
-
-/// Makes the packet that of a place in its sequence. The timestamp is its first field.
-fn number(packet: &mut [u8], place: u64) {
-    let mut value = FIRST_TIMESTAMP + place;
-    for byte in &mut packet[1..9] {
-        *byte = value as u8 | 0x80;
-        value >>= 7;
-    }
-    packet[9] = value as u8;
 }
 
 /// At which rate a thread writes.
@@ -387,22 +357,4 @@ impl Pace {
 /// For those who connect by hand.
 pub(super) fn address(producer_socket: &Path) -> Address {
     Address::Path(producer_socket.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use watershed_wire::raw::Fields;
-
-    #[test]
-    fn a_packet_has_the_number_of_its_place() {
-        for mut packet in packets() {
-            for place in [0, 1, 1 << 40] {
-                number(&mut packet, place);
-                let timestamp = Fields::new(&packet).next().unwrap().unwrap();
-                assert_eq!((timestamp.number, timestamp.value.varint()), (8, Some(FIRST_TIMESTAMP + place)));
-                assert!(Fields::new(&packet).all(|field| field.is_ok()));
-            }
-        }
-    }
 }

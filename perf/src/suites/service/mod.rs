@@ -4,8 +4,13 @@
 //! that was reached, and what part of the time the host gave to others.
 
 mod by_hand;
+mod clones;
+mod compressed;
 mod cost;
+mod filtered;
 mod load;
+mod packets;
+mod recorder;
 mod starved;
 mod throughput;
 mod trace;
@@ -43,5 +48,9 @@ fn workloads() -> Vec<Workload> {
             cost::thousand_producers("thousand_producers", options)
         }),
         Workload::new("start_stop_100", |options| cost::start_stop("start_stop_100", options)),
+        Workload::new("clone_under_load", |options| clones::under_load("clone_under_load", options)),
+        Workload::new("compress_file", |options| compressed::file("compress_file", options)),
+        Workload::new("trace_filter", |options| filtered::packet("trace_filter", options)),
+        Workload::new("flight_recorder", |options| recorder::flight_recorder("flight_recorder", options)),
     ]
 }

@@ -5,7 +5,8 @@
 //!   writers:  fill the shared memory, then drop: what exceeds it is lost and no more
 //! ```
 
-use super::load::{Load, LoadRole, Written, memory_bytes_per_byte};
+use super::load::{Load, LoadRole, Written};
+use super::packets::memory_bytes_per_byte;
 use super::trace::{Found, config};
 use crate::measure::{Options, Series, WrongAnswer};
 use crate::report::Measurement;

@@ -1,6 +1,7 @@
 //! The suite's sessions, and what their traces have of the packets that were written.
 
-use super::load::{FIRST_TIMESTAMP, Written};
+use super::load::Written;
+use super::packets::FIRST_TIMESTAMP;
 use crate::measure::WrongAnswer;
 use std::collections::BTreeMap;
 use std::fs::File;
