@@ -81,11 +81,8 @@ impl Consumer {
         file: File,
         timeout: Duration,
     ) -> Result<Cloned, ConsumerError> {
-        let mut request = CloneSessionRequest {
-            selector: Some(selector(of)),
-            into_file: Some(true),
-            ..Default::default()
-        };
+        let mut request =
+            CloneSessionRequest { selector: Some(selector(of)), into_file: Some(true), ..Default::default() };
         if *of == CloneOf::ForBugreport {
             (request.skip_trace_filter, request.for_bugreport) = (Some(true), Some(true));
         }
