@@ -69,7 +69,8 @@ impl Consumer {
 
     /// Clones a session, within `timeout`: data sources are flushed first, and files may be large.
     /// `file`, which is to be opened for writing, is for the clone of a session that writes into
-    /// one; our daemon writes every clone into it, which is faster than to read it. `trigger` is the one for which the clone is made, as an event has told it.
+    /// one; our daemon writes every clone into it, so that nothing of it takes the way through the
+    /// socket. `trigger` is the one for which the clone is made, as an event has told it.
     ///
     /// # Errors
     ///

@@ -65,7 +65,8 @@ impl TraceFilter {
     }
 
     /// Appends what may be told of a packet: its slices, and what the service appends to it
-    /// ([`STAMPED`]). What it appends is never longer. Appends nothing and returns an error if it cannot be read.
+    /// ([`STAMPED`]). What it appends is never longer. Appends nothing and returns an error if it
+    /// cannot be read.
     fn packet(&self, slices: &[&[u8]], appended: &[u8], out: &mut Vec<u8>) -> Result<(), Unreadable> {
         let begin = out.len();
         let whole;
