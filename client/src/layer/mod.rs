@@ -23,27 +23,33 @@
 //!
 //! Each target of a level and each place in the program is kept for ever, once it was reached.
 
+mod entered;
 mod site;
+mod spans;
 mod values;
 
-use std::cell::RefCell;
-use std::marker::PhantomData;
+use std::cell::{Cell, RefCell};
 
+use entered::Entered;
 use site::{Site, category_of_log};
+use spans::{NO_LAYER, Place};
 use tracing_core::span::{Attributes, Id, Record};
 use tracing_core::subscriber::Interest;
 use tracing_core::{Event, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
-use tracing_subscriber::registry::LookupSpan;
-use values::{Args, LogTarget, Message, Recorded};
+use tracing_subscriber::registry::{LookupSpan, SpanRef};
+use values::{Each, LogTarget, Message, OfEvent, OfSpan};
 
-use crate::sync::{AtomicU64, Ordering};
-use crate::track_event::{Category, EventWriter, begin_slice, end_slice, flow_id, write_instant};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::track_event::{
+    Category, EncodedArgs, EventWriter, begin_slice, end_slice, flow_id, write_instant,
+};
 
 /// See [`layer`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TrackEventLayer {
-    not_public: PhantomData<()>,
+    /// Apart from the layers of other registries, whose spans have the same ids.
+    number: u32,
 }
 
 /// The layer that writes spans and events of `tracing` as track events. It records nothing by
@@ -51,48 +57,26 @@ pub struct TrackEventLayer {
 /// has to ask for it. [`crate::init()`] does all of that.
 #[must_use]
 pub fn layer() -> TrackEventLayer {
-    TrackEventLayer::default()
+    TrackEventLayer { number: NO_LAYER }
 }
 
-/// What the layer keeps of a span.
-struct Span {
-    fields: Recorded,
-    flow_id: u64,
-}
-
-/// Times that any span has recorded fields after its begin: most never do, and then nothing has to
-/// be looked up at the end of a slice. Relaxed: a thread counts its own before it looks.
-static NUM_RECORDS: AtomicU64 = AtomicU64::new(0);
-
-/// A slice that this thread has begun and not ended.
-struct Entered {
-    span_id: u64,
-    /// `None`: nobody wanted it.
-    site: Option<&'static Site>,
-    /// Bytes of fields that it has begun with, and [`NUM_RECORDS`] then.
-    written_bytes: usize,
-    num_records: u64,
-}
-
-thread_local! {
-    static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Takes what this thread has entered last of the span.
-fn take_entered(id: &Id) -> Option<Entered> {
-    let take = |entered: &RefCell<Vec<Entered>>| {
-        let mut entered = entered.try_borrow_mut().ok()?;
-        // The last one, unless guards were dropped in another order.
-        let index = entered.iter().rposition(|entered| entered.span_id == id.into_u64())?;
-        Some(entered.remove(index))
-    };
-    ENTERED.try_with(take).ok().flatten()
+/// What the registry's extensions have of a span that has no place in the table; and of one that
+/// has, what was recorded after it was made.
+struct Extension {
+    fields: EncodedArgs,
+    flow_id: Option<u64>,
 }
 
 impl<S> Layer<S> for TrackEventLayer
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
+    fn on_layer(&mut self, _: &mut S) {
+        static LAST: AtomicU32 = AtomicU32::new(NO_LAYER);
+        // Relaxed: the number is all there is to it.
+        self.number = LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    }
+
     /// Other layers choose for themselves; what no session wants costs a load in this one.
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         Site::of(metadata);
@@ -100,58 +84,74 @@ where
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        let Some(span) = context.span(id).filter(|span| Site::of(span.metadata()).is_enabled()) else {
+        let site = Site::of(attributes.metadata());
+        if !site.is_enabled() {
             return;
+        }
+        let keep = |fields: &mut EncodedArgs| {
+            fields.clear();
+            attributes.record(&mut Each(OfSpan { site, args: fields }));
+            let flow_id = next_flow_id();
+            if !spans::keep(self.number, id.into_u64(), site, flow_id, fields)
+                && let Some(span) = context.span(id)
+            {
+                let fields = std::mem::take(fields);
+                span.extensions_mut().insert(Extension { fields, flow_id: Some(flow_id) });
+            }
         };
-        let mut fields = Recorded::default();
-        attributes.record(&mut fields);
-        span.extensions_mut().insert(Span { fields, flow_id: next_flow_id() });
+        let kept = SCRATCH.try_with(|scratch| scratch.try_borrow_mut().map(|mut fields| keep(&mut fields)));
+        // The thread's is in use, where a value's `Debug` makes spans, or gone.
+        if !matches!(kept, Ok(Ok(()))) {
+            keep(&mut EncodedArgs::new());
+        }
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
-        if let Some(span) = span.extensions_mut().get_mut::<Span>() {
-            values.record(&mut span.fields);
-            NUM_RECORDS.fetch_add(1, Ordering::Relaxed);
+        let place = spans::find(self.number, id.into_u64());
+        let site = Site::of(span.metadata());
+        // Before the extensions are locked: a value's `Debug` may trace.
+        let mut fields = EncodedArgs::default();
+        values.record(&mut Each(OfSpan { site, args: &mut fields }));
+        let mut extensions = span.extensions_mut();
+        match extensions.get_mut::<Extension>() {
+            Some(extension) => extension.fields.append(&fields),
+            None if place.is_some() => extensions.insert(Extension { fields, flow_id: None }),
+            // Nobody wanted it when it was made.
+            None => return,
+        }
+        if let Some(place) = place {
+            place.set_recorded();
         }
     }
 
     fn on_enter(&self, id: &Id, context: Context<'_, S>) {
-        let Some(span) = context.span(id) else { return };
-        let site = Some(Site::of(span.metadata())).filter(|site| site.is_enabled());
-        let num_records = NUM_RECORDS.load(Ordering::Relaxed);
-        let mut written_bytes = 0;
-        match (site, span.extensions().get::<Span>()) {
-            (None, _) => {}
-            // It is older than the session: its fields are gone.
-            (Some(site), None) => begin_slice(site.category(), site.name(), None, None),
-            (Some(site), Some(span)) => {
-                written_bytes = span.fields.size_bytes();
-                let fill = |event: &mut EventWriter<'_>| {
-                    span.fields.write(0, site, event);
-                    event.flow(span.flow_id);
-                };
-                begin_slice(site.category(), site.name(), None, Some(&fill));
-            }
+        let span_id = id.into_u64();
+        let place = spans::find(self.number, span_id);
+        let entered = match place.and_then(Place::known) {
+            Some((site, place)) => Some(begin_kept(span_id, site, place)),
+            None => context.span(id).map(|span| begin_in(&span, place)),
+        };
+        if let Some(entered) = entered {
+            entered::push(entered);
         }
-        let entered = Entered { span_id: id.into_u64(), site, written_bytes, num_records };
-        let _ = ENTERED.try_with(|all| all.try_borrow_mut().map(|mut all| all.push(entered)));
     }
 
     fn on_exit(&self, id: &Id, context: Context<'_, S>) {
-        let Some(Entered { site: Some(site), written_bytes, num_records, .. }) = take_entered(id) else {
+        let Some(Entered { site: Some(site), place, recorded_bytes, .. }) = entered::take(id.into_u64())
+        else {
             return;
         };
-        let has_recorded = num_records != NUM_RECORDS.load(Ordering::Relaxed);
-        let span = if has_recorded { context.span(id) } else { None };
-        let extensions = span.as_ref().map(|span| span.extensions());
-        let late = extensions.as_ref().and_then(|extensions| extensions.get::<Span>());
-        match late.filter(|span| written_bytes < span.fields.size_bytes()) {
-            Some(span) => {
-                let fill = |event: &mut EventWriter<'_>| span.fields.write(written_bytes, site, event);
-                end_slice(site.category(), None, Some(&fill));
-            }
-            None => end_slice(site.category(), None, None),
+        if place.is_some_and(|place| !place.is_recorded()) {
+            end_slice(site.category(), None, None);
+        } else if let Some(span) = context.span(id) {
+            end_in(&span, site, recorded_bytes);
+        }
+    }
+
+    fn on_close(&self, id: Id, _: Context<'_, S>) {
+        if let Some(place) = spans::find(self.number, id.into_u64()) {
+            place.close();
         }
     }
 
@@ -161,7 +161,7 @@ where
         if !category.is_enabled() {
             return;
         }
-        let fill = |writer: &mut EventWriter<'_>| event.record(&mut Args { site, event: writer });
+        let fill = |writer: &mut EventWriter<'_>| event.record(&mut Each(OfEvent { site, event: writer }));
         let mut message = Message::default();
         event.record(&mut message);
         match message.0.as_deref() {
@@ -180,7 +180,114 @@ fn log_category(event: &Event<'_>, site: &'static Site) -> &'static Category {
     }
 }
 
+/// Begins the slice of a span all of whose fields are in its place.
+#[inline]
+fn begin_kept(span_id: u64, site: &'static Site, place: &'static Place) -> Entered {
+    let is_enabled = site.is_enabled();
+    if is_enabled {
+        let fill = |event: &mut EventWriter<'_>| {
+            event.encoded_args(site.args(), place.size_bytes(), place.words());
+            event.flow(place.flow_id());
+        };
+        begin_slice(site.category(), site.name(), None, Some(&fill));
+    }
+    Entered { span_id, site: is_enabled.then_some(site), place: Some(place), recorded_bytes: 0 }
+}
+
+/// Begins the slice of a span with what is in its place and in its extensions: of one that is older
+/// than the session, that is nothing.
+#[inline(never)]
+fn begin_in<'a, R: LookupSpan<'a>>(span: &SpanRef<'a, R>, place: Option<&'static Place>) -> Entered {
+    let (span_id, site, extensions) = (span.id().into_u64(), Site::of(span.metadata()), span.extensions());
+    let extension = extensions.get::<Extension>();
+    let recorded_bytes = extension.map_or(0, |extension| extension.fields.size_bytes());
+    if !site.is_enabled() {
+        return Entered { span_id, site: None, place, recorded_bytes };
+    }
+    let fill = |event: &mut EventWriter<'_>| {
+        if let Some(place) = place {
+            event.encoded_args(site.args(), place.size_bytes(), place.words());
+            event.flow(place.flow_id());
+        }
+        if let Some(Extension { fields, flow_id }) = extension {
+            event.encoded_args(site.args(), fields.size_bytes(), fields.words());
+            flow_id.map(|flow_id| event.flow(flow_id));
+        }
+    };
+    begin_slice(site.category(), site.name(), None, Some(&fill));
+    Entered { span_id, site: Some(site), place, recorded_bytes }
+}
+
+/// Ends the slice of a span with the fields that its extensions have got since it was entered.
+#[inline(never)]
+fn end_in<'a, R: LookupSpan<'a>>(span: &SpanRef<'a, R>, site: &'static Site, recorded_bytes: usize) {
+    let extensions = span.extensions();
+    let extension = extensions.get::<Extension>();
+    match extension.filter(|extension| extension.fields.size_bytes() > recorded_bytes) {
+        None => end_slice(site.category(), None, None),
+        Some(Extension { fields, .. }) => {
+            let len = fields.size_bytes() - recorded_bytes;
+            let fill = |event: &mut EventWriter<'_>| {
+                event.encoded_args(site.args(), len, fields.words_from(recorded_bytes));
+            };
+            end_slice(site.category(), None, Some(&fill));
+        }
+    }
+}
+
+thread_local! {
+    /// Fields of the span that is being made.
+    static SCRATCH: RefCell<EncodedArgs> = const { RefCell::new(EncodedArgs::new()) };
+    /// The next flow, and how many are left of the thread's.
+    static NEXT_FLOW: Cell<(u64, u32)> = const { Cell::new((0, 0)) };
+}
+
+/// A number that no other span has: the next one of those that the thread has taken.
+#[inline]
 fn next_flow_id() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    flow_id(NEXT.fetch_add(1, Ordering::Relaxed))
+    let (next, left) = match NEXT_FLOW.get() {
+        (_, 0) => take_flow_ids(),
+        next => next,
+    };
+    NEXT_FLOW.set((next.wrapping_add(1), left - 1));
+    next
+}
+
+#[cold]
+fn take_flow_ids() -> (u64, u32) {
+    static TAKEN: AtomicU64 = AtomicU64::new(0);
+    // Relaxed: the number is all there is to it. Programs that give numbers to flows of their own
+    // count from below.
+    (flow_id(!TAKEN.fetch_add(1, Ordering::Relaxed)), 1 << 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    use super::*;
+    use crate::in_process::{InProcess, InProcessOptions, Sink};
+
+    /// Data sources of a config: `track_event`.
+    const CONFIG: &[u8] = b"\x0a\x02\x08\x40\x12\x0f\x0a\x0d\x0a\x0btrack_event";
+
+    #[test]
+    fn a_span_has_a_place_until_it_is_closed() {
+        let backend = InProcess::new(InProcessOptions::default()).unwrap();
+        backend.register(crate::track_event::data_source());
+        let session = backend.start_session(CONFIG, Sink::Buffers).unwrap();
+        assert!(session.wait_all_started(Duration::from_secs(300)));
+        let subscriber = tracing_subscriber::registry().with(layer());
+        let number = subscriber.downcast_ref::<TrackEventLayer>().unwrap().number;
+        assert!(number != NO_LAYER && layer().number == NO_LAYER);
+        tracing::subscriber::with_default(subscriber, || {
+            let span = tracing::info_span!("short", number = 1);
+            let span_id = span.id().unwrap().into_u64();
+            assert!(spans::find(number, span_id).is_some());
+            drop(span);
+            assert!(spans::find(number, span_id).is_none());
+        });
+    }
 }

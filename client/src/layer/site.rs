@@ -1,13 +1,12 @@
 //! Places in the program that `tracing` knows, as track events need them.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::collections::HashMap;
 
-use tracing_core::callsite::Identifier;
 use tracing_core::{Level, Metadata};
 
 use crate::sync::{Mutex, lock};
-use crate::track_event::{ArgName, Category, EventName, register_categories};
+use crate::track_event::{ArgNames, Category, EventName, register_categories};
 
 /// The field of an event that is its text.
 pub(super) const MESSAGE: &str = "message";
@@ -19,10 +18,11 @@ pub(super) const LOG_TARGET: &str = "log.target";
 /// One place: kept for ever, as `tracing` keeps it.
 #[derive(Debug)]
 pub(super) struct Site {
+    key: usize,
     category: &'static Category,
     name: EventName,
     /// By the index of the field.
-    args: Vec<ArgName>,
+    args: ArgNames,
     /// It stands for all events of one level of the `log` crate.
     is_log: bool,
 }
@@ -44,38 +44,64 @@ impl Site {
         &self.name
     }
 
-    pub(super) fn arg(&self, index: usize) -> Option<&ArgName> {
-        self.args.get(index)
+    pub(super) fn args(&self) -> &ArgNames {
+        &self.args
+    }
+
+    /// Its metadata's address.
+    pub(super) fn key(&self) -> usize {
+        self.key
+    }
+
+    /// Any place.
+    #[cfg(test)]
+    pub(super) fn for_tests() -> &'static Site {
+        struct Callsite;
+        impl tracing_core::Callsite for Callsite {
+            fn set_interest(&self, _: tracing_core::Interest) {}
+            fn metadata(&self) -> &Metadata<'_> {
+                &METADATA
+            }
+        }
+        static METADATA: Metadata<'static> = tracing_core::metadata! {
+            name: "test", target: "test", level: Level::INFO, fields: &["number"],
+            callsite: &Callsite, kind: tracing_core::Kind::SPAN,
+        };
+        Self::of(&METADATA)
     }
 
     /// The place that has this metadata.
     #[inline]
     pub(super) fn of(metadata: &'static Metadata<'static>) -> &'static Site {
-        let key = std::ptr::from_ref(metadata).addr();
-        let cached = CACHE.try_with(|cache| {
-            let mut cache = cache.try_borrow_mut().ok()?;
-            let line = &mut cache[key / size_of::<Metadata<'_>>() % CACHE_LINES];
-            match line {
-                Some((of, site)) if *of == key => Some(*site),
-                line => Some(line.insert((key, find(metadata))).1),
-            }
-        });
-        // The thread's locals are gone.
-        cached.ok().flatten().unwrap_or_else(|| find(metadata))
+        Self::by_key(key_of(metadata)).unwrap_or_else(|| find(metadata))
+    }
+
+    /// The place that has this key, if it is among those that the thread used last.
+    #[inline]
+    pub(super) fn by_key(key: usize) -> Option<&'static Site> {
+        CACHE.with(|cache| cache[line(key)].get()).filter(|site| site.key == key)
     }
 }
 
 /// Places that a thread finds without a lock: those that it used last, one for each line.
 const CACHE_LINES: usize = 64;
 
+fn key_of(metadata: &'static Metadata<'static>) -> usize {
+    std::ptr::from_ref(metadata).addr()
+}
+
+fn line(key: usize) -> usize {
+    key / size_of::<Metadata<'_>>() % CACHE_LINES
+}
+
 thread_local! {
-    static CACHE: RefCell<[Option<(usize, &'static Site)>; CACHE_LINES]> =
-        const { RefCell::new([None; CACHE_LINES]) };
+    static CACHE: [Cell<Option<&'static Site>>; CACHE_LINES] = const { [const { Cell::new(None) }; CACHE_LINES] };
 }
 
 #[derive(Default)]
 struct Known {
-    sites: HashMap<Identifier, &'static Site>,
+    /// By the addresses of their metadata.
+    sites: HashMap<usize, &'static Site>,
     categories: HashMap<(&'static str, Level), &'static Category>,
 }
 
@@ -107,16 +133,26 @@ pub(super) fn category_of_log(target: &str, level: Level) -> &'static Category {
 
 #[cold]
 fn find(metadata: &'static Metadata<'static>) -> &'static Site {
+    let site = known(metadata);
+    CACHE.with(|cache| cache[line(site.key)].set(Some(site)));
+    site
+}
+
+fn known(metadata: &'static Metadata<'static>) -> &'static Site {
     let mut known = lock(&KNOWN);
     let known = known.get_or_insert_default();
-    if let Some(site) = known.sites.get(&metadata.callsite()) {
+    let key = key_of(metadata);
+    if let Some(site) = known.sites.get(&key) {
         return site;
     }
-    let category = known.category(metadata.target(), *metadata.level());
-    let args = metadata.fields().iter().map(|field| ArgName::new(field.name())).collect();
-    let is_log = metadata.fields().field(LOG_TARGET).is_some();
-    let site = Box::leak(Box::new(Site { category, name: EventName::new(metadata.name()), args, is_log }));
-    known.sites.insert(metadata.callsite(), site);
+    let site = Box::leak(Box::new(Site {
+        key,
+        category: known.category(metadata.target(), *metadata.level()),
+        name: EventName::new(metadata.name()),
+        args: ArgNames::new(metadata.fields().iter().map(|field| field.name())),
+        is_log: metadata.fields().field(LOG_TARGET).is_some(),
+    }));
+    known.sites.insert(key, site);
     site
 }
 

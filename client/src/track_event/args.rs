@@ -1,7 +1,5 @@
 //! Values of arguments: `DebugAnnotation`.
 
-#[cfg(feature = "tracing")]
-use std::cell::Cell;
 use std::fmt;
 
 use super::message::Message;
@@ -58,21 +56,6 @@ impl ArgWriter<'_> {
     }
 }
 
-/// Gives the bytes of a value, as they stand in an argument behind its name.
-#[cfg(feature = "tracing")]
-pub(crate) fn encoded<R>(value: &impl ArgValue, with: impl FnOnce(&[u8]) -> R) -> R {
-    thread_local! {
-        static SCRATCH: Cell<Message> = const { Cell::new(Message::new()) };
-    }
-    // Another one where the thread's is in use, or gone.
-    let mut message = SCRATCH.try_with(Cell::take).unwrap_or_default();
-    message.clear();
-    value.write(&mut ArgWriter(&mut message));
-    let result = with(message.as_bytes());
-    let _ = SCRATCH.try_with(|scratch| scratch.set(message));
-    result
-}
-
 macro_rules! values {
     ($($method:ident: $($type:ty),+;)+) => {$($(
         impl ArgValue for $type {
@@ -126,7 +109,7 @@ impl ArgValue for fmt::Arguments<'_> {
 }
 
 impl<T: ArgValue + ?Sized> ArgValue for &T {
-    #[inline]
+    #[inline(always)]
     fn write(&self, arg: &mut ArgWriter<'_>) {
         (**self).write(arg);
     }

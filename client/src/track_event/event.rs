@@ -2,16 +2,22 @@
 
 use super::args::{ArgValue, ArgWriter};
 use super::category::Category;
+#[cfg(feature = "tracing")]
+use super::encoded::ArgNames;
+use super::encoded::put_arg;
 use super::message::Message;
 use super::names::{ArgName, CATEGORY_NAMES, EventName, Seen};
+use super::prefix::Prefix;
 use super::tracks::{CounterValue, Described, Track};
 
 /// Field of `TracePacket`.
 pub(super) const TRACK_EVENT: u32 = 11;
+/// A packet begins with its event, and that with its type.
+const EVENT: Prefix = Prefix::NONE.open(TRACK_EVENT).varint(TYPE);
 
 // Fields of TrackEvent.
 const CATEGORY_IIDS: u32 = 3;
-const DEBUG_ANNOTATIONS: u32 = 4;
+pub(super) const DEBUG_ANNOTATIONS: u32 = 4;
 const TYPE: u32 = 9;
 const NAME_IID: u32 = 10;
 const TRACK_UUID: u32 = 11;
@@ -52,6 +58,7 @@ pub(super) struct Event<'a> {
     pub(super) name: Name<'a>,
     /// `None`: the thread's.
     pub(super) track: Option<&'a dyn Described>,
+    /// Of a counter, which is the track.
     pub(super) value: Option<CounterValue>,
 }
 
@@ -73,6 +80,8 @@ pub(super) struct Composer {
     names: Seen,
     categories: Seen,
     args: Seen,
+    #[cfg(feature = "tracing")]
+    arg_names: Seen,
 }
 
 impl Composer {
@@ -85,33 +94,37 @@ impl Composer {
         self.names.clear();
         self.categories.clear();
         self.args.clear();
+        #[cfg(feature = "tracing")]
+        self.arg_names.clear();
+    }
+
+    #[cfg(feature = "tracing")]
+    #[cold]
+    fn explain_all(&mut self, names: &[ArgName]) {
+        for name in names {
+            let number = name.number();
+            if self.args.is_new(number) {
+                explain(&mut self.interned, DEBUG_ANNOTATION_NAMES, number, name.text());
+            }
+        }
     }
 
     /// Begins the packet of an event with its `TrackEvent`.
     #[inline]
     pub(super) fn compose(&mut self, category: &'static Category, event: &Event<'_>, fill: Fill<'_>) {
-        self.packet.clear();
+        self.packet.begin_packet();
         self.interned.clear();
-        let open = self.packet.open(TRACK_EVENT);
-        self.packet.varint(TYPE, event.kind as u64);
+        let open = self.packet.open_with(EVENT, event.kind as u64);
         if event.kind != Kind::SliceEnd {
             self.category(category);
         }
         match event.name {
             Name::None => {}
             Name::Static(name) => self.name(name),
-            Name::Dynamic(_) if self.contents.without_dynamic_names => {
-                self.packet.bytes(NAME, FILTERED.as_bytes());
-            }
-            Name::Dynamic(name) => self.packet.bytes(NAME, name.as_bytes()),
+            Name::Dynamic(name) => self.dynamic_name(name),
         }
         if let Some(track) = event.track {
-            self.packet.varint(TRACK_UUID, track.uuid());
-        }
-        match event.value {
-            None => {}
-            Some(CounterValue::Integer(value)) => self.packet.varint(COUNTER_VALUE, value as u64),
-            Some(CounterValue::Double(value)) => self.packet.fixed64(DOUBLE_COUNTER_VALUE, value.to_bits()),
+            self.track(track, event.value);
         }
         if let Some(fill) = fill {
             fill(&mut EventWriter(self));
@@ -121,9 +134,27 @@ impl Composer {
 
     /// Begins the packet of the end of a slice of the thread.
     pub(super) fn compose_end(&mut self) {
-        self.packet.clear();
+        self.packet.begin_packet();
         self.interned.clear();
         self.packet.nested(TRACK_EVENT, |event| event.varint(TYPE, Kind::SliceEnd as u64));
+    }
+
+    // What few events have is apart from the others: the compiler would prepare it for all.
+
+    #[inline(never)]
+    fn dynamic_name(&mut self, name: &str) {
+        let name = if self.contents.without_dynamic_names { FILTERED } else { name };
+        self.packet.bytes(NAME, name.as_bytes());
+    }
+
+    #[inline(never)]
+    fn track(&mut self, track: &dyn Described, value: Option<CounterValue>) {
+        self.packet.varint(TRACK_UUID, track.uuid());
+        match value {
+            None => {}
+            Some(CounterValue::Integer(value)) => self.packet.varint(COUNTER_VALUE, value as u64),
+            Some(CounterValue::Double(value)) => self.packet.fixed64(DOUBLE_COUNTER_VALUE, value.to_bits()),
+        }
     }
 
     #[inline]
@@ -173,16 +204,20 @@ impl EventWriter<'_> {
         if args.is_new(number) {
             explain(interned, DEBUG_ANNOTATION_NAMES, number, name.text());
         }
-        let open = packet.open(DEBUG_ANNOTATIONS);
-        packet.varint(1, number.into());
-        value.write(&mut ArgWriter(packet));
-        packet.close(open);
+        put_arg(packet, number, value);
     }
 
-    /// An argument whose value was [`encoded`](super::args::encoded) before.
+    /// Arguments that were encoded before, as words of which the first `len` bytes have a meaning.
     #[cfg(feature = "tracing")]
-    pub(crate) fn encoded_arg(&mut self, name: &ArgName, value: &[u8]) {
-        self.arg(name, Encoded(value));
+    #[inline]
+    pub(crate) fn encoded_args(&mut self, names: &ArgNames, len: usize, words: impl Iterator<Item = u64>) {
+        if self.0.contents.without_args {
+            return;
+        }
+        if self.0.arg_names.is_new(names.number) {
+            self.0.explain_all(names);
+        }
+        self.0.packet.append_words(len, words);
     }
 
     /// An argument whose name is known only now: it is written in full.
@@ -199,6 +234,7 @@ impl EventWriter<'_> {
     /// The event is part of a flow: viewers draw an arrow from each event of it to the next one.
     /// Flows of all programs of a trace share their numbers; see
     /// [`flow_id`](crate::track_event::flow_id).
+    #[inline]
     pub fn flow(&mut self, flow_id: u64) {
         self.0.packet.fixed64(FLOW_IDS, flow_id);
     }
@@ -212,17 +248,6 @@ impl EventWriter<'_> {
     /// a schema of its own, with a serialized message or a text.
     pub fn field(&mut self, number: u32, value: &[u8]) {
         self.0.packet.bytes(number, value);
-    }
-}
-
-#[cfg(feature = "tracing")]
-struct Encoded<'a>(&'a [u8]);
-
-#[cfg(feature = "tracing")]
-impl ArgValue for Encoded<'_> {
-    #[inline]
-    fn write(&self, arg: &mut ArgWriter<'_>) {
-        arg.0.append(self.0);
     }
 }
 

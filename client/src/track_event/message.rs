@@ -1,58 +1,19 @@
 //! Fields of messages, into a packet that is composed in memory.
 
+use super::prefix::Prefix;
 use crate::writer::put_varint as put;
 
-const VARINT: u32 = 0;
 const FIXED64: u32 = 1;
-const LENGTH_DELIMITED: u32 = 2;
 
-/// Room for a tag and a number, each at its longest.
-const FIELD_BYTES_MAX: usize = 20;
+/// Bytes of the longest number.
+const NUMBER_BYTES_MAX: usize = 10;
 
-/// Fields are constants where they are written: the tag is stored as such.
-#[inline(always)]
-fn put_tag(place: &mut [u8; FIELD_BYTES_MAX], tag: u32) -> usize {
-    match tag {
-        0..0x80 => {
-            place[0] = tag as u8;
-            1
-        }
-        0x80..0x4000 => {
-            place[..2].copy_from_slice(&[tag as u8 | 0x80, (tag >> 7) as u8]);
-            2
-        }
-        _ => put(place, tag.into()),
-    }
-}
-
-/// Numbers of names are small, sizes and times since the last event mostly are. Longer ones are not
-/// inlined: the compiler would prepare all ten bytes of each value before it is known to be needed.
-#[inline(always)]
-fn put_short(place: &mut [u8], value: u64) -> usize {
-    match value {
-        0..0x80 => {
-            place[0] = value as u8;
-            1
-        }
-        0x80..0x4000 => {
-            place[..2].copy_from_slice(&[value as u8 | 0x80, (value >> 7) as u8]);
-            2
-        }
-        _ => put_long(place, value),
-    }
-}
-
-#[inline(never)]
-fn put_long(place: &mut [u8], value: u64) -> usize {
-    put(place, value)
-}
-
-/// A message that is composed before it is written: fields are short, and most packets are. Bytes
-/// are stored one by one into memory that is there: a call of `memcpy` for two or three bytes would
-/// cost more than all else of an event.
+/// A message that is composed before it is written: fields are short, and most packets are. They
+/// are stored as words of eight bytes into memory that is there: a call of `memcpy` for two or
+/// three bytes would cost more than all else of an event.
 #[derive(Debug, Default)]
 pub(super) struct Message {
-    /// What is behind `len` has no meaning.
+    /// Whole words. What is behind `len` has no meaning.
     bytes: Vec<u8>,
     len: usize,
 }
@@ -72,6 +33,17 @@ impl Message {
         self.len = 0;
     }
 
+    /// Empties it for a packet, which [`Message::packet`] gives.
+    pub(super) fn begin_packet(&mut self) {
+        self.len = 1;
+    }
+
+    /// The packet behind a byte for its size.
+    #[inline]
+    pub(super) fn packet(&mut self) -> &mut [u8] {
+        &mut self.bytes[..self.len]
+    }
+
     #[inline]
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
@@ -84,36 +56,73 @@ impl Message {
     /// A field of an integer type, bool or enum.
     #[inline(always)]
     pub(super) fn varint(&mut self, field: u32, value: u64) {
-        let place = self.place();
-        let tag = put_tag(place, field << 3 | VARINT);
-        self.len += tag + put_short(&mut place[tag..], value);
+        self.number(Prefix::NONE.varint(field), value);
     }
 
     /// A field of type fixed64 or double.
     #[inline]
     pub(super) fn fixed64(&mut self, field: u32, value: u64) {
-        let place = self.place();
-        let tag = put_tag(place, field << 3 | FIXED64);
-        place[tag..tag + 8].copy_from_slice(&value.to_le_bytes());
-        self.len += tag + 8;
+        let tag = Prefix::NONE.tag(field, FIXED64);
+        self.word(tag.word, tag.len);
+        self.word(value, size_of::<u64>());
     }
 
     /// A field of type string or bytes, or a message.
     #[inline]
     pub(super) fn bytes(&mut self, field: u32, value: &[u8]) {
-        let place = self.place();
-        let tag = put_tag(place, field << 3 | LENGTH_DELIMITED);
-        self.len += tag + put_short(&mut place[tag..], value.len() as u64);
+        self.number(Prefix::NONE.sized(field), value.len() as u64);
         self.append(value);
     }
 
     /// Begins a message inside of this one.
     #[inline(always)]
     pub(super) fn open(&mut self, field: u32) -> Open {
-        let place = self.place();
-        let tag = put_tag(place, field << 3 | LENGTH_DELIMITED);
-        self.len += tag + 1;
+        let prefix = Prefix::NONE.open(field);
+        self.word(prefix.word, prefix.len);
         Open(self.len)
+    }
+
+    /// Begins the message that `prefix` opens, whose first field has this value.
+    #[inline(always)]
+    pub(super) fn open_with(&mut self, prefix: Prefix, value: u64) -> Open {
+        let open = Open(self.len + prefix.open_at);
+        self.number(prefix, value);
+        open
+    }
+
+    /// A number behind what stands in front of it. Numbers of names are small, sizes and times
+    /// since the last event mostly are.
+    #[inline(always)]
+    pub(super) fn number(&mut self, prefix: Prefix, value: u64) {
+        let (bytes, len) = match value {
+            0..0x80 => (value, 1),
+            0x80..0x4000 => (value & 0x7F | 0x80 | value >> 7 << 8, 2),
+            _ => return self.long_number(prefix.word, prefix.len, value),
+        };
+        self.word(prefix.word | bytes << (8 * prefix.len), prefix.len + len);
+    }
+
+    #[inline(never)]
+    fn long_number(&mut self, prefix: u64, prefix_len: usize, value: u64) {
+        self.word(prefix, prefix_len);
+        self.reserve(NUMBER_BYTES_MAX);
+        self.len += put(&mut self.bytes[self.len..], value);
+    }
+
+    /// The first `len` bytes of a word, stored as a whole: what is behind them has no meaning.
+    #[inline(always)]
+    fn word(&mut self, word: u64, len: usize) {
+        match self.bytes.get_mut(self.len..).and_then(|place| place.first_chunk_mut()) {
+            Some(place) => *place = word.to_le_bytes(),
+            None => self.word_at_end(word),
+        }
+        self.len += len;
+    }
+
+    #[cold]
+    fn word_at_end(&mut self, word: u64) {
+        self.grow(size_of::<u64>());
+        self.bytes[self.len..self.len + size_of::<u64>()].copy_from_slice(&word.to_le_bytes());
     }
 
     /// Ends it. Those that were opened after it must be closed.
@@ -149,11 +158,21 @@ impl Message {
         self.len += value.len();
     }
 
-    /// Room for one field behind what is written.
-    #[inline(always)]
-    fn place(&mut self) -> &mut [u8; FIELD_BYTES_MAX] {
-        self.reserve(FIELD_BYTES_MAX);
-        self.bytes[self.len..].first_chunk_mut().expect("room was made")
+    /// Its bytes in words; of the last one some may have no meaning.
+    #[cfg(feature = "tracing")]
+    pub(super) fn words(&self) -> impl Iterator<Item = u64> {
+        let words = self.bytes[..self.len.next_multiple_of(size_of::<u64>())].as_chunks().0;
+        words.iter().map(|&word| u64::from_le_bytes(word))
+    }
+
+    /// The first `len` bytes of words.
+    #[cfg(feature = "tracing")]
+    #[inline]
+    pub(super) fn append_words(&mut self, len: usize, words: impl Iterator<Item = u64>) {
+        self.reserve(len.next_multiple_of(size_of::<u64>()));
+        let places = self.bytes[self.len..].as_chunks_mut().0;
+        places.iter_mut().zip(words).for_each(|(place, word)| *place = word.to_le_bytes());
+        self.len += len;
     }
 
     #[inline]
@@ -171,7 +190,7 @@ impl Message {
     /// The size takes more than the one byte that was left for it.
     #[cold]
     fn make_room(&mut self, start: usize, size: usize) {
-        let mut bytes = [0; FIELD_BYTES_MAX];
+        let mut bytes = [0; NUMBER_BYTES_MAX];
         let more_bytes = put(&mut bytes, size as u64) - 1;
         self.reserve(more_bytes);
         self.bytes.copy_within(start..self.len, start + more_bytes);

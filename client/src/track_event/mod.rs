@@ -41,11 +41,13 @@
 
 mod args;
 mod category;
+mod encoded;
 mod event;
 mod filter;
 mod macros;
 mod message;
 mod names;
+mod prefix;
 mod process;
 mod registry;
 mod sequence;
@@ -53,10 +55,10 @@ mod source;
 mod thread;
 mod tracks;
 
-#[cfg(feature = "tracing")]
-pub(crate) use args::encoded;
 pub use args::{ArgValue, ArgWriter, DebugValue, DisplayValue, debug, display};
 pub use category::Category;
+#[cfg(feature = "tracing")]
+pub(crate) use encoded::{ArgNames, EncodedArgs};
 pub use event::EventWriter;
 pub use names::{ArgName, EventName};
 pub use process::flow_id;

@@ -5,6 +5,7 @@ use rustc_hash::FxHashSet;
 use super::category::Category;
 use super::event::{Composer, Event, Fill, Kind, TRACK_EVENT};
 use super::message::Message;
+use super::prefix::Prefix;
 use super::process;
 use super::registry::{Options, Session};
 use crate::writer::TraceWriter;
@@ -19,7 +20,9 @@ const TRACE_PACKET_DEFAULTS: u32 = 59;
 const TRACK_DESCRIPTOR: u32 = 60;
 
 const INCREMENTAL_STATE_CLEARED: u64 = 1;
-const NEEDS_INCREMENTAL_STATE: u64 = 2;
+const NEEDS_INCREMENTAL_STATE: u8 = 2;
+/// Of an event's packet.
+const FLAGS_AND_TIME: Prefix = Prefix::NONE.with(SEQUENCE_FLAGS, NEEDS_INCREMENTAL_STATE).varint(TIMESTAMP);
 
 // Clocks. From 64 to 127 they are a sequence's own.
 const BOOTTIME: u64 = 6;
@@ -111,7 +114,7 @@ impl Sequence {
             (false, _) => IN_UNITS,
         };
         let packet = &mut self.composer.packet;
-        packet.clear();
+        packet.begin_packet();
         packet.varint(TIMESTAMP, now_ns);
         packet.varint(TIMESTAMP_CLOCK_ID, BOOTTIME);
         packet.varint(SEQUENCE_FLAGS, INCREMENTAL_STATE_CLEARED);
@@ -133,7 +136,7 @@ impl Sequence {
                 });
             });
         }
-        self.has_begun = self.writer.try_write_packet(packet.as_bytes())
+        self.has_begun = self.writer.try_write_sized(packet.packet())
             && self.write_descriptor(process::describe_process)
             && self.write_descriptor(process::describe_thread);
         self.has_begun
@@ -141,9 +144,9 @@ impl Sequence {
 
     fn write_descriptor(&mut self, describe: impl FnOnce(&mut Message)) -> bool {
         let packet = &mut self.composer.packet;
-        packet.clear();
+        packet.begin_packet();
         packet.nested(TRACK_DESCRIPTOR, describe);
-        self.writer.try_write_packet(packet.as_bytes())
+        self.writer.try_write_sized(packet.packet())
     }
 
     #[cold]
@@ -179,14 +182,13 @@ impl Sequence {
         let now = now.max(self.last);
         let time = if self.options.incremental { now - self.last } else { now };
         let Composer { packet, interned, .. } = &mut self.composer;
-        packet.varint(SEQUENCE_FLAGS, NEEDS_INCREMENTAL_STATE);
-        packet.varint(TIMESTAMP, time);
+        packet.number(FLAGS_AND_TIME, time);
         if !interned.is_empty() {
             packet.bytes(INTERNED_DATA, interned.as_bytes());
         }
         self.last = now;
         // After a loss a reader does not know any more what was explained, nor the time.
-        self.has_begun = self.writer.try_write_packet(packet.as_bytes());
+        self.has_begun = self.writer.try_write_sized(packet.packet());
         self.has_begun
     }
 }

@@ -103,13 +103,11 @@ impl TraceWriter {
         }
     }
 
-    /// Writes one packet as [`TraceWriter::write_packet`] does, and says whether it got through.
+    /// Writes one packet as [`TraceWriter::write_packet`] does, and says whether it got through. It
+    /// is `sized[1..]`; the byte in front is for its size.
     #[inline]
-    pub(crate) fn try_write_packet(&mut self, packet: &[u8]) -> bool {
-        let Some(core) = &mut self.core else { return false };
-        let dropped = core.packets_dropped();
-        core.write_packet(packet);
-        core.packets_dropped() == dropped
+    pub(crate) fn try_write_sized(&mut self, sized: &mut [u8]) -> bool {
+        self.core.as_mut().is_some_and(|core| core.write_sized(sized))
     }
 
     /// Whether a packet can be written now. If not, one is counted as dropped: the caller was about

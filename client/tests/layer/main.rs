@@ -32,7 +32,7 @@ fn start(backend: &InProcess, enabled_tags: &[&str]) -> Session {
         ..Default::default()
     };
     let config = TraceConfig {
-        buffers: vec![BufferConfig { size_kb: Some(4 << 10), ..Default::default() }],
+        buffers: vec![BufferConfig { size_kb: Some(8 << 10), ..Default::default() }],
         data_sources: vec![DataSource { config: Some(config), ..Default::default() }],
         ..Default::default()
     };
@@ -145,6 +145,87 @@ fn a_span_that_is_entered_again_is_one_flow() {
     assert!(first.iter().all(|&flow| flow == first[0]) && second.iter().all(|&flow| flow == second[0]));
     assert_ne!(first[0], second[0]);
     assert!(begins.iter().all(|event| event.args.len() == 1), "fields are there each time");
+}
+
+/// What `enter` tells of a span is with whoever enters it, on any thread, and so is what was
+/// recorded until then.
+#[test]
+fn a_span_has_its_fields_on_other_threads() {
+    let backend = backend();
+    let session = start(&backend, &[]);
+    on_thread("first", || {
+        let empty = tracing::field::Empty;
+        let span = info_span!("shared", number = 1, late = empty, later = empty);
+        span.in_scope(|| ());
+        span.record("late", 2);
+        let dispatch = tracing::dispatcher::get_default(Clone::clone);
+        std::thread::scope(|scope| {
+            let other = std::thread::Builder::new().name("other".to_owned());
+            let enter = || {
+                tracing::dispatcher::with_default(&dispatch, || span.in_scope(|| span.record("later", 3)));
+            };
+            other.spawn_scoped(scope, enter).unwrap().join().unwrap();
+        });
+    });
+    let trace = stop(&session);
+    let (first, other) = (trace.on("first"), trace.on("other"));
+    assert_eq!(first[0].args, ["number=1"]);
+    assert_eq!(other[0].args, ["number=1", "late=2"]);
+    assert_eq!(first[0].flows, other[0].flows);
+    assert_eq!((first.len(), other.len()), (2, 2));
+    assert!(first[1].args.is_empty());
+    assert_eq!(other[1].args, ["later=3"]);
+}
+
+/// More spans than the layer keeps places for, fields that are too long for one, and two registries
+/// whose spans have the same ids.
+#[test]
+fn spans_have_their_fields_wherever_they_are_kept() {
+    const SPANS: u64 = 10_000;
+    let backend = backend();
+    let session = start(&backend, &[]);
+    let make = |first: u64| -> Vec<_> {
+        let text = |number: u64| "x".repeat(if number.is_multiple_of(100) { 200 } else { 2 });
+        (first..first + SPANS).map(|number| info_span!("many", number, text = text(number))).collect()
+    };
+    on_thread("one", || {
+        let one = make(0);
+        on_thread("two", || make(SPANS).iter().for_each(|span| span.in_scope(|| ())));
+        one.iter().for_each(|span| span.in_scope(|| ()));
+    });
+    let trace = stop(&session);
+    for (thread, first) in [("one", 0), ("two", SPANS)] {
+        let events = trace.on(thread);
+        let begins = events.iter().filter(|event| event.kind == Type::SliceBegin);
+        let numbers: Vec<_> = begins.map(|event| event.args[0].clone()).collect();
+        let expected: Vec<_> = (first..first + SPANS).map(|number| format!("number={number}")).collect();
+        assert!(numbers == expected, "{} on {thread}", numbers.len());
+        let lengths: Vec<_> = events.iter().step_by(2).map(|event| event.args[1].len()).collect();
+        assert_eq!((lengths[0], lengths[1], lengths[100]), (205, 7, 205));
+    }
+}
+
+/// A value whose `Debug` makes a span: nothing of the outer one is locked meanwhile.
+#[test]
+fn a_value_that_is_recorded_may_trace() {
+    struct Traces(tracing::Span);
+    impl std::fmt::Debug for Traces {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            info_span!("inner", number = 2).in_scope(|| self.0.in_scope(|| f.write_str("traced")))
+        }
+    }
+    let backend = backend();
+    let session = start(&backend, &[]);
+    on_thread("traces", || {
+        let outer = info_span!("outer", number = 1, late = tracing::field::Empty);
+        let _outer = outer.clone().entered();
+        outer.record("late", tracing::field::debug(Traces(outer.clone())));
+    });
+    let trace = stop(&session);
+    assert_eq!(trace.nesting("traces"), "outer(inner(outer()))");
+    let events = trace.on("traces");
+    let args: Vec<_> = events.iter().map(|event| event.args.join(" ")).collect();
+    assert_eq!(args, ["number=1", "number=2", "number=1", "", "", "late=traced"]);
 }
 
 #[test]

@@ -1,15 +1,17 @@
 //! Packets into fragments, fragments into chunks: the state of it, and packets as wholes.
 //!
 //! `bytes` appends to the packet, `message` keeps the sizes of what is open in it, `cut` ends
-//! fragments and goes on in the next chunk, `chunk` gets chunks, copies into them and returns them.
+//! fragments and goes on in the next chunk, `chunk` gets chunks, copies into them and returns them;
+//! `whole` writes packets of which nothing of that is asked.
 
 mod bytes;
 mod chunk;
 mod cut;
 mod message;
+mod whole;
 
 use watershed_service::DirectCommitter;
-use watershed_smb::{ChunkFlags, MAX_FRAGMENTS_WRITTEN, WriteChunk};
+use watershed_smb::{ChunkFlags, WriteChunk};
 
 use crate::arbiter::{ExhaustedPolicy, Returns, Search, Shared, Target, WriterCounts, commit_patches};
 use crate::endpoint::Done;
@@ -172,44 +174,6 @@ impl Core {
             (self.in_packet, self.discarding, self.owes_continuation) = (false, true, false);
         }
         is_forked
-    }
-
-    pub(in crate::writer) fn write_packet(&mut self, packet: &[u8]) {
-        if self.write_small(packet) || self.drop_at_once() {
-            return;
-        }
-        self.begin_packet();
-        if self.discarding {
-            // Nothing was begun that would have to be ended.
-            self.in_packet = false;
-            return;
-        }
-        self.append(packet);
-        self.finish_packet();
-    }
-
-    /// Writes a packet that needs nothing but its bytes: it is small, its chunk has room for it and
-    /// for the start of the next one, and its place is already promised. Most are like that.
-    #[inline]
-    fn write_small(&mut self, packet: &[u8]) -> bool {
-        let end = self.position + 1 + packet.len();
-        let has_room = end + MIN_PACKET_ROOM_BYTES <= self.capacity && packet.len() < COMPACT_BELOW;
-        let is_plain = self.begun && !self.loss_to_report && !self.in_packet;
-        let Some(current) = &mut self.current else { return false };
-        let is_promised = current.inflated && current.fragments < MAX_FRAGMENTS_WRITTEN;
-        let is_simple = has_room && is_plain && is_promised && !self.arbiter.is_crowded();
-        if !is_simple || self.arbiter.is_forked() {
-            return false;
-        }
-        let image = &mut self.image[self.position..end];
-        image[0] = packet.len() as u8;
-        image[1..].copy_from_slice(packet);
-        let smb = self.arbiter.smb();
-        smb.write_payload(&current.chunk, self.position, image);
-        current.fragments += 1;
-        smb.set_fragments(&current.chunk, current.fragments, current.flags());
-        (self.position, self.synced) = (end, end);
-        true
     }
 
     /// Drops a packet if the one before was dropped and nothing has come free since: most that are
