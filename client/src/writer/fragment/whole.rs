@@ -8,7 +8,10 @@ use crate::arbiter::Shared;
 impl Core {
     pub(in crate::writer) fn write_packet(&mut self, packet: &[u8]) {
         if !self.is_simple(packet.len()) {
-            return self.write_any(packet);
+            if !self.drop_at_once() {
+                self.write_any(packet);
+            }
+            return;
         }
         let end = self.position + 1 + packet.len();
         let image = &mut self.image[self.position..end];
@@ -24,7 +27,9 @@ impl Core {
         let Some((size, packet)) = sized.split_first_mut() else { return false };
         if !self.is_simple(packet.len()) {
             let dropped = self.packets_dropped();
-            self.write_any(packet);
+            if !self.drop_at_once() {
+                self.write_any(packet);
+            }
             return self.packets_dropped() == dropped;
         }
         *size = packet.len() as u8;
@@ -37,9 +42,6 @@ impl Core {
 
     #[inline(never)]
     fn write_any(&mut self, packet: &[u8]) {
-        if self.drop_at_once() {
-            return;
-        }
         self.begin_packet();
         if self.discarding {
             // Nothing was begun that would have to be ended.
