@@ -11,13 +11,18 @@ need_instruction_counter() {
         cargo install --quiet --locked --root "$tools" --version "$version" iai-callgrind-runner
 }
 
-# count LOG FOLDER [CARGO-OPTION...]: builds the benchmark program and counts it below FOLDER. The
-# output is in LOG, and is printed on a failure.
+# count LOG FOLDER [CARGO-OPTION...]: builds the benchmark programs and counts them below FOLDER.
+# The output is in LOG, and is printed on a failure. Older revisions have one program.
 count() {
-    local program log=$1 folder=$2
-    shift 2
-    { program=$(instructions_program "$@") && count_instructions "$program" "$folder"; } >"$log" 2>&1 ||
-        { cat "$log"; return 1; }
+    local log=$1
+    count_programs "${@:2}" >"$log" 2>&1 || { cat "$log"; return 1; }
+}
+count_programs() {
+    local program folder=$1
+    rm -rf "$folder"
+    program=$(instructions_program "${@:2}") && count_instructions "$program" "$folder" || return 1
+    [ -f perf/counted/benches/events.rs ] || return 0
+    program=$(events_program "${@:2}") && count_instructions "$program" "$folder" watershed-counted-events
 }
 
 # The bench profile: the library is built for it already.

@@ -71,25 +71,29 @@ readme_command() {
         fail "README.md shows no command that starts with \"$1\""
 }
 
-# count_instructions PROGRAM FOLDER: runs the benchmark program `instructions` under callgrind, its
-# output below FOLDER. A file `program` there names it: pictures ask it what was inlined at the
-# addresses that callgrind writes down, which change no count.
+# count_instructions PROGRAM FOLDER [PACKAGE]: runs a benchmark program under callgrind, its output
+# in FOLDER/PACKAGE, watershed-counted where none is given. A file `program` there names it:
+# pictures ask it what was inlined at the addresses that callgrind writes down, which change no
+# count.
 #
 # The program is run from a copy whose path always has the same length: its heap depends on the
 # length of its path, and so, by a few instructions, do its copies across page boundaries.
 count_instructions() (
+    package=${3:-watershed-counted}
     copy=$(mktemp -d /tmp/watershed-count.XXXXXXXX)
     trap 'rm -rf "$copy"' EXIT
     cp "$1" "$copy/instructions"
-    rm -rf "$2"
-    IAI_CALLGRIND_CALLGRIND_ARGS=--dump-instr=yes CARGO_PKG_NAME=watershed-counted \
+    rm -rf "${2:?}/$package"
+    IAI_CALLGRIND_CALLGRIND_ARGS=--dump-instr=yes CARGO_PKG_NAME=$package \
         IAI_CALLGRIND_HOME=$2 "$copy/instructions" --bench
-    printf '%s\n' "$1" >"$2/program"
+    printf '%s\n' "$1" >"$2/$package/program"
 )
 
 # instructions_program [CARGO-OPTION...]: builds the benchmark program `instructions` and prints its
-# path.
-instructions_program() {
-    cargo bench --locked --package watershed-counted --bench instructions --no-run "$@" 2>&1 |
+# path. events_program: likewise the program `events`.
+instructions_program() { counting_program --bench instructions "$@"; }
+events_program() { counting_program --bench events --features events "$@"; }
+counting_program() {
+    cargo bench --locked --package watershed-counted --no-run "$@" 2>&1 |
         tee /dev/stderr | sed -n 's/.*Executable .* (\(.*\))$/\1/p' | xargs -r realpath
 }

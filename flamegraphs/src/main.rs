@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use clap::{Parser, Subcommand};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -83,24 +83,35 @@ fn compare(old: &Path, new: &Path, into: &Path, benchmarks: &[String]) -> Result
     Ok(())
 }
 
-/// What one run of a counting program left.
+/// What a run of the counting programs left.
 struct Counts {
     outputs: BTreeMap<String, PathBuf>,
-    program: Inlined,
+    /// By the folders that have the programs' outputs.
+    programs: Vec<(PathBuf, Inlined)>,
 }
 
 impl Counts {
     fn of(folder: &Path) -> Result<Self, String> {
         let outputs = collect::outputs(folder)?;
-        let program = read(&folder.join("program"))?;
-        Ok(Self { outputs, program: Inlined::of(Path::new(program.trim()))? })
+        // Revisions that had one program name it in the folder of all.
+        let named = |folder: &&Path| folder.join("program").is_file();
+        let named = outputs.values().filter_map(|output| output.ancestors().find(named));
+        let program = |folder: &Path| {
+            let program = read(&folder.join("program"))?;
+            Ok((folder.to_owned(), Inlined::of(Path::new(program.trim()))?))
+        };
+        let programs =
+            named.collect::<BTreeSet<_>>().into_iter().map(program).collect::<Result<_, String>>()?;
+        Ok(Self { outputs, programs })
     }
 
     fn stacks(&self, name: &str) -> Result<Stacks, String> {
         let path = self.outputs.get(name).ok_or_else(|| format!("there are no counts of {name}"))?;
         let functions =
             callgrind::functions(&read(path)?).map_err(|error| format!("{}: {error}", path.display()))?;
-        stacks::fold(&functions, |object, address| self.program.at(object, address))
+        let program = self.programs.iter().rfind(|(folder, _)| path.starts_with(folder));
+        let (_, program) = program.ok_or_else(|| format!("{name}: its program is not known"))?;
+        stacks::fold(&functions, |object, address| program.at(object, address))
             .map_err(|error| format!("{name}: {error}"))
     }
 }

@@ -37,7 +37,10 @@ pub fn outputs(folder: &Path) -> Result<BTreeMap<String, PathBuf>, String> {
         for group in folders(&program)? {
             for benchmark in folders(&group)? {
                 let (group, case) = (file_name(&group), file_name(&benchmark));
-                let output = benchmark.join(format!("callgrind.{case}.out"));
+                let output = |part: &str| benchmark.join(format!("callgrind.{case}{part}.out"));
+                // Of a program with several threads the first one is what is counted.
+                let first_thread = output(".t1.p1");
+                let output = if first_thread.is_file() { first_thread } else { output("") };
                 let (function, case) = case.split_once('.').unwrap_or((case, ""));
                 outputs.insert(format!("{group}/{function}_{}", case.trim_start_matches('_')), output);
             }

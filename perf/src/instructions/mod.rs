@@ -1,5 +1,5 @@
 //! Instruction counts: the same on every run of the same binary, so that a change of one in a
-//! thousand is seen.
+//! thousand is seen. Those of a program's events, by `counted/benches/events.rs`, are nearly so.
 //!
 //! ```text
 //!   counted/benches/instructions.rs ── iai-callgrind, valgrind ──> target/iai/**/callgrind.*.out
