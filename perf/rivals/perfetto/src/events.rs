@@ -7,7 +7,7 @@
 //! EACH events, the mean of the threads. Kinds are those of the suite: `instant`, `slice`,
 //! `disabled` and `empty`.
 //!
-//! Ring, shared memory and policy are the suite's: 64 MiB, 1 MiB, and the default, which drops. The
+//! Ring, shared memory and policy are the suite's: 64 MiB, 4 MiB, and the default, which drops. The
 //! library reads the same clock by default, `CLOCK_BOOTTIME`.
 
 #![forbid(unsafe_code)]
@@ -40,7 +40,7 @@ track_event_categories! {
 use categories as perfetto_te_ns;
 
 const RING_KB: u32 = 64 << 10;
-const SHARED_MEMORY_KB: u32 = 1 << 10;
+const SHARED_MEMORY_KB: u32 = 4 << 10;
 const FLUSH: Duration = Duration::from_secs(10);
 
 fn main() -> Result<(), Box<dyn Error>> {

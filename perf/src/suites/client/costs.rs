@@ -2,7 +2,7 @@
 
 use super::events::{Kind, race};
 use super::recording::Program;
-use super::rival::Rival;
+use super::rival::{Fastrace, Rival};
 use super::tally::{Outcome, Tally};
 use crate::measure::{Contestant, LapResult, Options, Series, WrongAnswer, interleave, interleave_all};
 use crate::report::Measurement;
@@ -31,37 +31,52 @@ pub(super) fn clock(name: &str, options: &Options) -> Result<Measurement, WrongA
 pub(super) fn one_thread(name: &str, kind: Kind, options: &Options) -> Result<Measurement, WrongAnswer> {
     let (mut program, mut ours) = (Program::start()?, Tally::default());
     let (mut rival, mut theirs) = (Rival::start()?, Tally::default());
+    let mut fastrace = if kind == Kind::Slice { Fastrace::start()? } else { None };
     let mut contestants: Vec<Contestant<'_>> = vec![
         Box::new(|| Ok(ours.add(program.lap(kind, 1, options)?))),
         Box::new(|| without_session(Kind::Clock, 1, options)),
     ];
-    if let Some(rival) = &mut rival {
+    let rival_at = rival.as_mut().map(|rival| {
         contestants.push(Box::new(|| Ok(theirs.add(rival.lap(kind, 1, options)?))));
-    }
+        contestants.len() - 1
+    });
+    let fastrace_at = fastrace.as_mut().map(|fastrace| {
+        contestants.push(Box::new(|| fastrace.lap(options)));
+        contestants.len() - 1
+    });
     let laps = interleave_all(&longer(options), contestants)?;
-    let result = Measurement::ns_per("event", name, &laps[0]).with("ns_clock", laps[1].median());
-    Ok(beside_rival(result, &laps[0], &ours, laps.get(2), &theirs))
+    let mut result = Measurement::ns_per("event", name, &laps[0]).with("ns_clock", laps[1].median());
+    if kind == Kind::Slice {
+        result = beside(result, "fastrace", &laps[0], fastrace_at.map(|at| &laps[at]));
+    }
+    Ok(beside_rival(result, &laps[0], &ours, rival_at.map(|at| &laps[at]), &theirs))
 }
 
-/// Spans of `tracing` through the layer, in turns with slices and with a layer that does nothing.
+/// Spans of `tracing` through the layer, in turns with slices, with a layer that does nothing, and
+/// with the layer of a rival.
 pub(super) fn layer(name: &str, options: &Options) -> Result<Measurement, WrongAnswer> {
     let program = RefCell::new(Program::start()?);
     let lap = |kind| program.borrow_mut().lap(kind, 1, options);
-    let mut ours = Tally::default();
-    let contestants: Vec<Contestant<'_>> = vec![
+    let (mut ours, mut theirs) = (Tally::default(), Tally::default());
+    let mut rival = Rival::start_tracing()?;
+    let mut contestants: Vec<Contestant<'_>> = vec![
         Box::new(|| Ok(ours.add(lap(Kind::Span)?))),
         Box::new(|| Ok(lap(Kind::Slice)?.lap)),
         Box::new(|| without_session(Kind::EmptySpan, 1, options)),
     ];
+    if let Some(rival) = &mut rival {
+        contestants.push(Box::new(|| Ok(theirs.add(rival.lap(Kind::Span, 1, options)?))));
+    }
     let laps = interleave_all(&longer(options), contestants)?;
     let limit = laps[1].by_round(&laps[2], |slice, empty| slice + EMPTY_LAYERS_MAX * empty);
     let of_limit = laps[0].by_round(&limit, |span, limit| span / limit);
-    Ok(Measurement::ns_per("event", name, &laps[0])
+    let result = Measurement::ns_per("event", name, &laps[0])
         .with("ns_slice", laps[1].median())
         .with("ns_empty_layer", laps[2].median())
         .with("of_limit", of_limit.median())
         .with("of_limit_noise", of_limit.noise())
-        .with("percent_dropped", ours.percent_dropped()))
+        .with("percent_dropped", ours.percent_dropped());
+    Ok(beside(result, "tracing_perfetto", &laps[0], laps.get(3)))
 }
 
 /// Instant events of two threads, against two loops that read the clock.
@@ -148,6 +163,17 @@ fn beside_rival(
             .with("ns_perfetto_sdk", rival.median())
             .with("percent_dropped_perfetto_sdk", theirs.percent_dropped()),
         None => result.without("ratio_to_perfetto_sdk"),
+    }
+}
+
+/// Adds the figures of a rival that has no service, where there are some.
+fn beside(result: Measurement, rival: &str, laps: &Series, rival_laps: Option<&Series>) -> Measurement {
+    let ratio = format!("ratio_to_{rival}");
+    match rival_laps {
+        Some(rival_laps) => result
+            .with(&ratio, laps.speedup_over(rival_laps))
+            .with(&format!("ns_{rival}"), rival_laps.median()),
+        None => result.without(&ratio),
     }
 }
 

@@ -10,7 +10,7 @@ use tracing_subscriber::registry;
 use watershed_client::track_event::Category;
 use watershed_client::{clock, instant, slice};
 
-static ON: Category = Category::new("on");
+pub(super) static ON: Category = Category::new("on");
 static OFF: Category = Category::new("off");
 
 /// The category that sessions record.
@@ -45,6 +45,19 @@ pub(super) struct Counts {
     pub(super) each: u64,
 }
 
+impl Counts {
+    /// So many times fewer.
+    pub(super) fn fewer(self, times: u64) -> Self {
+        Self { warm: self.warm / times, each: self.each / times }
+    }
+
+    /// Events that the trace of such a lap should have, slices as one.
+    pub(super) fn written(self, kind: Kind, threads: u64) -> u64 {
+        let is_recorded = matches!(kind, Kind::Instant | Kind::Slice | Kind::Span);
+        if is_recorded { threads * (self.warm + self.each) } else { 0 }
+    }
+}
+
 impl Kind {
     /// What the rival is told.
     pub(super) fn name(self) -> &'static str {
@@ -73,14 +86,13 @@ impl Kind {
 
     /// Events that the trace of such a lap should have, slices as one.
     pub(super) fn written(self, threads: u64, options: &Options) -> u64 {
-        let Counts { warm, each } = self.counts(threads, options);
-        if matches!(self, Kind::Instant | Kind::Slice | Kind::Span) { threads * (warm + each) } else { 0 }
+        self.counts(threads, options).written(self, threads)
     }
 
     /// Does it so often.
     pub(super) fn run(self, count: u64) {
         match self {
-            Kind::Instant => (0..count).for_each(|_| instant!(ON, "instant")),
+            Kind::Instant => instants(count),
             Kind::Slice => {
                 (0..count).for_each(|i| drop(slice!(ON, "slice", number = i, text = "a string of twenty b")))
             }
@@ -98,6 +110,12 @@ impl Kind {
             }),
         }
     }
+}
+
+/// So many instant events.
+#[inline]
+pub(super) fn instants(count: u64) {
+    (0..count).for_each(|_| instant!(ON, "instant"));
 }
 
 /// A layer that does nothing.

@@ -9,8 +9,9 @@
 //! ```
 //!
 //! A lap is a session of its own. Its threads warm up first, until they have been through all of
-//! the shared memory, and the time is that of their loops alone. The rival, where it was built
-//! (`ci/rivals`), is perfetto-sdk with the same events; its traces are looked at in the same way.
+//! the shared memory, and the time is that of their loops alone. The rivals, where they were built
+//! (`ci/rivals`), are perfetto-sdk with the same events, fastrace with the slices and
+//! tracing-perfetto with the spans; what they have recorded is looked at, too.
 
 mod costs;
 mod events;
@@ -26,7 +27,7 @@ use events::Kind;
 pub fn suite() -> Suite {
     Suite {
         name: "client",
-        about: "what a track event costs the program, with a session in process; beside perfetto-sdk",
+        about: "what a track event costs the program, with a session in process; beside rivals",
         // The service has threads of its own.
         pinned: false,
         unavailable: || None,
