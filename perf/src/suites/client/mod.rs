@@ -17,6 +17,7 @@ mod costs;
 mod events;
 mod recording;
 mod rival;
+mod tails;
 mod tally;
 mod trace;
 
@@ -43,6 +44,10 @@ fn workloads() -> Vec<Workload> {
         Workload::new("disabled", |options| costs::disabled("disabled", options)),
         Workload::new("instant_two_threads", |options| costs::two_threads("instant_two_threads", options)),
         Workload::new("layer_span", |options| costs::layer("layer_span", options)),
+        Workload::new("tail_in_process", |options| tails::in_process("tail_in_process", options)),
+        Workload::new("tail_service_stopped", |options| {
+            tails::service_stopped("tail_service_stopped", options)
+        }),
         Workload::new("bytes_per_event", |options| costs::bytes_per_event("bytes_per_event", options)),
     ]
 }

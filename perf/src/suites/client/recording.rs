@@ -36,6 +36,20 @@ impl Program {
         threads: u64,
         options: &Options,
     ) -> Result<Outcome, WrongAnswer> {
+        let counts = kind.counts(threads, options);
+        let (written, has_ends) = (kind.written(threads, options), matches!(kind, Kind::Slice | Kind::Span));
+        let (Race { lap, cpu_ns }, contents) =
+            self.session(written, has_ends, || race(kind, threads, counts))?;
+        Ok(Outcome { lap, cpu_ns: Some(cpu_ns), written, contents })
+    }
+
+    /// A session in which `work` writes so many events, slices as one: its result, and the trace.
+    pub(super) fn session<T>(
+        &mut self,
+        written: u64,
+        has_ends: bool,
+        work: impl FnOnce() -> T,
+    ) -> Result<(T, Contents), WrongAnswer> {
         let dropped_before = self.backend.arbiter_stats().packets_dropped;
         let config = config().encode_to_vec();
         let session =
@@ -43,13 +57,12 @@ impl Program {
         if !session.wait_all_started(Duration::from_secs(10)) {
             return Err("the session did not start".into());
         }
-        let Race { lap, cpu_ns } = race(kind, threads, kind.counts(threads, options));
+        let result = work();
         self.end(&session)?;
         let contents = Contents::of(&self.trace)?;
         let dropped = self.backend.arbiter_stats().packets_dropped - dropped_before;
-        let written = kind.written(threads, options);
-        contents.check(written, matches!(kind, Kind::Slice | Kind::Span), Some(dropped))?;
-        Ok(Outcome { lap, cpu_ns: Some(cpu_ns), written, contents })
+        contents.check(written, has_ends, Some(dropped))?;
+        Ok((result, contents))
     }
 
     fn end(&mut self, session: &Session) -> Result<(), WrongAnswer> {
@@ -64,7 +77,8 @@ impl Program {
     }
 }
 
-fn config() -> TraceConfig {
+/// A session that records.
+pub(super) fn config() -> TraceConfig {
     let events = TrackEventConfig {
         enabled_categories: vec![RECORDED.into()],
         disabled_categories: vec!["*".into()],

@@ -37,7 +37,8 @@ impl Contents {
         Ok(contents)
     }
 
-    fn add(&mut self, packet: &[u8]) -> Result<(), WrongAnswer> {
+    /// Counts a packet.
+    pub(super) fn add(&mut self, packet: &[u8]) -> Result<(), WrongAnswer> {
         let (mut event, mut bytes) = (None, 0);
         for field in Fields::new(packet) {
             let field = field.map_err(|malformed| malformed.to_string())?;
