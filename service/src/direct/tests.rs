@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use watershed_engine::{ClientIdentity, Packet};
 use watershed_shards::{Homes, ShardedBuffer, ShardedConfig};
-use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
+use watershed_smb::{ChunkFlags, ChunkHeader, ChunkState, PageLayout, SharedMemory, Smb};
 
 use super::*;
 use crate::read::SharedSequences;
@@ -119,6 +119,36 @@ fn a_scrape_comes_before_what_is_committed_meanwhile() {
     after.sort_unstable();
     assert_eq!(after, [(1, 1), (1, 2), (2, 0), (3, 0)], "nobody else had to come");
     assert_eq!(world.num_in_use(), 0);
+}
+
+/// A thread that is stopped on the way from its chunk to the batch that waits: a scrape finds it.
+#[test]
+fn no_chunk_is_out_of_sight() {
+    let world = World::new();
+    let trace = world.buffer();
+    let mut committer = world.committer(1);
+    let writer = Arc::clone(&committer.writer);
+    std::thread::scope(|scope| {
+        let waiting = lock(&writer.waiting);
+        scope.spawn(|| world.commit(&mut committer, 0));
+        let is_found = || world.smb.scrape().any(|chunk| chunk.is_complete());
+        let is_taken = || {
+            let states = |page| world.smb.snapshot(page).unwrap().states();
+            (0..world.smb.num_pages()).flat_map(states).any(|(_, state)| state == ChunkState::BeingRead)
+        };
+        let started = Instant::now();
+        while !is_found() {
+            assert!(!is_taken() && started.elapsed() < WATCHDOG);
+            std::thread::yield_now();
+        }
+        // Time for the thread to get further than it may.
+        for _ in 0..100 {
+            std::thread::sleep(Duration::from_micros(200));
+            assert!(is_found());
+        }
+        drop(waiting);
+    });
+    assert_eq!(read(&trace), [(1, 0)]);
 }
 
 #[test]

@@ -77,6 +77,9 @@ impl Writer {
 
     /// Takes a complete chunk. False, and nothing done, if it is not one of the writer's.
     pub(super) fn put_chunk(&self, page: usize, chunk: usize) -> bool {
+        // Locked before the chunk is taken: at each moment a scrape finds it, or else who looks
+        // into `waiting` behind the scrape. A flush would miss it between the two.
+        let mut waiting = lock(&self.waiting);
         let Ok(chunk) = self.smb.try_begin_read(page, chunk) else { return false };
         let header = chunk.header();
         if header.writer_id != self.writer_id.0 {
@@ -91,7 +94,6 @@ impl Writer {
             flags: ChunkFlags(header.flags.bits()),
             complete: true,
         };
-        let mut waiting = lock(&self.waiting);
         waiting.memory.get_or_insert_with(|| self.smb.clone());
         waiting.chunks.push((info, Source::Shared(chunk.detach())));
         true
