@@ -8,6 +8,7 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
@@ -155,8 +156,12 @@ fn what_others_trace_is_left_alone() {
     assert!(ended.stderr.contains("no data lost"), "the rest is recorded: {}", ended.stderr);
 }
 
-/// Two threads of one CPU that wake each other until they are told to end.
+/// Two threads of one CPU that wake each other until they are told to end. Now and then they pause:
+/// two that never do may keep the kernel's own threads off that CPU for minutes, and who makes an
+/// instance of tracefs waits for these.
 fn ping_pong(is_over: &AtomicBool) {
+    const ROUNDS: usize = 1000;
+    const PAUSE: Duration = Duration::from_millis(1);
     let allowed = sched_getaffinity(None).unwrap();
     let cpu = (0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu)).unwrap();
     let mut only = CpuSet::new();
@@ -171,8 +176,11 @@ fn ping_pong(is_over: &AtomicBool) {
         sched_setaffinity(None, &only).unwrap();
         // Relaxed: nothing is published by it.
         while !is_over.load(Ordering::Relaxed) {
-            to_pong.write_all(&[1]).unwrap();
-            from_pong.read_exact(&mut [0]).unwrap();
+            for _ in 0..ROUNDS {
+                to_pong.write_all(&[1]).unwrap();
+                from_pong.read_exact(&mut [0]).unwrap();
+            }
+            std::thread::sleep(PAUSE);
         }
         drop(to_pong);
     });
@@ -226,7 +234,7 @@ fn a_full_buffer_is_read_before_its_period_is_over() {
         instance = recording(pid, &root, "sched/sched_switch");
         instance.is_some()
     });
-    let (instance, is_over, began) = (instance.unwrap(), AtomicBool::new(false), std::time::Instant::now());
+    let (instance, is_over, began) = (instance.unwrap(), AtomicBool::new(false), Instant::now());
     std::thread::scope(|scope| {
         scope.spawn(|| ping_pong(&is_over));
         let _ends = OnDrop(&is_over);
