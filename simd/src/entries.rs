@@ -25,10 +25,10 @@ macro_rules! entry_points {
         pub(crate) unsafe fn walk_ordinary(
             bytes: &[u8],
             entries: &mut [u16],
-            coming: crate::prefetch::Coming,
+            ahead: crate::prefetch::LinesAhead,
         ) -> usize {
             // SAFETY: the caller's promise.
-            unsafe { crate::walk::ordinary::walk::<$header>(bytes, entries, coming) }
+            unsafe { crate::walk::ordinary::walk::<$header>(bytes, entries, ahead) }
         }
 
         /// # Safety

@@ -2,7 +2,7 @@
 
 use crate::fields::{Rules, Scan, Violation};
 use crate::level::{self, Level};
-use crate::prefetch::Coming;
+use crate::prefetch::LinesAhead;
 use crate::shared::Headers;
 use crate::walk::{self, Span, Walk};
 
@@ -62,8 +62,8 @@ impl Kernels {
 
     /// As [`walk::walk_ordinary`].
     #[inline(always)]
-    pub fn walk_ordinary(self, bytes: &[u8], entries: &mut [u16], coming: Coming) -> usize {
-        at_level!(self.0, walk_ordinary(bytes, entries, coming))
+    pub fn walk_ordinary(self, bytes: &[u8], entries: &mut [u16], ahead: LinesAhead) -> usize {
+        at_level!(self.0, walk_ordinary(bytes, entries, ahead))
     }
 
     /// As [`Headers::fetch`](crate::shared::Headers::fetch); 0 where that has none.
@@ -77,15 +77,15 @@ impl Kernels {
         len: usize,
         entries: &mut [u16],
         headers: &mut Headers,
-        coming: Coming,
+        ahead: LinesAhead,
     ) -> usize {
         #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
         if matches!(self.0, Level::Avx2 | Level::Avx512) {
             // SAFETY: a `Kernels` of these levels exists only where the processor has BMI2; the
             // rest is the caller's promise.
-            return unsafe { crate::x86_64::fetch_headers(start, len, entries, headers, coming) };
+            return unsafe { crate::x86_64::fetch_headers(start, len, entries, headers, ahead) };
         }
-        let _ = (start, len, entries, headers, coming);
+        let _ = (start, len, entries, headers, ahead);
         0
     }
 

@@ -56,29 +56,29 @@ pub fn for_write_shared(at: *const u8) {
 /// Lines that will be written soon, which are asked for a few at a time, while the processor waits
 /// for something else. Many at once would wait for each other.
 #[derive(Clone, Copy, Debug)]
-pub struct Coming {
+pub struct LinesAhead {
     next: *const u8,
     /// The last byte of the last line.
     last: *const u8,
     lines_a_step: usize,
 }
 
-impl Coming {
+impl LinesAhead {
     /// The lines of a range. If its end lies before its start there is the end's line alone.
     #[inline(always)]
-    pub fn new(start: *const u8, end: *const u8) -> Coming {
+    pub fn new(start: *const u8, end: *const u8) -> LinesAhead {
         // Not behind the last address.
         let last = end.wrapping_sub(usize::from(!end.is_null()));
-        Coming { next: start, last, lines_a_step: 1 }
+        LinesAhead { next: start, last, lines_a_step: 1 }
     }
 
     /// The same lines, to be asked for in so many steps.
     #[inline(always)]
-    pub(crate) fn in_steps(self, steps: usize) -> Coming {
+    pub(crate) fn in_steps(self, steps: usize) -> LinesAhead {
         let bytes = (self.last as usize).saturating_sub(self.next as usize);
         // Both are far below 2^32, and a division of 32 bits takes less time.
         let lines_a_step = ((bytes / LINE_BYTES + 1) as u32).div_ceil((steps as u32).max(1));
-        Coming { lines_a_step: lines_a_step as usize, ..self }
+        LinesAhead { lines_a_step: lines_a_step as usize, ..self }
     }
 
     /// Asks for the lines of a step, with something `beside` each of them. There are as many in

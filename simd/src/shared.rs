@@ -10,7 +10,7 @@
 //! copy is enough. All accesses are `asm!`, for the reason that [`crate::copy`] gives.
 
 use crate::Kernels;
-use crate::prefetch::Coming;
+use crate::prefetch::LinesAhead;
 use std::marker::PhantomData;
 
 /// Bytes that others may change at any time. It is no slice, since the compiler may assume that a
@@ -66,8 +66,8 @@ pub struct Headers {
 
 impl Headers {
     /// Reads the headers of exactly as many fragments as there are `entries`, each once, and writes
-    /// their extents there as [`Kernels::walk_ordinary`] does. Meanwhile it prefetches what is
-    /// `coming`, and the chunk.
+    /// their extents there as [`Kernels::walk_ordinary`] does. Meanwhile it prefetches the lines
+    /// `ahead`, and the chunk.
     ///
     /// Returns `None`, and the entries mean nothing, for a chunk that `walk_ordinary` refuses, if
     /// the last fragment has less than eight bytes, if all together have less than 64 or more than
@@ -80,11 +80,11 @@ impl Headers {
         kernels: Kernels,
         bytes: SharedBytes<'h>,
         entries: &mut [u16],
-        coming: Coming,
+        ahead: LinesAhead,
     ) -> Option<Fetched<'h>> {
         let count = entries.len();
         // SAFETY: the bytes are readable, by the promise of `SharedBytes::new`.
-        let visible_bytes = unsafe { kernels.fetch_headers(bytes.start, bytes.len, entries, self, coming) };
+        let visible_bytes = unsafe { kernels.fetch_headers(bytes.start, bytes.len, entries, self, ahead) };
         (visible_bytes != 0).then_some(Fetched { kernels, bytes, visible_bytes, headers: self, count })
     }
 
@@ -152,8 +152,8 @@ mod tests {
         bytes
     }
 
-    fn nothing() -> Coming {
-        Coming::new(std::ptr::null(), std::ptr::null())
+    fn nothing() -> LinesAhead {
+        LinesAhead::new(std::ptr::null(), std::ptr::null())
     }
 
     fn has_any(level: Level) -> bool {

@@ -205,7 +205,7 @@ fn nothing_is_touched_outside() {
 #[test]
 fn nothing_is_touched_outside_of_ordinary_chunks() {
     use common::Guarded;
-    use watershed_simd::prefetch::Coming;
+    use watershed_simd::prefetch::LinesAhead;
     use watershed_simd::shared::Headers;
     let mut below = Guarded::new(32 << 10);
     let mut above = Guarded::new(32 << 10);
@@ -226,13 +226,13 @@ fn nothing_is_touched_outside_of_ordinary_chunks() {
         }
         for kernels in levels() {
             for bytes in [below.at_start(&bytes), above.at_end(&bytes)] {
-                let coming = Coming::new(bytes.as_ptr(), bytes.as_ptr_range().end);
+                let ahead = LinesAhead::new(bytes.as_ptr(), bytes.as_ptr_range().end);
                 let (found, expected) = answer(bytes, count);
                 let entries = slots.slots_at_end(count, 0_u16);
-                let walked = kernels.walk_ordinary(bytes, entries, coming);
+                let walked = kernels.walk_ordinary(bytes, entries, ahead);
                 assert!(walked == 0 || walked == found.visible_bytes, "{}, seed {seed}", kernels.level());
                 assert!(walked == 0 || expected.len() == count, "{}, seed {seed}", kernels.level());
-                let fetched = headers.fetch(kernels, bytes.into(), entries, coming);
+                let fetched = headers.fetch(kernels, bytes.into(), entries, ahead);
                 let fetched = fetched.map_or(0, |fetched| fetched.visible_bytes());
                 assert!(fetched == 0 || fetched == walked, "{}, seed {seed}", kernels.level());
             }

@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use watershed_simd::Kernels;
-use watershed_simd::prefetch::Coming;
+use watershed_simd::prefetch::LinesAhead;
 use watershed_simd::shared::Fetched;
 
 use mem::Region;
@@ -152,13 +152,13 @@ impl Ring {
     /// another shard may be writing. Of a large chunk they are its own, since what is asked for
     /// must stay in the first-level cache until it is written.
     #[inline(always)]
-    pub(crate) fn coming(&self, payload_bytes: usize) -> Coming {
+    pub(crate) fn lines_ahead(&self, payload_bytes: usize) -> LinesAhead {
         const UNDER_WAY_BYTES: usize = 12 << 10;
         let ahead = UNDER_WAY_BYTES.saturating_sub(payload_bytes);
         let room = self.space.left_bytes();
         let line =
             |distance: usize| self.region.base().wrapping_add(self.space.cursor() + distance.min(room));
-        Coming::new(line(ahead), line(ahead + payload_bytes))
+        LinesAhead::new(line(ahead), line(ahead + payload_bytes))
     }
 
     /// Some bytes. They do not change while the buffer is borrowed, not even by reads: these write

@@ -16,7 +16,7 @@
 //! ([`watershed_simd::shared`]).
 //!
 //! While the processor goes from header to header, it asks for the ring's lines of the next records
-//! ([`Ring::coming`](crate::ring::Ring::coming)).
+//! ([`Ring::lines_ahead`](crate::ring::Ring::lines_ahead)).
 //!
 //! A source is asked for its size once, and no more of its bytes are used than it said: it is safe
 //! code, which may say whatever it likes.
@@ -225,8 +225,8 @@ impl WriteParts<'_> {
         else {
             return false;
         };
-        let (kernels, coming) = (self.store.ring.kernels(), self.store.ring.coming(chunk.size_bytes));
-        let Some(fetched) = headers.fetch(kernels, bytes, room, coming) else { return false };
+        let (kernels, ahead) = (self.store.ring.kernels(), self.store.ring.lines_ahead(chunk.size_bytes));
+        let Some(fetched) = headers.fetch(kernels, bytes, room, ahead) else { return false };
         self.commit_ordinary(chunk, &fetched, entries, insertion)
     }
 
@@ -262,8 +262,8 @@ impl WriteParts<'_> {
             }
         };
         if let (Some(insertion), Some(room)) = (chunk.insertion, entries.get_mut(..chunk.num_fragments())) {
-            let coming = self.store.ring.coming(bytes.len());
-            let visible_bytes = self.store.ring.kernels().walk_ordinary(bytes, room, coming);
+            let ahead = self.store.ring.lines_ahead(bytes.len());
+            let visible_bytes = self.store.ring.kernels().walk_ordinary(bytes, room, ahead);
             if self.commit_ordinary(chunk, &&bytes[..visible_bytes], entries, insertion) {
                 return;
             }

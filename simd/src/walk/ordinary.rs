@@ -10,11 +10,11 @@
 //! What is not ordinary is refused, and walked by [`super::one`].
 //!
 //! The processor waits for header after header meanwhile. So it asks for lines that will be written
-//! soon at the same time, some with each group ([`Coming`]).
+//! soon at the same time, some with each group ([`LinesAhead`]).
 
 use super::MAX_HEADER_BYTES;
 use crate::Kernels;
-use crate::prefetch::Coming;
+use crate::prefetch::LinesAhead;
 use crate::word::{Header, opaque};
 
 /// Where the length of the header begins in an entry of [`walk_ordinary`]; below it are the bytes
@@ -41,7 +41,7 @@ pub fn is_dense(fragments: usize, chunk_bytes: usize) -> bool {
 }
 
 /// Walks exactly as many fragments as there are `entries`, and writes the extent of each: `header
-/// bytes << 12 | bytes with the header`. Meanwhile it prefetches what is `coming`.
+/// bytes << 12 | bytes with the header`. Meanwhile it prefetches the lines `ahead`.
 ///
 /// Returns the bytes of all, which is above 0. Returns 0, and the entries mean nothing, if a
 /// fragment is larger than [`MAX_ENTRY_BYTES`], a header is longer than four bytes, a header begins
@@ -50,8 +50,8 @@ pub fn is_dense(fragments: usize, chunk_bytes: usize) -> bool {
 ///
 /// Any bytes are fine: no input makes it panic, and nothing outside `bytes` is read.
 #[inline(always)]
-pub fn walk_ordinary(bytes: &[u8], entries: &mut [u16], coming: Coming) -> usize {
-    Kernels::chosen().walk_ordinary(bytes, entries, coming)
+pub fn walk_ordinary(bytes: &[u8], entries: &mut [u16], ahead: LinesAhead) -> usize {
+    Kernels::chosen().walk_ordinary(bytes, entries, ahead)
 }
 
 /// The same contract, at the level of `H`.
@@ -59,7 +59,7 @@ pub fn walk_ordinary(bytes: &[u8], entries: &mut [u16], coming: Coming) -> usize
 /// # Safety
 /// The processor has what `H` needs.
 #[inline(always)]
-pub(crate) unsafe fn walk<H: Header>(bytes: &[u8], entries: &mut [u16], coming: Coming) -> usize {
+pub(crate) unsafe fn walk<H: Header>(bytes: &[u8], entries: &mut [u16], ahead: LinesAhead) -> usize {
     let wide = H::BEFORE_BYTES + H::WIDE_BYTES;
     let (Some(last), Some(last_wide)) = (entries.len().checked_sub(1), bytes.len().checked_sub(wide)) else {
         return 0;
@@ -69,9 +69,9 @@ pub(crate) unsafe fn walk<H: Header>(bytes: &[u8], entries: &mut [u16], coming: 
     let before_last = unsafe {
         if is_dense(entries.len(), bytes.len()) {
             let last_group = bytes.len().saturating_sub(GROUP_BYTES);
-            walk.take_dense::<H>(&mut entries[..last], last_group, coming.in_steps(last / GROUP))
+            walk.take_dense::<H>(&mut entries[..last], last_group, ahead.in_steps(last / GROUP))
         } else {
-            walk.take_sparse::<H>(&mut entries[..last], coming.in_steps(last))
+            walk.take_sparse::<H>(&mut entries[..last], ahead.in_steps(last))
         }
     };
     // SAFETY: as above.
@@ -115,13 +115,13 @@ impl Ordinary {
     /// # Safety
     /// As [`take`](Self::take).
     #[inline(always)]
-    unsafe fn take_sparse<H: Header>(&mut self, entries: &mut [u16], mut coming: Coming) -> Option<()> {
+    unsafe fn take_sparse<H: Header>(&mut self, entries: &mut [u16], mut ahead: LinesAhead) -> Option<()> {
         for entry in entries {
-            coming.step(|| ());
+            ahead.step(|| ());
             // SAFETY: the caller's promise.
             unsafe { self.take::<H>(entry)? }
         }
-        coming.finish();
+        ahead.finish();
         Some(())
     }
 
@@ -135,13 +135,13 @@ impl Ordinary {
         &mut self,
         entries: &mut [u16],
         last_group: usize,
-        mut coming: Coming,
+        mut ahead: LinesAhead,
     ) -> Option<()> {
         let mut i = 0;
         while self.at < last_group
             && let Some(group) = entries[i..].first_chunk_mut::<GROUP>()
         {
-            coming.step(|| ());
+            ahead.step(|| ());
             // SAFETY: at < last_group; the rest is the caller's promise.
             match unsafe { self.take_group(group) } {
                 GROUP => i += GROUP,
@@ -152,7 +152,7 @@ impl Ordinary {
                 }
             }
         }
-        coming.finish();
+        ahead.finish();
         for entry in &mut entries[i..] {
             // SAFETY: at <= last_wide.
             let body = if self.at > self.last_wide { 0x80 } else { unsafe { self.body_at(self.at) } };
@@ -231,8 +231,8 @@ mod tests {
 
     fn walk(kernels: Kernels, bytes: &[u8], count: usize) -> (usize, Vec<u16>) {
         let mut entries = vec![0; count];
-        let coming = Coming::new(bytes.as_ptr(), bytes.as_ptr().wrapping_add(bytes.len()));
-        (kernels.walk_ordinary(bytes, &mut entries, coming), entries)
+        let ahead = LinesAhead::new(bytes.as_ptr(), bytes.as_ptr().wrapping_add(bytes.len()));
+        (kernels.walk_ordinary(bytes, &mut entries, ahead), entries)
     }
 
     /// Compares with the walk that takes everything. Whether the bytes were taken.

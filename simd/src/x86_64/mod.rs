@@ -7,7 +7,7 @@ use std::arch::x86_64::_pext_u64;
 use std::sync::OnceLock;
 
 use crate::copy::{LEAST_BYTES, LENGTHS};
-use crate::prefetch::{self, Coming, LINE_BYTES};
+use crate::prefetch::{self, LINE_BYTES, LinesAhead};
 use crate::shared::{self, Headers};
 use crate::walk::one::Cursor;
 use crate::walk::{ENTRY_HEADER_SHIFT, MAX_ENTRY_BYTES, long};
@@ -151,7 +151,7 @@ pub(crate) unsafe fn fetch_headers(
     len: usize,
     entries: &mut [u16],
     headers: &mut Headers,
-    mut coming: Coming,
+    mut ahead: LinesAhead,
 ) -> usize {
     let count = entries.len();
     if !LENGTHS.contains(&len) || count == 0 {
@@ -170,12 +170,12 @@ pub(crate) unsafe fn fetch_headers(
         source = source.wrapping_add(LINE_BYTES);
     };
     (0..READ_AHEAD_BYTES / LINE_BYTES).for_each(|_| read_ahead());
-    coming = coming.in_steps(count);
+    ahead = ahead.in_steps(count);
     let (mut at, mut totals) = (first, 0);
     let before_last =
         words[..count - 1].iter_mut().zip(&mut positions[..count - 1]).zip(&mut entries[..count - 1]);
     for ((word, position), entry) in before_last {
-        coming.step(&mut read_ahead);
+        ahead.step(&mut read_ahead);
         // SAFETY: `at` did not overflow, so a word is readable there.
         let header = unsafe { fetch(origin, at) };
         (*word, *position, *entry) = (header.word, at, header.entry);
@@ -185,7 +185,7 @@ pub(crate) unsafe fn fetch_headers(
             None => return 0,
         }
     }
-    coming.finish();
+    ahead.finish();
     // SAFETY: as above.
     let header = unsafe { fetch(origin, at) };
     (words[count - 1], positions[count - 1], entries[count - 1]) = (header.word, at, header.entry);
