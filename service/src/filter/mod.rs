@@ -11,8 +11,8 @@
 //! A filter is there so that something does not get into a trace: whatever is wrong with a program
 //! refuses the session, and a packet that cannot be looked through becomes an empty one.
 
+mod copier;
 mod error;
-mod passage;
 mod program;
 mod strings;
 #[cfg(test)]
@@ -25,8 +25,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use watershed_wire::protos;
 
+use copier::Copier;
 pub use error::FilterError;
-use passage::Passage;
 use program::{FieldRule, Program};
 use strings::Strings;
 pub(crate) use timing::FilterClock;
@@ -78,7 +78,7 @@ impl TraceFilter {
             }
         };
         let copy = |part, out: &mut Vec<u8>| {
-            Passage::copy(&self.program, &self.strings, part, self.program.root(), out)
+            Copier::copy(&self.program, &self.strings, part, self.program.root(), out)
         };
         let mut result = copy(packet, out);
         if self.keeps_stamps {

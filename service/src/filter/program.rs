@@ -51,9 +51,9 @@ pub(super) struct Program {
 }
 
 /// What happens to a field whose key has one byte, if that is soon said: those that stay as they
-/// are, by what comes behind the key. [`Quick::No`] is for all others and for what is no key.
+/// are, by what comes behind the key. [`FastRule::No`] is for all others and for what is no key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Quick {
+pub(super) enum FastRule {
     #[default]
     No,
     Varint,
@@ -64,17 +64,17 @@ pub(super) enum Quick {
     Nested,
 }
 
-impl Quick {
-    fn of(key: u8, rule: Option<FieldRule>) -> Quick {
+impl FastRule {
+    fn of(key: u8, rule: Option<FieldRule>) -> FastRule {
         match (rule, key & 7) {
             // A second byte follows, or there is no field 0.
-            _ if !(8..0x80).contains(&key) => Quick::No,
-            (Some(FieldRule::Simple), 0) => Quick::Varint,
-            (Some(FieldRule::Simple), 1) => Quick::Fixed64,
-            (Some(FieldRule::Simple), 2) => Quick::Delimited,
-            (Some(FieldRule::Simple), 5) => Quick::Fixed32,
-            (Some(FieldRule::Nested(_)), 2) => Quick::Nested,
-            _ => Quick::No,
+            _ if !(8..0x80).contains(&key) => FastRule::No,
+            (Some(FieldRule::Simple), 0) => FastRule::Varint,
+            (Some(FieldRule::Simple), 1) => FastRule::Fixed64,
+            (Some(FieldRule::Simple), 2) => FastRule::Delimited,
+            (Some(FieldRule::Simple), 5) => FastRule::Fixed32,
+            (Some(FieldRule::Nested(_)), 2) => FastRule::Nested,
+            _ => FastRule::No,
         }
     }
 }
@@ -83,7 +83,7 @@ impl Quick {
 #[derive(Clone, Debug, Default)]
 pub(super) struct MessageRules {
     /// By key. Made when all has been said.
-    quick: Vec<Quick>,
+    fast_rules: Vec<FastRule>,
     /// By field number, as far as there are any.
     direct: Vec<Option<FieldRule>>,
     /// Fields from [`DIRECT_FIELDS`]: first, behind the last, what happens. Sorted, without
@@ -148,11 +148,11 @@ impl MessageRules {
     }
 
     #[inline]
-    pub(super) fn quick(&self, key: u8) -> Quick {
-        self.quick[usize::from(key)]
+    pub(super) fn fast_rule(&self, key: u8) -> FastRule {
+        self.fast_rules[usize::from(key)]
     }
 
-    /// The index of a message whose field has this key, which is [`Quick::Nested`].
+    /// The index of a message whose field has this key, which is [`FastRule::Nested`].
     #[inline]
     pub(super) fn nested_by_key(&self, key: u8) -> usize {
         match self.direct[usize::from(key >> 3)] {
@@ -184,7 +184,8 @@ impl MessageRules {
 
     /// All that there is has been said.
     fn close(&mut self, message: usize) -> Result<(), FilterError> {
-        self.quick = (0..=u8::MAX).map(|key| Quick::of(key, self.rule(u32::from(key >> 3)))).collect();
+        self.fast_rules =
+            (0..=u8::MAX).map(|key| FastRule::of(key, self.rule(u32::from(key >> 3)))).collect();
         self.ranges.sort_unstable_by_key(|(first, ..)| *first);
         let overlap = self.ranges.windows(2).find(|pair| pair[1].0 < pair[0].1);
         overlap.map_or(Ok(()), |pair| Err(FilterError::Overlap { message, field: pair[1].0 }))

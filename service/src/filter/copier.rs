@@ -1,4 +1,4 @@
-//! A packet on its way through a program: what stays is copied in as few pieces as there are gaps.
+//! A packet, filtered by a program: what stays is copied in as few pieces as there are gaps.
 //!
 //! ```text
 //!   packet   | field | field | left out | size | field | left out | field |
@@ -11,12 +11,12 @@
 use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
 use watershed_wire::raw::FIELD_SIZE_BYTES_MAX;
 
-use super::program::{FieldRule, MessageRules, Program, Quick};
+use super::program::{FastRule, FieldRule, MessageRules, Program};
 use super::strings::Strings;
 use super::{DEPTH_MAX, Unreadable, put_padded_varint};
 
 /// A packet, or a part of one that is a message by itself.
-pub(super) struct Passage<'a> {
+pub(super) struct Copier<'a> {
     program: &'a Program,
     strings: &'a Strings,
     packet: &'a [u8],
@@ -46,7 +46,7 @@ const FIXED_64: u32 = 1;
 const DELIMITED: u32 = 2;
 const FIXED_32: u32 = 5;
 
-impl<'a> Passage<'a> {
+impl<'a> Copier<'a> {
     /// Appends what of `packet` the message with the index `root` lets through.
     pub(super) fn copy(
         program: &'a Program,
@@ -55,9 +55,9 @@ impl<'a> Passage<'a> {
         root: usize,
         out: &'a mut Vec<u8>,
     ) -> Result<(), Unreadable> {
-        let mut passage = Passage { program, strings, packet, out, done: 0, saved: 0 };
-        passage.message(root, 0, packet.len(), 0)?;
-        passage.take(packet.len());
+        let mut copier = Copier { program, strings, packet, out, done: 0, saved: 0 };
+        copier.message(root, 0, packet.len(), 0)?;
+        copier.take(packet.len());
         Ok(())
     }
 
@@ -65,18 +65,18 @@ impl<'a> Passage<'a> {
         let (rules, packet) = (self.program.message(index), &self.packet[..end]);
         let mut at = begin;
         while let Some(&key) = packet.get(at) {
-            let quick = rules.quick(key);
-            let after = match quick {
+            let fast_rule = rules.fast_rule(key);
+            let after = match fast_rule {
                 // Looked for in the whole packet: eight bytes may reach beyond the message.
-                Quick::Varint => end_of_minimal_varint(self.packet, at + 1),
-                Quick::Fixed64 => Some(at + 9),
-                Quick::Fixed32 => Some(at + 5),
-                Quick::Delimited | Quick::Nested => end_of_short(packet, at + 1),
-                Quick::No => None,
+                FastRule::Varint => end_of_minimal_varint(self.packet, at + 1),
+                FastRule::Fixed64 => Some(at + 9),
+                FastRule::Fixed32 => Some(at + 5),
+                FastRule::Delimited | FastRule::Nested => end_of_short(packet, at + 1),
+                FastRule::No => None,
             };
             at = match after.filter(|after| *after <= end) {
                 Some(after) => {
-                    if quick == Quick::Nested {
+                    if fast_rule == FastRule::Nested {
                         self.nested(rules.nested_by_key(key), at + 2, after, depth)?;
                     }
                     after
