@@ -1,5 +1,8 @@
 //! Whole sessions in one process: from a config to a trace that is read back.
 
+#[path = "support/stopping.rs"]
+mod stopping;
+
 use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, Write};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -7,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use prost::Message;
+use stopping::Stopping;
 use watershed_client::in_process::{
     Event, InProcess, InProcessOptions, Session, SessionEnd, Shards, Sink, StartError,
 };
@@ -524,24 +528,6 @@ fn a_session_that_is_dropped_is_over() {
     while log.calls().last() != Some(&"stop") {
         assert!(Instant::now() < deadline, "{:?}", log.calls());
         std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// A sink that stops the service's thread in its first write, until the test drops its end.
-struct Stopping {
-    entered: Sender<()>,
-    released: Receiver<()>,
-}
-
-impl Write for Stopping {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let _ = self.entered.send(());
-        let _ = self.released.recv();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

@@ -1,11 +1,14 @@
 //! Ids of writers in process: a writer commits before the service has heard of it, so an id is
 //! given to another one only when the service has handled the end of the first.
 
-use std::io::{self, Write};
-use std::sync::mpsc::{self, Receiver, Sender};
+#[path = "support/stopping.rs"]
+mod stopping;
+
+use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 
 use prost::Message as _;
+use stopping::Stopping;
 use watershed_client::in_process::{InProcess, InProcessOptions, Sink};
 use watershed_client::{Context, DataSource, DataSourceFactory, Wake, WriterSource};
 use watershed_wire::protos::trace_config::{BufferConfig, DataSource as SourceConfig};
@@ -39,24 +42,6 @@ struct Idle;
 impl DataSource for Idle {
     fn start(&mut self, _cx: &mut Context<'_>) -> Wake {
         Wake::Never
-    }
-}
-
-/// A sink that stops the service's thread in its first write, until the test drops its end.
-struct Stopping {
-    entered: Sender<()>,
-    released: Receiver<()>,
-}
-
-impl Write for Stopping {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let _ = self.entered.send(());
-        let _ = self.released.recv();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 
