@@ -12,6 +12,9 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "../../race.rs"]
+mod race;
+
 use perfetto_sdk::heap_buffer::HeapBuffer;
 use perfetto_sdk::pb_msg::{PbMsg, PbMsgWriter};
 use perfetto_sdk::producer::{Backends, Producer, ProducerInitArgsBuilder};
@@ -23,12 +26,12 @@ use perfetto_sdk::protos::config::track_event::track_event_config::TrackEventCon
 use perfetto_sdk::tracing_session::TracingSession;
 use perfetto_sdk::track_event::{EventContext, TrackEvent, TrackEventDebugArg};
 use perfetto_sdk::{track_event_begin, track_event_categories, track_event_end, track_event_instant};
+use race::{Events, race};
 use std::error::Error;
 use std::hint::black_box;
 use std::io::{BufRead, Write};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 track_event_categories! {
     pub mod categories {
@@ -68,8 +71,6 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// A loop of so many events.
-type Events = fn(u64);
-
 fn events(kind: &str) -> Result<Events, Box<dyn Error>> {
     Ok(match kind {
         "instant" => |count| (0..count).for_each(|_| track_event_instant!("on", "instant")),
@@ -119,27 +120,6 @@ fn lap(
         }
     });
     Ok(took)
-}
-
-/// The threads warm up, wait for each other and run: the mean of their times.
-fn race(threads: u32, run: Events, warm: u64, each: u64) -> Result<Duration, Box<dyn Error>> {
-    let ready = AtomicU32::new(0);
-    let times: Option<Duration> = std::thread::scope(|scope| {
-        let work = || {
-            run(warm);
-            // Nothing is published by it: the threads only wait for each other.
-            ready.fetch_add(1, Ordering::Relaxed);
-            while ready.load(Ordering::Relaxed) < threads {
-                std::thread::yield_now();
-            }
-            let start = Instant::now();
-            run(each);
-            start.elapsed()
-        };
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().map(|worker| worker.join().ok()).sum()
-    });
-    Ok(times.ok_or("a thread panicked")? / threads)
 }
 
 fn config() -> Result<Vec<u8>, Box<dyn Error>> {
