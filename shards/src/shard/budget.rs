@@ -51,6 +51,26 @@ impl DrainBudget {
     #[inline(never)]
     fn is_late(&mut self) -> bool {
         self.bytes_to_clock_read = BYTES_PER_CLOCK_READ;
-        self.started.get_or_insert_with(Instant::now).elapsed() >= MAX_TIME
+        let is_late = self.started.get_or_insert_with(Instant::now).elapsed() >= MAX_TIME;
+        if is_late {
+            // It stays spent: whoever asks next must not begin with more.
+            self.chunks_left = 0;
+        }
+        is_late
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_that_time_has_ended_stays_spent() {
+        let mut budget = DrainBudget::new();
+        budget.note(BYTES_PER_CLOCK_READ as usize);
+        budget.is_spent();
+        std::thread::sleep(MAX_TIME);
+        budget.note(BYTES_PER_CLOCK_READ as usize);
+        assert_eq!((budget.is_spent(), budget.is_spent()), (true, true));
     }
 }
