@@ -7,8 +7,8 @@
 //!   at least one page        nothing is touched until it is used  at least one page
 //! ```
 //!
-//! A region costs three or four system calls whatever its size. It reads as zeros where it was
-//! never written.
+//! A region costs three or four system calls whatever its size, and one mapping where the system
+//! has guard pages of its own. It reads as zeros where it was never written.
 
 mod copy;
 mod huge;
@@ -22,6 +22,7 @@ use std::ops::Range;
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::config::HugePages;
+use page::Advice;
 
 /// Lazily backed memory with guard pages on both sides.
 pub struct Region {
@@ -69,7 +70,8 @@ impl Region {
         let is_worth_it = pages != HugePages::No && size_bytes >= huge::SIZE_BYTES;
         let align = if is_worth_it { huge::SIZE_BYTES.max(page_size) } else { page_size };
         let mut region = Self::reserve(size_bytes, align, page_size)?;
-        if is_worth_it && huge::advise(region.base, size_bytes.next_multiple_of(page_size)) {
+        if is_worth_it && page::advise(region.base, size_bytes.next_multiple_of(page_size), Advice::HugePages)
+        {
             region.granted = HugePages::Advise;
         }
         Ok(region)
@@ -116,7 +118,7 @@ impl Region {
         assert!(range.start <= range.end && range.end <= self.size_bytes);
         let start = range.start / page_size_bytes() * page_size_bytes();
         // SAFETY: start <= range.start, and the assertion keeps that inside the mapping.
-        huge::populate(unsafe { self.base.add(start) }, range.end - start)
+        page::advise(unsafe { self.base.add(start) }, range.end - start, Advice::Populate)
     }
 
     /// The bytes that were asked for.
