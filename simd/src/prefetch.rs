@@ -57,7 +57,7 @@ pub fn for_write_shared(at: *const u8) {
 /// for something else. Many at once would wait for each other.
 #[derive(Clone, Copy, Debug)]
 pub struct LinesAhead {
-    next: *const u8,
+    pub(crate) next: *const u8,
     /// The last byte of the last line.
     last: *const u8,
     lines_a_step: usize,
@@ -92,6 +92,21 @@ impl LinesAhead {
             self.next = self.next.wrapping_add(LINE_BYTES);
             beside();
         }
+    }
+
+    /// How many lines there are, without the last.
+    #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
+    #[inline(always)]
+    pub(crate) fn whole_lines(&self) -> u32 {
+        ((self.last as usize).saturating_sub(self.next as usize) / LINE_BYTES) as u32
+    }
+
+    /// Gives the hint for each of the next lines, of which there must be as many.
+    #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
+    #[inline(always)]
+    pub(crate) fn take<const LINES: usize>(&mut self, hint: impl Fn(*const u8)) {
+        (0..LINES).for_each(|line| hint(self.next.wrapping_add(line * LINE_BYTES)));
+        self.next = self.next.wrapping_add(LINES * LINE_BYTES);
     }
 
     /// Asks for all that are left.

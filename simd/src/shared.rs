@@ -58,10 +58,16 @@ pub(crate) fn first_position(len: usize) -> usize {
 /// Memory for the headers of a chunk. It has room for the most that one had so far.
 #[derive(Clone, Debug, Default)]
 pub struct Headers {
-    /// Eight bytes from each header on.
-    pub(crate) words: Vec<u64>,
-    /// Positions of the headers, as [`first_position`] counts.
-    pub(crate) positions: Vec<usize>,
+    pub(crate) kept: Vec<Kept>,
+}
+
+/// A header that was fetched.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Kept {
+    /// Eight bytes from the header on.
+    pub(crate) word: u64,
+    /// Where it is, as [`first_position`] counts.
+    pub(crate) position: usize,
 }
 
 impl Headers {
@@ -85,7 +91,8 @@ impl Headers {
         let count = entries.len();
         // SAFETY: the bytes are readable, by the promise of `SharedBytes::new`.
         let visible_bytes = unsafe { kernels.fetch_headers(bytes.start, bytes.len, entries, self, ahead) };
-        (visible_bytes != 0).then_some(Fetched { kernels, bytes, visible_bytes, headers: self, count })
+        let kept = self.kept.get(..count)?;
+        (visible_bytes != 0).then_some(Fetched { kernels, bytes, visible_bytes, kept })
     }
 
     /// Makes room for so many headers.
@@ -93,8 +100,7 @@ impl Headers {
     #[cold]
     #[inline(never)]
     pub(crate) fn grow(&mut self, count: usize) {
-        self.words.resize(count, 0);
-        self.positions.resize(count, 0);
+        self.kept.resize(count, Kept::default());
     }
 }
 
@@ -104,8 +110,7 @@ pub struct Fetched<'h> {
     kernels: Kernels,
     bytes: SharedBytes<'h>,
     visible_bytes: usize,
-    headers: &'h Headers,
-    count: usize,
+    kept: &'h [Kept],
 }
 
 impl Fetched<'_> {
@@ -125,9 +130,8 @@ impl Fetched<'_> {
         // Its length was checked when the headers were fetched.
         let is_done = unsafe { self.kernels.try_copy_shared(self.bytes.start, to, self.visible_bytes) };
         debug_assert!(is_done);
-        let Headers { words, positions } = self.headers;
         let origin = to.wrapping_sub(first_position(self.bytes.len));
-        for (word, position) in words[..self.count].iter().zip(&positions[..self.count]) {
+        for Kept { word, position } in self.kept {
             // In this order: the bytes of a word behind its header may belong to the next header,
             // whose word overwrites them.
             // SAFETY: the last word ends inside of the fragments.

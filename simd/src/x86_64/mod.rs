@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use crate::copy::{LEAST_BYTES, LENGTHS};
 use crate::prefetch::{self, LINE_BYTES, LinesAhead};
-use crate::shared::{self, Headers};
+use crate::shared::{self, Headers, Kept};
 use crate::walk::one::Cursor;
 use crate::walk::{ENTRY_HEADER_SHIFT, MAX_ENTRY_BYTES, long};
 use crate::word::{self, Header};
@@ -135,9 +135,9 @@ unsafe fn load_shared(origin: *const u8, at: usize) -> u64 {
     word
 }
 
-/// So far ahead a walk over shared bytes prefetches them. Without it, it would wait for memory at
-/// each header of a chunk that is in no cache.
-const READ_AHEAD_BYTES: usize = 1024;
+/// So many lines ahead a walk over shared bytes prefetches them. Without it, it would wait for
+/// memory at each header of a chunk that is in no cache. Twice as many were slower.
+const READ_AHEAD_LINES: usize = 8;
 
 /// The walk of [`crate::walk::ordinary`] over bytes that may change: the word of each header is
 /// read once and kept.
@@ -151,57 +151,128 @@ pub(crate) unsafe fn fetch_headers(
     len: usize,
     entries: &mut [u16],
     headers: &mut Headers,
-    mut ahead: LinesAhead,
+    ahead: LinesAhead,
 ) -> usize {
-    let count = entries.len();
-    if !LENGTHS.contains(&len) || count == 0 {
+    let Some(last) = entries.len().checked_sub(1) else { return 0 };
+    if !LENGTHS.contains(&len) {
         return 0;
     }
-    if headers.words.len() < count {
-        headers.grow(count);
+    if headers.kept.len() <= last {
+        headers.grow(last + 1);
     }
-    let (words, positions) = (&mut headers.words[..count], &mut headers.positions[..count]);
-    let first = shared::first_position(len);
-    let (origin, last_byte) = (start.wrapping_sub(first), start.wrapping_add(len - 1));
-    let mut source = start.wrapping_add(LINE_BYTES);
     // None behind the last byte, where another core may be writing.
-    let mut read_ahead = || {
-        prefetch::for_read(source.min(last_byte));
-        source = source.wrapping_add(LINE_BYTES);
-    };
-    (0..READ_AHEAD_BYTES / LINE_BYTES).for_each(|_| read_ahead());
-    ahead = ahead.in_steps(count);
-    let (mut at, mut totals) = (first, 0);
-    let before_last =
-        words[..count - 1].iter_mut().zip(&mut positions[..count - 1]).zip(&mut entries[..count - 1]);
-    for ((word, position), entry) in before_last {
-        ahead.step(&mut read_ahead);
-        // SAFETY: `at` did not overflow, so a word is readable there.
-        let header = unsafe { fetch(origin, at) };
-        (*word, *position, *entry) = (header.word, at, header.entry);
-        totals |= header.total;
-        match at.checked_add(header.total) {
-            Some(next) => at = next,
-            None => return 0,
-        }
+    let mut source = LinesAhead::new(start.wrapping_add(LINE_BYTES), start.wrapping_add(len));
+    if source.whole_lines() as usize >= READ_AHEAD_LINES {
+        source.take::<READ_AHEAD_LINES>(prefetch::for_read);
     }
-    ahead.finish();
-    // SAFETY: as above.
-    let header = unsafe { fetch(origin, at) };
-    (words[count - 1], positions[count - 1], entries[count - 1]) = (header.word, at, header.entry);
-    totals |= header.total;
-    let end = (at - first).wrapping_add(header.total);
+    let (first, lines) = (shared::first_position(len), ahead.whole_lines() / (last as u32).max(1));
+    let mut walk = Fetching { origin: start.wrapping_sub(first), at: first, totals: 0, ahead, source };
+    let (before_last, before_last_entries) = (&mut headers.kept[..last], &mut entries[..last]);
+    // A loop for each number of lines beside a header: one instruction a line.
+    // SAFETY: a word is readable at `first`.
+    let is_inside = unsafe {
+        match lines {
+            0 | 1 => walk.fetch(before_last, before_last_entries, |_| ()),
+            2 => walk.fetch_beside::<2>(before_last, before_last_entries),
+            3 => walk.fetch_beside::<3>(before_last, before_last_entries),
+            4 => walk.fetch_beside::<4>(before_last, before_last_entries),
+            5 => walk.fetch_beside::<5>(before_last, before_last_entries),
+            6 => walk.fetch_beside::<6>(before_last, before_last_entries),
+            7 => walk.fetch_beside::<7>(before_last, before_last_entries),
+            _ => walk.fetch_beside::<8>(before_last, before_last_entries),
+        }
+    };
+    if !is_inside {
+        return 0;
+    }
+    walk.ahead.finish();
+    // SAFETY: the walk has come to a position where a word is readable.
+    let header = unsafe { fetch(walk.origin, walk.at) };
+    headers.kept[last] = Kept { word: header.word, position: walk.at };
+    entries[last] = header.entry as u16;
+    let end = (walk.at - first).wrapping_add(header.total);
     // The word at the last header must not end behind the fragments, and they must be long enough
     // for a copy. One test does both: an end that is too small wraps around.
     let is_taken = end.wrapping_sub(LEAST_BYTES) <= len - LEAST_BYTES && header.total >= size_of::<u64>();
     // A limit with all lower bits set: what is above it has a higher one.
-    if is_taken && totals <= MAX_ENTRY_BYTES { end } else { 0 }
+    if is_taken && walk.totals | header.total <= MAX_ENTRY_BYTES { end } else { 0 }
+}
+
+/// A walk that has come to a position where a word may be read.
+struct Fetching {
+    origin: *const u8,
+    at: usize,
+    /// Bits that any fragment's length has.
+    totals: usize,
+    ahead: LinesAhead,
+    source: LinesAhead,
+}
+
+impl Fetching {
+    /// As [`fetch`](Self::fetch), with so many lines ahead beside each header, and as many of the
+    /// source as long as there are any.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn fetch_beside<const LINES: usize>(&mut self, kept: &mut [Kept], entries: &mut [u16]) -> bool {
+        let with_source = self.source.whole_lines() as usize / LINES;
+        let (kept, more_kept) = kept.split_at_mut(with_source.min(kept.len()));
+        let (entries, more_entries) = entries.split_at_mut(kept.len());
+        let to_source = (self.source.next as usize).wrapping_sub(self.ahead.next as usize);
+        // SAFETY: the caller's promise; the second walk goes on where the first has come to.
+        unsafe {
+            let is_inside = self.fetch(kept, entries, |walk| {
+                walk.ahead.take::<LINES>(|line| {
+                    prefetch::for_write(line);
+                    prefetch::for_read(line.wrapping_add(to_source));
+                });
+            });
+            self.source.next = self.ahead.next.wrapping_add(to_source);
+            is_inside
+                && self.fetch(more_kept, more_entries, |walk| {
+                    walk.ahead.take::<LINES>(prefetch::for_write);
+                })
+        }
+    }
+
+    /// Fetches as many headers as there are entries, with something `beside` each. False if the
+    /// next one's word would not be inside.
+    ///
+    /// # Safety
+    /// A word is readable at `at`, and the processor has [`Bmi2`]'s instructions.
+    #[inline(always)]
+    unsafe fn fetch(
+        &mut self,
+        kept: &mut [Kept],
+        entries: &mut [u16],
+        mut beside: impl FnMut(&mut Fetching),
+    ) -> bool {
+        for (kept, entry) in kept.iter_mut().zip(entries) {
+            beside(self);
+            // SAFETY: `at` did not overflow, so a word is readable there.
+            let header = unsafe { fetch(self.origin, self.at) };
+            *kept = Kept { word: header.word, position: self.at };
+            *entry = header.entry as u16;
+            self.totals |= header.total;
+            // Adds nothing, as an ordinary entry has 16 bits. But so the next lines are asked for
+            // when the walk has come there, not all at once as soon as they are decoded: in a burst
+            // many are not fetched.
+            self.ahead.next = self.ahead.next.wrapping_add(header.entry as usize >> 16);
+            match self.at.checked_add(header.total) {
+                Some(next) => self.at = next,
+                None => return false,
+            }
+        }
+        true
+    }
 }
 
 /// A header and what it says.
 struct Fetched {
     word: u64,
-    entry: u16,
+    /// 16 bits, if the header is ordinary.
+    entry: u32,
     total: usize,
 }
 
@@ -209,15 +280,15 @@ struct Fetched {
 ///
 /// # Safety
 /// As [`load_shared`], and the processor has [`Bmi2`]'s instructions.
-#[inline]
-#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+#[inline(always)]
 unsafe fn fetch(origin: *const u8, at: usize) -> Fetched {
     // SAFETY: the caller's promise.
     let word = unsafe { load_shared(origin, at) };
     let stops = !word & word::HIGH;
     // As `Bmi2::header`: where there is no stop, the highest bit makes it too large.
-    let body = _pext_u64(word, stops.wrapping_sub(1) & (word::LOW | 1 << 63));
-    let more = stops.trailing_zeros() as usize >> 3;
-    let total = body as usize + more + 1;
-    Fetched { word, entry: (((more + 1) << ENTRY_HEADER_SHIFT) + total) as u16, total }
+    // SAFETY: the caller's promise.
+    let body = unsafe { _pext_u64(word, stops.wrapping_sub(1) & (word::LOW | 1 << 63)) };
+    let more = stops.trailing_zeros() >> 3;
+    let total = body as usize + more as usize + 1;
+    Fetched { word, entry: ((more + 1) << ENTRY_HEADER_SHIFT).wrapping_add(total as u32), total }
 }
