@@ -206,7 +206,10 @@ impl WriteParts<'_> {
         match source.shared_bytes() {
             Some(bytes)
                 if !chunk.is_dense() && self.commit_shared(&chunk, bytes.first(size_bytes), scratch) => {}
-            Some(_) => self.commit_from_copy(chunk, source, scratch),
+            Some(bytes) => {
+                bytes.first(size_bytes).prefetch();
+                self.commit_from_copy(chunk, source, scratch);
+            }
             None => self.commit_stable(&chunk, source, scratch),
         }
     }
