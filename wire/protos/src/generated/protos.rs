@@ -3983,6 +3983,8 @@ pub struct TraceConfig {
     pub write_flush_mode: ::core::option::Option<i32>,
     #[prost(enumeration = "trace_config::FFlushMode", optional, tag = "45")]
     pub fflush_post_write: ::core::option::Option<i32>,
+    #[prost(message, repeated, tag = "46")]
+    pub notes: ::prost::alloc::vec::Vec<trace_config::Note>,
     #[prost(message, optional, tag = "47")]
     pub compression: ::core::option::Option<trace_config::CompressionConfig>,
     #[prost(message, optional, tag = "48")]
@@ -4041,6 +4043,7 @@ pub mod trace_config {
         pub enum ExperimentalMode {
             ModeUnspecified = 0,
             TraceBufferV2 = 1,
+            TraceBufferV2ShadowMode = 2,
         }
         impl ExperimentalMode {
             /// String value of the enum field names used in the ProtoBuf definition.
@@ -4051,6 +4054,7 @@ pub mod trace_config {
                 match self {
                     Self::ModeUnspecified => "MODE_UNSPECIFIED",
                     Self::TraceBufferV2 => "TRACE_BUFFER_V2",
+                    Self::TraceBufferV2ShadowMode => "TRACE_BUFFER_V2_SHADOW_MODE",
                 }
             }
             /// Creates an enum from field names used in the ProtoBuf definition.
@@ -4058,6 +4062,7 @@ pub mod trace_config {
                 match value {
                     "MODE_UNSPECIFIED" => Some(Self::ModeUnspecified),
                     "TRACE_BUFFER_V2" => Some(Self::TraceBufferV2),
+                    "TRACE_BUFFER_V2_SHADOW_MODE" => Some(Self::TraceBufferV2ShadowMode),
                     _ => None,
                 }
             }
@@ -4316,6 +4321,13 @@ pub mod trace_config {
         pub name: ::core::option::Option<::prost::alloc::string::String>,
         #[prost(uint64, optional, tag = "2")]
         pub max_other_session_count: ::core::option::Option<u64>,
+    }
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct Note {
+        #[prost(string, optional, tag = "1")]
+        pub key: ::core::option::Option<::prost::alloc::string::String>,
+        #[prost(string, optional, tag = "2")]
+        pub value: ::core::option::Option<::prost::alloc::string::String>,
     }
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
     #[repr(i32)]
