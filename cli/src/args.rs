@@ -29,7 +29,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Record a trace of this machine, for a time or while a command runs
-    Record(record::Args),
+    Record(Box<record::Args>),
     /// Say what is in a trace file and whether it is complete
     Inspect(inspect::Args),
     /// Be the tracing service that programs and consumers of this machine connect to

@@ -4,7 +4,9 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use watershed_shell::address::Address;
-use watershed_wire::ipc::messages::TracingServiceState;
+use watershed_wire::Encode as _;
+use watershed_wire::ipc::messages::{QueryServiceStateResponse, TracingServiceState};
+use watershed_wire::raw::Fields;
 
 use crate::connect::{connect, socket};
 use crate::exit::{Exit, Failure, printed};
@@ -32,6 +34,17 @@ impl Args {
     pub(crate) fn of(socket: Option<Address>, json: bool) -> Args {
         Args { socket, json, sessions_only: false }
     }
+}
+
+/// The state as a `TracingServiceState` of Perfetto's schema, in bytes.
+pub(crate) fn write_raw(socket: Option<&Address>) -> Result<Exit, Failure> {
+    let state = connect(&crate::connect::socket(socket)?)?.query_state(false).map_err(Failure::failed)?;
+    let reply = QueryServiceStateResponse { service_state: Some(state) }.encode_to_vec();
+    // The reply has nothing else.
+    let state = Fields::new(&reply).next().and_then(Result::ok).and_then(|field| field.value.bytes());
+    let mut out = io::stdout().lock();
+    printed(out.write_all(state.unwrap_or_default()).and_then(|()| out.flush()))?;
+    Ok(Exit::Done)
 }
 
 /// The state, in names that stay.

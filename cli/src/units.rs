@@ -12,12 +12,17 @@ pub(crate) const TIME_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Smallest buffer on the command line: less cannot hold one reading of a larger machine.
 pub(crate) const BUFFER_KB_MIN: u32 = 64;
+/// Largest file that one can ask for, 1 PB.
+const FILE_KB_MAX: f64 = (1_u64 << 40) as f64;
 /// Largest buffer: its size in bytes must stay below 2^32.
 pub(crate) const BUFFER_KB_MAX: u32 = (1 << 22) - 1;
 
 const TIME_RANGE: &str =
     "a time needs a unit (ms, s, m, h; 10s, 500ms, 1.5h) and must be from 1ms to 168h (7 days)";
 const SIZE_RANGE: &str = "a size needs a unit (KB, MB, GB, powers of 1024; 64MB, 1.5GB) and must be from 64KB to 4194303KB (4GB less 1KB)";
+
+const FILE_RANGE: &str =
+    "a size needs a unit (KB, MB, GB, powers of 1024; 32MB, 1.5GB) and must be at least 64KB";
 
 /// Reads `10s`, `500ms`, `1h30m`.
 pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
@@ -31,22 +36,28 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
 /// Reads `64MB`; KiB. Units are powers of 1024, as in Perfetto's command line, with or without an i
 /// in the middle.
 pub(crate) fn parse_size_kb(text: &str) -> Result<u32, String> {
+    let range = f64::from(BUFFER_KB_MIN)..=f64::from(BUFFER_KB_MAX);
+    // Also false for what is not a number.
+    let kb = size_kb(text).filter(|kb| range.contains(kb));
+    kb.map(|kb| kb as u32).ok_or_else(|| SIZE_RANGE.to_owned())
+}
+
+/// As `parse_size_kb`, of a file.
+pub(crate) fn parse_file_kb(text: &str) -> Result<u64, String> {
+    let range = f64::from(BUFFER_KB_MIN)..=FILE_KB_MAX;
+    size_kb(text).filter(|kb| range.contains(kb)).map(|kb| kb as u64).ok_or_else(|| FILE_RANGE.to_owned())
+}
+
+fn size_kb(text: &str) -> Option<f64> {
     let text = text.trim();
-    let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).ok_or(SIZE_RANGE)?;
-    let (number, unit) = text.split_at(unit_at);
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic())?);
     let kb_per_unit: f64 = match unit.to_ascii_lowercase().as_str() {
         "k" | "kb" | "kib" => 1.0,
         "m" | "mb" | "mib" => 1024.0,
         "g" | "gb" | "gib" => 1024.0 * 1024.0,
-        _ => return Err(SIZE_RANGE.to_owned()),
+        _ => return None,
     };
-    let number: f64 = number.trim().parse().map_err(|_| SIZE_RANGE)?;
-    let kb = (number * kb_per_unit).round();
-    // Also false for what is not a number.
-    match (f64::from(BUFFER_KB_MIN)..=f64::from(BUFFER_KB_MAX)).contains(&kb) {
-        true => Ok(kb as u32),
-        false => Err(SIZE_RANGE.to_owned()),
-    }
+    number.trim().parse::<f64>().ok().map(|number| (number * kb_per_unit).round())
 }
 
 /// Reads a number of shards.

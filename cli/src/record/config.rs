@@ -7,8 +7,9 @@ use watershed_wire::config::TraceConfig;
 use watershed_wire::protos;
 use watershed_wire::protos::trace_config::trigger_config::TriggerMode;
 use watershed_wire::protos::trace_config::{BufferConfig, DataSource, TriggerConfig, buffer_config};
-use watershed_wire::raw::Rewrite;
+use watershed_wire::raw::{Fields, Rewrite};
 
+use super::perfetto::Note;
 use super::{Args, events};
 use crate::config::{default_data_sources, ftrace, process_stats, read, system_info};
 use crate::exit::Failure;
@@ -19,8 +20,15 @@ const BUFFER_KB: u32 = 64 << 10;
 const TIME: Duration = Duration::from_secs(10);
 /// Field `TraceConfig.duration_ms`.
 const DURATION_MS: u32 = 3;
+/// Field `TraceConfig.notes`.
+const NOTES: u32 = 46;
+
 /// The config as the arguments say.
 pub(super) fn load(args: &Args) -> Result<TraceConfig, Failure> {
+    with_notes(from_args(args)?, &args.perfetto.notes)
+}
+
+fn from_args(args: &Args) -> Result<TraceConfig, Failure> {
     match &args.config {
         None => default_config(args),
         Some(path) => {
@@ -35,6 +43,19 @@ pub(super) fn load(args: &Args) -> Result<TraceConfig, Failure> {
     }
 }
 
+/// The config with notes behind its own.
+fn with_notes(config: TraceConfig, added: &[Note]) -> Result<TraceConfig, Failure> {
+    if added.is_empty() {
+        return Ok(config);
+    }
+    let own = Fields::new(config.bytes()).map_while(Result::ok).filter(|field| field.number == NOTES);
+    let own = own.filter_map(|field| field.value.bytes());
+    let notes = own.chain(added.iter().map(|note| note.0.as_slice()));
+    config
+        .rewritten(&Rewrite::new().set_each(NOTES, notes))
+        .map_err(|error| Failure::usage(format_args!("config: {error}")))
+}
+
 fn default_config(args: &Args) -> Result<TraceConfig, Failure> {
     let time = args.time.or(args.command.is_empty().then_some(TIME));
     Ok(TraceConfig::from(protos::TraceConfig {
@@ -46,6 +67,8 @@ fn default_config(args: &Args) -> Result<TraceConfig, Failure> {
         data_sources: default_sources(args)?,
         // At most a week, by the argument's range.
         duration_ms: time.map(|time| time.as_millis() as u32),
+        write_into_file: args.perfetto.file_size_kb.map(|_| true),
+        max_file_size_bytes: args.perfetto.file_size_kb.map(|kb| kb << 10),
         ..Default::default()
     }))
 }
@@ -124,6 +147,18 @@ pub(super) fn check_triggers(config: &TraceConfig) -> Result<(), Failure> {
             "the config has a trigger_config, and nobody can send triggers to the service within this \
              process: record with --daemon while `watershed daemon` runs",
         )),
+    }
+}
+
+/// Refuses configs whose traces nobody would write.
+pub(super) fn check_clones(config: &TraceConfig) -> Result<(), Failure> {
+    let triggers = config.view().trigger_config.as_ref();
+    match triggers.map_or(TriggerMode::Unspecified, TriggerConfig::trigger_mode) {
+        TriggerMode::CloneSnapshot => Err(Failure::usage(
+            "the config has CLONE_SNAPSHOT triggers, each of which makes a trace of its own: \
+             `watershed flightrecorder -c CONFIG -o DIR` writes them",
+        )),
+        _ => Ok(()),
     }
 }
 

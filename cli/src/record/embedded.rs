@@ -12,14 +12,12 @@ use watershed_wire::config::TraceConfig;
 
 use super::end::End;
 use super::mark::Mark;
+use super::notify::start_timeout;
 use super::output::{Output, Written};
 use super::session::{OnEnd, Service, Session, warn};
 use super::{Args, config};
 use crate::exit::Failure;
 use crate::{machine, sources};
-
-/// A data source that takes longer to start is not waited for.
-const START_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Looking for the command in /proc takes milliseconds on an idle machine. Beside compilers on all
 /// CPUs 200 ms were seen not to be enough, and the command was missed; a machine on which this is
@@ -31,6 +29,8 @@ pub(super) struct Embedded {
     in_process: InProcess,
     notices: Notices,
     scan_request: ScanRequest,
+    /// A data source that takes longer to start is not waited for.
+    start_timeout: Duration,
 }
 
 struct Running {
@@ -55,7 +55,7 @@ impl Embedded {
         for factory in sources::all(&notices, &scan_request) {
             in_process.register(factory);
         }
-        Ok(Embedded { in_process, notices, scan_request })
+        Ok(Embedded { in_process, notices, scan_request, start_timeout: start_timeout(args) })
     }
 }
 
@@ -98,8 +98,8 @@ impl Service for Embedded {
 }
 
 impl Session for Running {
-    fn wait_started(&self) {
-        let _ = self.session.wait_all_started(START_TIMEOUT);
+    fn wait_started(&self) -> bool {
+        self.session.wait_all_started(self.service.start_timeout)
     }
 
     fn command_started(&self) {

@@ -9,6 +9,7 @@
 //!                            exit code  <──  summary  <──  what is left  <── flush, stop
 //! ```
 
+mod android;
 mod command;
 mod config;
 mod daemon;
@@ -16,6 +17,7 @@ mod embedded;
 mod end;
 mod events;
 mod mark;
+mod notify;
 mod output;
 mod perfetto;
 mod progress;
@@ -30,6 +32,7 @@ use std::time::Duration;
 use watershed_shell::address::Address;
 
 use crate::exit::{Exit, Failure};
+use crate::sessions::trigger;
 use crate::units;
 
 /// Arguments of `watershed record`.
@@ -95,6 +98,9 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
+    #[command(flatten)]
+    android: android::AndroidArgs,
+
     // Last: its heading holds for all that follow.
     #[command(flatten)]
     perfetto: perfetto::PerfettoArgs,
@@ -120,5 +126,8 @@ pub(crate) fn run(args: &Args, verbose: bool) -> Result<Exit, Failure> {
         return done;
     }
     let config = config::load(args)?;
+    if !config.view().activate_triggers.is_empty() {
+        return trigger::run(&trigger::Args::of(config.view().activate_triggers.clone()));
+    }
     session::record(args, &config, verbose)
 }

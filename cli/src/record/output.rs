@@ -54,7 +54,8 @@ impl Output {
         }
     }
 
-    fn create(path: &Path) -> io::Result<Self> {
+    /// As `open`, of a file that is not there.
+    pub(super) fn create(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().write(true).create_new(true).open(path)?;
         Ok(Output { path: path.to_owned(), file, is_new: true, is_whole: true })
     }

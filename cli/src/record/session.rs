@@ -14,6 +14,7 @@ use super::daemon::Daemon;
 use super::embedded::Embedded;
 use super::end::End;
 use super::mark::Mark;
+use super::notify::Notify;
 use super::output::{Output, Written};
 use super::progress::Progress;
 use super::summary::{self, Summary};
@@ -54,8 +55,8 @@ pub(super) trait Service {
 
 /// A session under way. When it is dropped, what was not written of it is gone.
 pub(super) trait Session {
-    /// Waits until every data source has made its first readings, within reason.
-    fn wait_started(&self);
+    /// Waits until every data source has made its first readings, within reason. Whether all have.
+    fn wait_started(&self) -> bool;
 
     /// The command that is recorded runs: it should be in the trace, however short it lives.
     fn command_started(&self);
@@ -72,6 +73,7 @@ pub(super) trait Session {
 
 /// Records what `config` says for as long as `args` say.
 pub(super) fn record(args: &Args, config: &TraceConfig, verbose: bool) -> Result<Exit, Failure> {
+    let notify = Notify::open(args)?;
     let mut service: Box<dyn Service> = match Daemon::find(args, verbose)? {
         Some(daemon) => Box::new(daemon),
         None => Box::new(Embedded::new(args)?),
@@ -94,6 +96,9 @@ pub(super) fn record(args: &Args, config: &TraceConfig, verbose: bool) -> Result
             return Err(failure);
         }
     };
+    if let Some(notify) = notify {
+        notify.tell(session.wait_started());
+    }
     let command = match start_command(args, session.as_ref(), mark, &events) {
         Ok(command) => command,
         Err(failure) => {
@@ -116,6 +121,7 @@ fn open_output(args: &Args, config: &TraceConfig) -> Result<Output, Failure> {
     }
     let of_config = config.view().output_path.as_ref().map(PathBuf::from);
     let opened = match args.out.clone().or(of_config) {
+        Some(path) if args.perfetto.no_clobber => Output::create(&path).map_err(|error| (path, error)),
         Some(path) => Output::open(path.clone()).map_err(|error| (path, error)),
         None => Output::create_by_time(),
     };

@@ -1,9 +1,10 @@
 //! `watershed clone`: what a session has recorded so far, while it goes on.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use watershed_client::consumer::{CloneOf, Consumer};
+use watershed_client::consumer::{CloneOf, Cloned, Consumer, ConsumerError};
 use watershed_wire::protos::observable_events::CloneTriggerHit;
 
 use super::file::NewFile;
@@ -34,14 +35,15 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Of {
     /// The session with this unique_session_name [default: the only session there is]
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["id", "for_bugreport"])]
+    #[arg(long, value_name = "NAME", conflicts_with = "id")]
     pub(crate) name: Option<String>,
 
     /// The session with this number, as `watershed query` shows it
-    #[arg(long, value_name = "N", conflicts_with = "for_bugreport")]
+    #[arg(long, value_name = "N")]
     pub(crate) id: Option<u64>,
 
-    /// The session that records with the highest bugreport_score
+    /// The session that records with the highest bugreport_score, or the one that --name or --id
+    /// says; with what its trace_filter forbids
     #[arg(long)]
     pub(crate) for_bugreport: bool,
 }
@@ -54,7 +56,11 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         (.., true) => CloneOf::ForBugreport,
         _ => only_session(&mut consumer)?,
     };
-    clone_into(&mut consumer, &of, None, &args.out)?;
+    let for_bugreport = args.of.for_bugreport;
+    clone_as(&mut consumer, &args.out, |consumer, file| match for_bugreport {
+        true => consumer.clone_for_bugreport(&of, file, TIMEOUT),
+        false => consumer.clone_session(&of, None, file, TIMEOUT),
+    })?;
     Ok(Exit::Done)
 }
 
@@ -65,8 +71,16 @@ pub(crate) fn clone_into(
     trigger: Option<&CloneTriggerHit>,
     path: &Path,
 ) -> Result<(), Failure> {
+    clone_as(consumer, path, |consumer, file| consumer.clone_session(of, trigger, file, TIMEOUT))
+}
+
+fn clone_as(
+    consumer: &mut Consumer,
+    path: &Path,
+    clone: impl FnOnce(&mut Consumer, File) -> Result<Cloned, ConsumerError>,
+) -> Result<(), Failure> {
     let mut file = NewFile::create(path)?;
-    let cloned = consumer.clone_session(of, trigger, file.handle()?, TIMEOUT).map_err(Failure::failed)?;
+    let cloned = clone(consumer, file.handle()?).map_err(Failure::failed)?;
     if !cloned.is_in_file {
         fill(consumer, &mut file)?;
     }

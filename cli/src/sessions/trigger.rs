@@ -25,6 +25,13 @@ pub(crate) struct Args {
     socket: Option<Address>,
 }
 
+impl Args {
+    /// For the service that runs.
+    pub(crate) fn of(names: Vec<String>) -> Args {
+        Args { names, socket: None }
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let sockets = match &args.socket {
         Some(socket) => vec![socket.clone()],

@@ -82,11 +82,7 @@ impl Consumer {
         file: File,
         timeout: Duration,
     ) -> Result<Cloned, ConsumerError> {
-        let mut request =
-            CloneSessionRequest { selector: Some(selector(of)), into_file: Some(true), ..Default::default() };
-        if *of == CloneOf::ForBugreport {
-            (request.skip_trace_filter, request.for_bugreport) = (Some(true), Some(true));
-        }
+        let mut request = clone_request(of);
         if let Some(trigger) = trigger {
             request.clone_trigger_name.clone_from(&trigger.trigger_name);
             request.clone_trigger_producer_name.clone_from(&trigger.producer_name);
@@ -94,8 +90,38 @@ impl Consumer {
             request.clone_trigger_boot_time_ns = trigger.boot_time_ns;
             request.clone_trigger_delay_ms = trigger.trigger_delay_ms;
         }
+        self.clone_as(&request, file, timeout)
+    }
+
+    /// As [`Consumer::clone_session`], for a bug report: data sources are told so with the flush,
+    /// and the clone has what the session's `trace_filter` forbids. Only for the user who may see
+    /// that: whose session it is, or root.
+    ///
+    /// # Errors
+    ///
+    /// As [`Consumer::clone_session`].
+    pub fn clone_for_bugreport(
+        &mut self,
+        of: &CloneOf,
+        file: File,
+        timeout: Duration,
+    ) -> Result<Cloned, ConsumerError> {
+        let request = CloneSessionRequest {
+            skip_trace_filter: Some(true),
+            for_bugreport: Some(true),
+            ..clone_request(of)
+        };
+        self.clone_as(&request, file, timeout)
+    }
+
+    fn clone_as(
+        &mut self,
+        request: &CloneSessionRequest,
+        file: File,
+        timeout: Duration,
+    ) -> Result<Cloned, ConsumerError> {
         let method = ConsumerMethod::CloneSession;
-        let id = self.link.invoke(method, &request, Some(file.into()))?;
+        let id = self.link.invoke(method, request, Some(file.into()))?;
         let reply = self.reply(id, method, self.deadline() + timeout)?;
         let reply: CloneSessionResponse = decode(method, &reply.bytes)?;
         match reply.success() {
@@ -105,6 +131,17 @@ impl Consumer {
             }),
             false => Err(ConsumerError::Refused(reply.error().to_owned())),
         }
+    }
+}
+
+fn clone_request(of: &CloneOf) -> CloneSessionRequest {
+    let for_bugreport = (*of == CloneOf::ForBugreport).then_some(true);
+    CloneSessionRequest {
+        selector: Some(selector(of)),
+        skip_trace_filter: for_bugreport,
+        for_bugreport,
+        into_file: Some(true),
+        ..Default::default()
     }
 }
 

@@ -35,14 +35,13 @@ use watershed_wire::raw::Rewrite;
 use self::destination::Destination;
 use self::run::Run;
 use super::mark::Mark;
+use super::notify::{Notify, start_timeout};
 use super::output::{Output, Written};
 use super::session::{OnEnd, Service, Session, say, warn};
 use super::{Args, config};
 use crate::exit::Failure;
 use crate::{connect, sources};
 
-/// Data sources that take longer to start are not waited for.
-const START_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the reason for a refusal is waited for.
 const REASON_TIMEOUT: Duration = Duration::from_secs(10);
 /// Field `TraceConfig.deferred_start`.
@@ -55,10 +54,14 @@ pub(super) struct Daemon {
     consumer: Consumer,
     /// Data sources that it knows; `None` if it cannot say.
     offered: Option<Vec<String>>,
+    /// How long data sources are waited for.
+    start_timeout: Duration,
+    is_awaited: bool,
 }
 
 struct Running {
     wake: WakeHandle,
+    all_started: bool,
     abandoned: Arc<AtomicBool>,
     /// Marks the command as long as it lives.
     _producer: Option<RemoteProducer>,
@@ -109,7 +112,8 @@ impl Daemon {
         if args.shards.is_some() {
             warn(&"--shards is not used: a service in another process has its own");
         }
-        Ok(Some(Daemon { consumer, offered }))
+        let (start_timeout, is_awaited) = (start_timeout(args), Notify::is_wanted(args));
+        Ok(Some(Daemon { consumer, offered, start_timeout, is_awaited }))
     }
 
     /// Hands the config over, and has a session or the reason why not.
@@ -142,16 +146,17 @@ impl Daemon {
             .ok()
     }
 
-    fn wait_started(&mut self) -> Result<(), ConsumerError> {
-        let deadline = Instant::now() + START_TIMEOUT;
+    /// Whether all data sources have started in time.
+    fn wait_started(&mut self) -> Result<bool, ConsumerError> {
+        let deadline = Instant::now() + self.start_timeout;
         while let Some(left) = deadline.checked_duration_since(Instant::now())
             && let Some(events) = self.consumer.next_events(left)?
         {
             if events.all_data_sources_started() {
-                break;
+                return Ok(true);
             }
         }
-        Ok(())
+        Ok(false)
     }
 }
 
@@ -169,6 +174,7 @@ fn for_service(config: &TraceConfig, destination: &Destination) -> Result<TraceC
 
 impl Service for Daemon {
     fn check(&mut self, config: &TraceConfig) -> Result<Vec<String>, Failure> {
+        config::check_clones(config)?;
         match &self.offered {
             Some(offered) => config::check_offered(config, offered, &sources::names()),
             None => Ok(Vec::new()),
@@ -193,8 +199,8 @@ impl Service for Daemon {
             config = Mark::added_to(&config, Some(name))
                 .map_err(|error| Failure::usage(format_args!("config: {error}")))?;
         }
-        let has_command = mark.is_some();
-        if has_command {
+        let is_awaited = mark.is_some() || self.is_awaited;
+        if is_awaited {
             self.consumer.observe_events(&[Type::AllDataSourcesStarted]).map_err(Failure::failed)?;
         }
         let file = destination.for_service().map_err(|error| failed(&error))?;
@@ -203,10 +209,9 @@ impl Service for Daemon {
         if config.view().deferred_start() {
             self.consumer.start().map_err(Failure::failed)?;
         }
-        if has_command {
-            self.wait_started().map_err(Failure::failed)?;
-        }
+        let all_started = is_awaited && self.wait_started().map_err(Failure::failed)?;
         let running = Running {
+            all_started,
             wake: self.consumer.wake_handle(),
             abandoned: Arc::new(AtomicBool::new(false)),
             _producer: producer.map(|(producer, _)| producer),
@@ -232,8 +237,9 @@ impl Service for Daemon {
 }
 
 impl Session for Running {
-    fn wait_started(&self) {
+    fn wait_started(&self) -> bool {
         // Waited for before the consumer went to its thread.
+        self.all_started
     }
 
     fn command_started(&self) {
