@@ -1,10 +1,10 @@
 //! `watershed flightrecorder`, and the recipes of docs/flight-recorder.md.
 
 use std::fs;
-use std::process::Command;
 
 use rustix::process::Signal;
 
+use crate::recipes::{self, until};
 use crate::service::{Service, config};
 
 /// Names of the traces in a folder, the oldest first.
@@ -82,15 +82,9 @@ fn configs_of_other_sessions_are_refused() {
     assert_eq!(service.run("flightrecorder --keep 0 -o out").code, Some(2));
 }
 
-/// Each block of the document, then what it brings about.
 #[test]
 fn the_recipes_work() {
-    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/flight-recorder.md");
-    let document = fs::read_to_string(document).unwrap();
-    let blocks: Vec<&str> =
-        document.split("```sh\n").skip(1).map(|block| block.split("```").next().unwrap()).collect();
-    let until = |condition: &str| format!("until {condition}; do sleep 0.1; done");
-    let brought_about = [
+    let shown = [
         until("watershed query | grep -q ' flightrecorder$'"),
         until("ls traces/flight-*-oops.pftrace"),
         until("ls traces/flight-*-signal.pftrace"),
@@ -99,18 +93,6 @@ fn the_recipes_work() {
         until("watershed query | grep -q ' requests$'"),
         until("ls requests/flight-*-slow-request.pftrace") + "\nkill $recorder; wait $recorder",
     ];
-    assert_eq!(blocks.len(), brought_about.len());
-    let steps = blocks.iter().zip(&brought_about).map(|(block, then)| format!("{block}\n{then}\n"));
     let service = Service::start();
-    let mut shell = Command::new("timeout");
-    shell.args(["60", "bash", "-euxc", &steps.collect::<String>()]).current_dir(service.path(""));
-    let program = std::path::Path::new(env!("CARGO_BIN_EXE_watershed")).parent().unwrap();
-    let path = std::env::join_paths(
-        std::iter::once(program.to_owned()).chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
-    );
-    shell.env("PATH", path.unwrap());
-    shell.env("PERFETTO_PRODUCER_SOCK_NAME", service.path("producer"));
-    shell.env("PERFETTO_CONSUMER_SOCK_NAME", service.path("consumer"));
-    let output = shell.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(recipes::run("../docs/flight-recorder.md", &service.path(""), &shown).is_empty());
 }

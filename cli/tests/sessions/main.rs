@@ -3,6 +3,7 @@
 mod flags;
 mod flight;
 mod perfetto;
+mod recipes;
 mod service;
 
 use rustix::process::Signal;
