@@ -22,6 +22,14 @@ impl Session {
         Session(session)
     }
 
+    /// Hands the config over. Does not wait: a trigger starts the session.
+    pub(crate) fn prepare(config: &TraceConfig) -> Session {
+        let mut session = TracingSession::system().expect("it is made");
+        session.setup(&config::encode(config));
+        session.start_async();
+        Session(session)
+    }
+
     /// Starts a session and waits until this process' producer is recorded.
     pub(crate) fn record(config: &TraceConfig) -> Session {
         let session = Session::start(config);

@@ -36,6 +36,11 @@ fn main() {
         ["two-sessions"] => scenarios::two_sessions::run(),
         ["killed-producer"] => scenarios::killed::producer(),
         ["killed-consumer"] => scenarios::killed::consumer(),
+        ["trigger-stops"] => scenarios::triggers::stop(),
+        ["trigger-starts"] => scenarios::triggers::start(),
+        ["trigger-clones"] => scenarios::triggers::clone_at(),
+        ["cloned"] => scenarios::triggers::clone_by_name(),
+        ["detached"] => scenarios::triggers::detached(),
         ["burst"] => scenarios::burst::run(None),
         ["burst", shm_size_kb] => {
             scenarios::burst::run(Some(shm_size_kb.parse().expect("a size in KB")));

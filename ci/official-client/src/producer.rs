@@ -25,6 +25,8 @@ track_event_categories! {
 }
 use categories as perfetto_te_ns;
 
+use crate::SOON;
+
 static SOURCE: OnceLock<DataSource<'static>> = OnceLock::new();
 
 /// Connects to the service, or waits in the background until there is one. The library's consumer
@@ -101,6 +103,11 @@ pub(crate) fn numbered(thread: u64, number: u32) {
 /// Commits what this thread has written; `done` is called once the service has it.
 pub(crate) fn flush(done: impl Fn() + Send + Sync + Clone + 'static) {
     source().trace(|context: &mut TraceContext<'_>| context.flush(done.clone()));
+}
+
+/// Tells the service that something has happened.
+pub(crate) fn trigger(name: &str) {
+    Producer::activate_trigger(name, SOON).expect("the name has no zero in it");
 }
 
 /// Writes a track event with `filler`.

@@ -35,6 +35,10 @@ pub(crate) struct Trace {
     /// Packets of producers that say that one before them was lost.
     pub(crate) loss_flags: usize,
     pub(crate) stats: TraceStats,
+    /// Names of the triggers that the session has received, in order.
+    pub(crate) triggers: Vec<String>,
+    /// Of a clone: the one for which it was made.
+    pub(crate) cloned_for: Vec<String>,
 }
 
 impl Trace {
@@ -58,6 +62,13 @@ impl Trace {
         };
         if let Some(Data::TraceStats(stats)) = &packet.data {
             self.stats = stats.clone();
+        }
+        match &packet.data {
+            Some(Data::Trigger(trigger)) => self.triggers.push(trigger.trigger_name().to_owned()),
+            Some(Data::CloneSnapshotTrigger(trigger)) => {
+                self.cloned_for.push(trigger.trigger_name().to_owned());
+            }
+            _ => {}
         }
         // The service's own packets.
         let Some(pid) = packet.trusted_pid else { return };

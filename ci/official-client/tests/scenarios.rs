@@ -85,6 +85,31 @@ fn the_session_of_a_killed_consumer_ends() {
     run(&["killed-consumer"]);
 }
 
+#[test]
+fn a_trigger_of_the_producer_stops_a_session() {
+    run(&["trigger-stops"]);
+}
+
+#[test]
+fn a_trigger_of_the_producer_starts_a_session() {
+    run(&["trigger-starts"]);
+}
+
+#[test]
+fn a_trigger_of_the_producer_is_told_and_the_session_cloned() {
+    run(&["trigger-clones"]);
+}
+
+#[test]
+fn a_session_of_the_consumer_is_cloned_by_name() {
+    run(&["cloned"]);
+}
+
+#[test]
+fn a_session_without_consumer_records_the_producer() {
+    run(&["detached"]);
+}
+
 /// Whether the library drops depends on the machine; whether that is reported does not.
 #[test]
 fn each_loss_of_a_burst_is_reported() {

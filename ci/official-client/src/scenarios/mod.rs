@@ -6,4 +6,5 @@ pub(crate) mod file;
 pub(crate) mod killed;
 pub(crate) mod reconnect;
 pub(crate) mod threads;
+pub(crate) mod triggers;
 pub(crate) mod two_sessions;
