@@ -40,6 +40,12 @@ fn detached_sessions() {
 #[test]
 fn in_background() {
     let service = Service::start();
+    // Joined with another option it was taken for the child's, which began yet another process.
+    let joined = service.run("record -dt100ms -o joined");
+    assert_eq!(joined.code, Some(0), "{joined:?}");
+    service.wait_until("it is written once", |service| {
+        std::fs::metadata(service.path("joined")).is_ok_and(|file| file.len() > 0)
+    });
     let ended = service.run("record --background -t 1s -b 32mb -o trace");
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stdout.trim().parse::<u32>().is_ok(), "{ended:?}");
