@@ -76,6 +76,39 @@ whole() {
 }
 holds() { jq -e --arg kind "$1" 'any(.packets.by_kind[]; .kind == $kind)' report.json; }
 
+# raw_config TRACE: the config that a trace holds, in bytes, without what has been added since.
+raw_config() {
+    python3 - "$1" <<'END'
+import sys
+def varint(data, at):
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+def fields(data):
+    at = 0
+    while at < len(data):
+        key, at = varint(data, at)
+        start = at
+        if key & 7 == 2:
+            size, start = varint(data, at)
+            at = start + size
+        elif key & 7 == 0:
+            _, at = varint(data, at)
+        else:
+            at += 4 if key & 7 == 5 else 8
+        yield key >> 3, data[start:at]
+for _, packet in fields(open(sys.argv[1], "rb").read()):
+    for number, value in fields(packet):
+        if number == 33:
+            sys.stdout.buffer.write(value)
+            sys.exit()
+END
+}
+
 # --- sessions ---------------------------------------------------------------------------------
 
 # config LINE...: config.txt, which also asks for the memory statistics every 50 ms.
@@ -214,6 +247,86 @@ case_detach() {
     fails perfetto --is_detached=key
 }
 
+# Attached again, it waits for the end of the session; so it does without a file of the service.
+case_attach_waits() {
+    config 'write_into_file: true' 'file_write_period_ms: 100' 'duration_ms: 3000'
+    perfetto --txt -c config.txt -o trace --detach=key
+    perfetto --attach=key
+    whole trace sys_stats
+    fails perfetto --is_detached=key
+}
+
+case_detach_with_trigger() {
+    config 'write_into_file: true' 'file_write_period_ms: 100' 'trigger_config {
+        trigger_mode: START_TRACING trigger_timeout_ms: 30000
+        triggers { name: "start_now" stop_delay_ms: 500 } }'
+    perfetto --txt -c config.txt -o trace --detach=key
+    start recorder perfetto --attach=key
+    record_some
+    their_trigger start_now
+    wait "$last"
+    whole trace sys_stats trigger
+}
+
+case_notify_fd() {
+    config
+    mkfifo told
+    start recorder bash -c 'exec perfetto --txt -c config.txt -o trace --notify-fd 7 7>told'
+    [ "$(od -An -tu1 -N1 told | tr -d ' ')" = 0 ]
+    record_some
+    their_end
+    whole trace sys_stats
+}
+
+case_no_clobber() {
+    config 'duration_ms: 300'
+    echo precious >trace
+    fails perfetto --txt -c config.txt -o trace --no-clobber
+    [ "$(cat trace)" = precious ]
+}
+
+# Of the session with the highest score, and without its filter.
+case_save_for_bugreport() {
+    config 'unique_session_name: "low"' 'bugreport_score: 1'
+    recording STARTED their_record
+    low=$last
+    config 'unique_session_name: "high"' 'bugreport_score: 20' "trace_filter { bytecode: \"$no_sys_stats\" }"
+    start high perfetto --txt -c config.txt -o filtered
+    until_true sessions STARTED high 1
+    record_some
+    # It says where it has put the trace; the place is not for us to choose.
+    perfetto --save-for-bugreport 2>save.log
+    mv "$(sed -n 's/.* bytes into //p' save.log)" saved
+    whole saved sys_stats
+    their_end
+    kill -TERM "$low" && wait "$low"
+    whole filtered trace_config
+    fails holds sys_stats
+}
+
+# A filter that lets the service's own packets through, and process trees.
+no_sys_stats='\013\001\000\021\061\101\121\211\002\231\002\241\002\251\004\000\332\230\260\227\006'
+case_filter() {
+    config 'unique_session_name: "filtered"' "trace_filter { bytecode: \"$no_sys_stats\" }"
+    recording STARTED their_record
+    record_some
+    perfetto --clone-by-name filtered -o clone
+    whole clone trace_config
+    fails holds sys_stats
+    perfetto --clone-by-name filtered --clone-for-bugreport -o unfiltered
+    whole unfiltered sys_stats
+    their_end
+    whole trace trace_config
+    fails holds sys_stats
+    watershed inspect --json trace | jq -e '.losses == []'
+}
+
+case_filter_that_is_wrong() {
+    config 'trace_filter { bytecode: "\013\001" }' 'duration_ms: 300'
+    timeout 20 perfetto --txt -c config.txt -o trace 2>refused.log || true
+    [ ! -s trace ]
+}
+
 case_clone() {
     config 'unique_session_name: "cloned"' 'bugreport_score: 10'
     recording STARTED their_record
@@ -290,6 +403,13 @@ case_long_trace() {
     whole trace sys_stats
 }
 
+case_long_trace_synced() {
+    config 'write_into_file: true' 'file_write_period_ms: 100' 'duration_ms: 1500' \
+        'fflush_post_write: FFLUSH_ENABLED' 'flush_period_ms: 200'
+    perfetto --txt -c config.txt -o trace
+    whole trace sys_stats
+}
+
 case_file_of_limited_size() {
     config 'write_into_file: true' 'file_write_period_ms: 100' 'max_file_size_bytes: 65536'
     sed -i 's/meminfo_period_ms: 50/meminfo_period_ms: 10 vmstat_period_ms: 10/' config.txt
@@ -315,6 +435,20 @@ case_deflate_into_file() {
     config 'compression_type: COMPRESSION_TYPE_DEFLATE' 'duration_ms: 500' \
         'write_into_file: true' 'file_write_period_ms: 100'
     perfetto --txt -c config.txt -o trace
+    whole trace sys_stats
+    jq -e '.packets.compressed_packets > 0' report.json
+}
+
+# Their text form does not know the field yet, their binary one passes it on: `compression` (47) of
+# TraceConfig, with zstd (2).
+case_zstd_into_file() {
+    [ "$daemon" = our_daemon ] || return 0
+    config 'write_into_file: true' 'file_write_period_ms: 100' 'duration_ms: 1500'
+    perfetto --txt -c config.txt -o plain
+    whole plain sys_stats
+    raw_config plain >config.bin
+    printf '\372\002\002\022\000' >>config.bin
+    perfetto -c config.bin -o trace
     whole trace sys_stats
     jq -e '.packets.compressed_packets > 0' report.json
 }
@@ -377,10 +511,12 @@ case_killed_daemon() {
 }
 
 their_consumer=(query every_source many_events light_flags light_flags_with_size
-    to_standard_output note interrupted background background_wait detach clone clone_of_nothing
-    trigger_stops trigger_starts trigger_from_config trigger_never_comes trigger_clones long_trace
-    file_of_limited_size output_path deflate deflate_into_file two_sessions_of_events
-    incremental_state name_is_taken killed_probes killed_consumer killed_daemon)
+    to_standard_output note interrupted background background_wait notify_fd no_clobber detach
+    attach_waits detach_with_trigger clone clone_of_nothing save_for_bugreport filter
+    filter_that_is_wrong trigger_stops trigger_starts trigger_from_config trigger_never_comes
+    trigger_clones long_trace long_trace_synced file_of_limited_size output_path deflate
+    deflate_into_file zstd_into_file two_sessions_of_events incremental_state name_is_taken
+    killed_probes killed_consumer killed_daemon)
 
 # --- our commands as the consumer -------------------------------------------------------------
 
@@ -425,6 +561,26 @@ case_our_background() {
     record_some
     kill -TERM "$pid"
     until_true whole trace sys_stats
+}
+
+case_our_background_wait() {
+    config
+    pid=$(watershed record --daemon -D -c config.txt -o trace)
+    sessions STARTED "" 1
+    record_some
+    kill -TERM "$pid"
+    until_true whole trace sys_stats
+}
+
+case_our_filter() {
+    config 'unique_session_name: "filtered"' "trace_filter { bytecode: \"$no_sys_stats\" }"
+    recording STARTED our_record
+    record_some
+    watershed clone --name filtered --for-bugreport -o unfiltered
+    whole unfiltered sys_stats
+    our_end
+    whole trace trace_config
+    fails holds sys_stats
 }
 
 case_our_detach() {
@@ -504,5 +660,6 @@ case_our_long_trace() {
 }
 
 our_consumer=(our_query our_record our_events our_command our_config our_interrupted
-    our_background our_detach our_detach_without_file our_clone our_trigger_stops
+    our_background our_background_wait our_filter our_detach our_detach_without_file our_clone
+    our_trigger_stops
     our_trigger_starts our_flight_recorder our_long_trace)
