@@ -99,6 +99,8 @@ fn every_flag_does_what_the_document_says() {
         }
         check(&service, names[0], &ended);
     }
+    let atrace = service.run("record -t 1s -o x wm");
+    assert!(atrace.code == Some(2) && atrace.stderr.contains("\"wm\""), "{atrace:?}");
     assert!(!service.path("x").exists(), "what is refused leaves no file");
 }
 
