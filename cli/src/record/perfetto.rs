@@ -135,7 +135,7 @@ pub(super) fn run(args: &Args) -> Option<Result<Exit, Failure>> {
         return Some(Ok(Exit::Done));
     }
     if (options.background || options.background_wait) && !is_in_background() {
-        return Some(in_background(options.background_wait));
+        return Some(in_background(args));
     }
     if let Some(key) = &options.detach {
         return Some(detach(args, key, &service()));
@@ -204,7 +204,12 @@ fn is_in_background() -> bool {
 
 /// The same command once more, which no terminal ends. If it is waited for, its standard output is
 /// a pipe to this process.
-fn in_background(is_awaited: bool) -> Result<Exit, Failure> {
+fn in_background(args: &Args) -> Result<Exit, Failure> {
+    // What is wrong is said here, where somebody reads it; standard input is for the child.
+    if args.config.as_deref() != Some(Path::new("-")) {
+        config::load(args)?;
+    }
+    let is_awaited = args.perfetto.background_wait;
     let cannot =
         |error: std::io::Error| Failure::failed(format_args!("cannot record in background: {error}"));
     let mut command = Command::new(env::current_exe().map_err(cannot)?);
@@ -216,7 +221,9 @@ fn in_background(is_awaited: bool) -> Result<Exit, Failure> {
     let mut all_started = [0];
     match told.read_exact(&mut all_started) {
         Ok(()) if all_started == [ALL_STARTED] => Ok(Exit::Done),
-        Ok(()) => Err(Failure::failed("not all data sources have started, or nothing is recorded")),
-        Err(error) => Err(cannot(error)),
+        _ => Err(Failure::failed(
+            "not all data sources have started, or nothing is recorded: the same command without \
+             --background-wait says why",
+        )),
     }
 }

@@ -156,9 +156,14 @@ fn a_wait_for_what_never_starts_fails() {
     let never = "trigger_config { trigger_mode: START_TRACING trigger_timeout_ms: 500 \
                  triggers { name: \"never\" } }";
     service.write("never", &config(never));
-    for line in ["-D -c never -o never.pftrace", "-D -c nothing -o x", "-d -c never -o -"] {
+    for line in ["-D -c never -o never.pftrace", "-d -c never -o -"] {
         let ended = service.run(&format!("record {line}"));
         assert_ne!(ended.code, Some(0), "{line}: {ended:?}");
+    }
+    for option in ["-d", "-D"] {
+        let wrong = service.run(&format!("record {option} -c nothing -o x"));
+        assert!(wrong.code == Some(2) && wrong.stderr.contains("nothing"), "{wrong:?}");
+        assert_eq!(wrong.stdout, "", "nothing is begun");
     }
     let told = service.run("record --notify-fd 1 -c never -o never.pftrace");
     assert_eq!(told.stdout, "\u{1}", "{told:?}");
