@@ -56,6 +56,33 @@ fn several_threads_read_what_one_would() {
     }
 }
 
+/// A disk may be slow: the pool's threads are others' meanwhile.
+#[test]
+fn a_clone_does_not_wait_for_a_reader_that_writes() {
+    let (slow, other, pool) = (filled(2), filled(2), pools()[1]);
+    let (writing, is_writing) = mpsc::channel();
+    let (cloned, is_cloned) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(move || {
+            let mut waited = None;
+            let mut pass = slow.read_pass(write_packet).with_pool(pool);
+            let written = pass.write_all(|_| {
+                waited.get_or_insert_with(|| {
+                    writing.send(()).unwrap();
+                    is_cloned.recv_timeout(Duration::from_secs(10))
+                });
+                Ok::<_, ()>(())
+            });
+            written.unwrap();
+            waited.expect("there is something to write")
+        });
+        is_writing.recv().unwrap();
+        other.clone_in_pool(pool).unwrap();
+        cloned.send(()).unwrap();
+        assert_eq!(reader.join().unwrap(), Ok(()), "it was cloned when the reader went on");
+    });
+}
+
 #[test]
 fn threads_of_different_speed_read_what_one_would() {
     let reader = std::thread::current().id();

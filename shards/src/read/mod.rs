@@ -185,9 +185,9 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
         let Reading { fronts, backlogs, block_pool } = &mut *self.reading;
         let (merge, may_go_on) = (&mut self.merge, &mut self.may_go_on);
         let extraction = Extraction::new(&self.extractor, backlogs, block_pool, pool);
-        let result = extraction.run(|| {
+        let result = extraction.run(|scope| {
             let mut left_bytes = max_bytes;
-            while left_bytes > 0 && extraction.fill_fronts(fronts, may_go_on) {
+            while left_bytes > 0 && extraction.fill_fronts(scope, fronts, may_go_on) {
                 let pieces = merge.take(fronts, |shard| may_go_on[shard], left_bytes);
                 if pieces.is_empty() {
                     break;

@@ -5,10 +5,13 @@
 //! lie in order. The calling thread extracts what it lacks itself; it waits only for a block that
 //! another thread is extracting at that moment. So a pool whose threads are busy elsewhere makes a
 //! read slower, but does not stop it until the end, when they must have been there once.
+//!
+//! The other way round, the pool's threads never wait for the calling one, which may write to a
+//! slow disk: those that find enough extracted go, and are asked for again. Clones want them, too.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use rayon::ThreadPool;
+use rayon::{Scope, ThreadPool};
 
 use crate::read::block_pool::BlockPool;
 use crate::read::merge::{Backlog, Block};
@@ -26,8 +29,6 @@ pub(crate) struct Extraction<'p, W> {
     state: Mutex<State<'p>>,
     /// A block was put into a backlog. The calling thread waits for it.
     block_ready: Condvar,
-    /// Backlogs have become short, or the pass is over. The pool's threads wait for it.
-    blocks_used: Condvar,
 }
 
 struct State<'p> {
@@ -36,7 +37,8 @@ struct State<'p> {
     /// Shards from which a thread is extracting.
     is_taken: Vec<bool>,
     waits: Vec<Wait>,
-    num_sleeping: usize,
+    /// Threads of the pool that extract, or were asked to.
+    num_helpers: usize,
     /// The calling thread is done, or one of the others has panicked.
     is_over: bool,
 }
@@ -52,7 +54,7 @@ impl State<'_> {
             .filter(|shard| num_blocks(shard) < BLOCKS_AHEAD)
     }
 
-    /// Whether it pays to wake a thread, which takes about as long as extracting a block.
+    /// Whether it pays to ask for a thread, which takes about as long as extracting a block.
     fn is_short(&self) -> bool {
         self.next_shard().is_some_and(|shard| self.backlogs[shard].blocks.len() <= BLOCKS_AHEAD / 2)
     }
@@ -84,48 +86,44 @@ impl<'p, W: PacketWriter> Extraction<'p, W> {
     ) -> Extraction<'p, W> {
         let is_taken = vec![false; backlogs.len()];
         let state =
-            State { backlogs, block_pool, is_taken, waits: Vec::new(), num_sleeping: 0, is_over: false };
-        Extraction {
-            extractor,
-            pool,
-            state: Mutex::new(state),
-            block_ready: Condvar::new(),
-            blocks_used: Condvar::new(),
-        }
+            State { backlogs, block_pool, is_taken, waits: Vec::new(), num_helpers: 0, is_over: false };
+        Extraction { extractor, pool, state: Mutex::new(state), block_ready: Condvar::new() }
     }
 
     /// Runs `hand_out` on this thread while threads of the pool, if there is one, extract ahead.
     /// Returns when they have stopped. A panic of any of them comes out of this call.
-    pub(crate) fn run<R>(&self, hand_out: impl FnOnce() -> R) -> R {
-        let Some(pool) = self.pool else { return hand_out() };
-        let num_shards = self.lock().backlogs.iter().filter(|backlog| backlog.has_more).count();
+    pub(crate) fn run<'s, R>(&'s self, hand_out: impl FnOnce(Option<&Scope<'s>>) -> R) -> R {
+        let Some(pool) = self.pool else { return hand_out(None) };
         pool.in_place_scope(|scope| {
             let _guard = OverOnDrop(self);
-            for _ in 0..pool.current_num_threads().min(num_shards) {
-                scope.spawn(|_| self.extract_ahead());
-            }
-            hand_out()
+            self.ask_for_helpers(&mut self.lock(), scope);
+            hand_out(Some(scope))
         })
+    }
+
+    /// Asks for a thread for each shard that may have more, as far as the pool has them.
+    fn ask_for_helpers<'s>(&'s self, state: &mut State<'p>, scope: &Scope<'s>) {
+        let num_shards = state.backlogs.iter().filter(|backlog| backlog.has_more).count();
+        let num_threads = self.pool.map_or(0, ThreadPool::current_num_threads).min(num_shards);
+        for _ in state.num_helpers..num_threads {
+            state.num_helpers += 1;
+            scope.spawn(|_| self.extract_ahead());
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<'p>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a thread of the pool does until the pass is over or nothing is left to extract.
+    /// What a thread of the pool does until the pass is over or enough is extracted.
     fn extract_ahead(&self) {
         let mut state = self.lock();
-        while !state.is_over && state.backlogs.iter().any(|backlog| backlog.has_more) {
-            state = match state.next_shard() {
-                Some(shard) => self.extract(state, shard),
-                None => {
-                    state.num_sleeping += 1;
-                    let mut state = self.blocks_used.wait(state).unwrap_or_else(PoisonError::into_inner);
-                    state.num_sleeping -= 1;
-                    state
-                }
-            };
+        while !state.is_over
+            && let Some(shard) = state.next_shard()
+        {
+            state = self.extract(state, shard);
         }
+        state.num_helpers -= 1;
     }
 
     /// Extracts one block from a shard from which nobody extracts.
@@ -149,14 +147,19 @@ impl<'p, W: PacketWriter> Extraction<'p, W> {
     /// Brings a block to the front of each shard that has one or can extract one, so that the order
     /// of all can be told. `may_go_on` says afterwards of each shard whether more may come behind
     /// its front. False if another thread has panicked.
-    pub(crate) fn fill_fronts(&self, fronts: &mut [Block], may_go_on: &mut Vec<bool>) -> bool {
+    pub(crate) fn fill_fronts<'s>(
+        &'s self,
+        scope: Option<&Scope<'s>>,
+        fronts: &mut [Block],
+        may_go_on: &mut Vec<bool>,
+    ) -> bool {
         let mut state = self.lock();
         while !state.is_over {
             let Some(missing) = state.advance(fronts) else {
                 may_go_on.clear();
                 may_go_on.extend(state.backlogs.iter().map(Backlog::may_go_on));
-                if state.num_sleeping > 0 && state.is_short() {
-                    self.blocks_used.notify_all();
+                if let Some(scope) = scope.filter(|_| state.is_short()) {
+                    self.ask_for_helpers(&mut state, scope);
                 }
                 return true;
             };
@@ -181,7 +184,6 @@ struct OverOnDrop<'a, 'p, W>(&'a Extraction<'p, W>);
 impl<W> Drop for OverOnDrop<'_, '_, W> {
     fn drop(&mut self) {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner).is_over = true;
-        self.0.blocks_used.notify_all();
     }
 }
 
@@ -258,7 +260,7 @@ mod tests {
             block_pool: &mut BlockPool::default(),
             is_taken,
             waits: Vec::new(),
-            num_sleeping: 0,
+            num_helpers: 0,
             is_over: false,
         });
     }
