@@ -27,13 +27,20 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Clones of one run, and what was written meanwhile.
 struct Run {
     written: Written,
-    clones: Vec<Clone>,
+    clones: Vec<Times>,
     /// Of a chunk of another session, in nanoseconds: while clones were made, and all the time.
     to_free_ns: Vec<f64>,
 }
 
-/// What a clone took.
+/// A clone whose file is looked at when nobody writes any more: that takes a core for longer than
+/// the clone.
 struct Clone {
+    file: File,
+    times: Times,
+}
+
+/// What a clone took.
+struct Times {
     bytes: u64,
     /// Until the service had it, and until the file had all of it.
     made: Duration,
@@ -42,11 +49,24 @@ struct Clone {
     bare: Duration,
 }
 
+impl Clone {
+    fn checked(mut self) -> Result<Times, WrongAnswer> {
+        // The position is shared with the daemon's descriptor.
+        self.file.rewind().map_err(|error| error.to_string())?;
+        let found = Found::in_file(self.file)?;
+        found.check_gaps_are_told()?;
+        match found.packets {
+            0 => Err("the clone is empty".to_owned()),
+            _ => Ok(self.times),
+        }
+    }
+}
+
 /// The time of a clone over that of writing its bytes.
 pub(super) fn under_load(name: &str, options: &Options) -> Result<Measurement, WrongAnswer> {
     let runs = (0..options.rounds.min(5)).map(|_| run(options)).collect::<Result<Vec<_>, _>>()?;
     let clones = || runs.iter().flat_map(|run| &run.clones);
-    let of = |value: fn(&Clone) -> f64| Series::new(clones().map(value).collect());
+    let of = |value: fn(&Times) -> f64| Series::new(clones().map(value).collect());
     let mut to_free: Vec<f64> = runs.iter().flat_map(|run| run.to_free_ns.iter().copied()).collect();
     to_free.sort_by(f64::total_cmp);
     let part = |part: f64| to_free[((to_free.len() - 1) as f64 * part) as usize] / 1e3;
@@ -101,6 +121,7 @@ fn run(options: &Options) -> Result<Run, WrongAnswer> {
     check_nothing_refused(&flushed_stats(&mut consumer)?)?;
     disable(&mut consumer)?;
     let clones = clones.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let clones = clones.into_iter().map(Clone::checked).collect::<Result<_, _>>()?;
     Ok(Run { written, clones, to_free_ns: to_free_ns? })
 }
 
@@ -132,17 +153,10 @@ fn clone(daemon: &RunningDaemon) -> Result<Clone, WrongAnswer> {
         });
         read.map_err(|error| text(&error))?;
     }
-    let mut file = out.into_inner().map_err(|error| error.to_string())?;
+    let file = out.into_inner().map_err(|error| error.to_string())?;
     let written = start.elapsed();
     let bytes = file.metadata().map_err(|error| text(&error))?.len();
-    // The position is shared with the daemon's descriptor.
-    file.rewind().map_err(|error| text(&error))?;
-    let found = Found::in_file(file)?;
-    found.check_gaps_are_told()?;
-    if found.packets == 0 {
-        return Err("the clone is empty".to_owned());
-    }
-    Ok(Clone { bytes, made, written, bare: bare_write(bytes)? })
+    Ok(Clone { file, times: Times { bytes, made, written, bare: bare_write(bytes)? } })
 }
 
 /// How long one thread takes to write so many bytes into a file in memory.
