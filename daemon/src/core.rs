@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use watershed_service::Service;
 
+use crate::clone_memory::CloneThreads;
 use crate::files::Files;
 use crate::log::Log;
 use crate::output_path;
@@ -13,6 +14,7 @@ use crate::output_path;
 pub(crate) struct Core {
     pub(crate) service: Service,
     pub(crate) files: Files,
+    pub(crate) clones: CloneThreads,
     pub(crate) log: Log,
     pub(crate) output_folder: Option<PathBuf>,
 }

@@ -9,7 +9,7 @@
 //!     |      |                                                                    | outputs of a call
 //!     |    timers that are due                                                    | are delivered
 //!     |      |                                                                    | before the next
-//!     |    files: results of their thread, what is to be done next               -+
+//!     |    files and clones: results of their threads, what is to be done next   -+
 //!     |      |
 //!     |    each listed connection: read packets for it, send what it takes, close it if it does not
 //!     |      |
@@ -33,6 +33,7 @@ use watershed_shell::socket::peer_credentials;
 use watershed_smb::SharedMemory;
 use watershed_wire::framing::RECEIVE_SIZE_BYTES_MAX;
 
+use crate::clone_memory::CloneThreads;
 use crate::connection::{Closed, Connection, Ready};
 use crate::consumer_port::{self, ConsumerPort};
 use crate::core::Core;
@@ -152,11 +153,13 @@ impl Daemon {
             workers,
             memory: Box::new(|size_bytes| SharedMemory::create(size_bytes).map(Arc::new)),
             read_pool: read_pool(),
+            readies_clones: true,
             filter_clock: Some(machine::monotonic_ns),
         });
         let core = Core {
             service,
             files: Files::start(Arc::clone(&wake)).map_err(DaemonError::FileThread)?,
+            clones: CloneThreads::new(Arc::clone(&wake)),
             log: Log::new(Box::new(log)),
             output_folder: options.output_folder,
         };
@@ -374,6 +377,8 @@ impl Daemon {
     }
 
     fn work_on_files(&mut self, now: &ClockReadings) {
+        self.core.clones.work(&mut self.core.service, now);
+        self.deliver(now);
         while self.core.files.take_result(&mut self.core.service, now) {
             self.deliver(now);
         }

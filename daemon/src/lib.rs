@@ -16,6 +16,7 @@
 //! The protocol is Perfetto's (spec, service 1 to 3); its frames are in [`watershed_wire::ipc`].
 #![forbid(unsafe_code)]
 
+mod clone_memory;
 mod connection;
 mod consumer_port;
 mod core;

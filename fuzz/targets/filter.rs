@@ -28,6 +28,7 @@ fn service() -> Service {
         workers: None,
         memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
         read_pool: Box::new(|| None),
+        readies_clones: false,
         filter_clock: None,
     })
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use rayon::ThreadPool;
 use watershed_engine::{BufferConfig, ByteSource, CreateError, ProducerId, WriterId};
 use watershed_shards::{
-    Batch, CommitError, Committer, Homes, OwnedBytes, ShardedBuffer, ShardedConfig, Source, Topology,
-    WorkerPool,
+    Batch, CloneMemory, CommitError, Committer, Homes, OwnedBytes, ShardedBuffer, ShardedConfig, Source,
+    Topology, WorkerPool,
 };
 
 use crate::ids::{BufferId, SessionId};
@@ -107,9 +107,13 @@ impl Buffer {
     }
 
     /// A copy of what is in it, for the session of a clone. Nothing may wait.
-    pub(crate) fn copy(&self, pool: Option<&ThreadPool>) -> Result<Buffer, CreateError> {
+    pub(crate) fn copy(
+        &self,
+        memory: Option<CloneMemory>,
+        pool: Option<&ThreadPool>,
+    ) -> Result<Buffer, CreateError> {
         debug_assert!(self.waiting.is_empty(), "what waits would not be in the copy");
-        let trace = Arc::new(self.trace.clone_in_pool(pool)?);
+        let trace = Arc::new(self.trace.clone_in_memory(memory, pool)?);
         let Buffer { session_id, poisoned_told, .. } = *self;
         Ok(Buffer { trace, session_id, committer: None, poisoned_told, waiting: VecDeque::new() })
     }

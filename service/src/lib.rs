@@ -55,6 +55,7 @@
 //!     workers: None,
 //!     memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
 //!     read_pool: Box::new(|| None),
+//!     readies_clones: false,
 //!     filter_clock: None,
 //! });
 //! let now = ClockReadings::default(); // A shell reads its clocks here.
@@ -149,7 +150,8 @@ pub use producer::{
 pub use read::{PacketBatch, RESERVED_FIELDS, Unread, WriteTrace};
 pub use service::Service;
 pub use session::{
-    CloneRequest, CloneSource, ClonedSession, FileWrite, FileWritten, ReceivedTrigger, SessionState,
+    CloneMemory, CloneRequest, CloneSource, CloneWork, ClonedSession, FileWrite, FileWritten,
+    ReceivedTrigger, SessionState,
 };
 pub use timer::Deadlines;
 pub use watershed_engine::{HugePages, ProducerId};

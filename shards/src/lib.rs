@@ -35,6 +35,7 @@ pub use {
     batch::{Batch, OwnedBytes, PatchSet, Source},
     buffer::ShardedBuffer,
     buffer::config::{Reduced, Report, ShardedConfig},
+    buffer::snapshot::CloneMemory,
     buffer::stats::Poisoned,
     commit::{CommitError, Committer, QueueFull},
     read::merge::Pieces,

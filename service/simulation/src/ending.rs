@@ -41,6 +41,9 @@ impl World {
             Event::ActOfConsumer(key) => self.act_of_consumer(key),
             Event::Arrival => self.arrive(),
             Event::Written(step) => self.write_file(step),
+            Event::CloneMemory(memory) => {
+                self.call(|service, now| service.handle_clone_memory(memory, now));
+            }
             Event::FileDone(session_id) => {
                 let result = self.file_result();
                 self.fail_file(session_id, result.is_err());

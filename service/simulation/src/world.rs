@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
 use watershed_service::{
-    ClockReadings, ConsumerEvent, ConsumerId, FileAction, FileWrite, FlushId, Output, ProducerCommand,
-    ProducerId, Service, ServiceOptions, SessionId, Shards, SystemInfo,
+    ClockReadings, CloneMemory, ConsumerEvent, ConsumerId, FileAction, FileWrite, FlushId, Output,
+    ProducerCommand, ProducerId, Service, ServiceOptions, SessionId, Shards, SystemInfo,
 };
 use watershed_smb::SharedMemory;
 
@@ -56,6 +56,7 @@ pub(crate) enum Event {
     Arrival,
     Written(FileWrite),
     FileDone(SessionId),
+    CloneMemory(CloneMemory),
 }
 
 /// When the last thing that a connection carries arrives, in both directions.
@@ -121,6 +122,7 @@ impl World {
             made.lock().expect("no thread panicked").push(Arc::downgrade(&memory));
             Ok(memory)
         };
+        let readies_clones = choices.one_in(2);
         let service = Service::new(ServiceOptions {
             seed: 1,
             uid: 4242,
@@ -132,6 +134,7 @@ impl World {
             workers: None,
             memory: Box::new(memory),
             read_pool: Box::new(|| None),
+            readies_clones,
             filter_clock: None,
         });
         let now = ClockReadings {
@@ -219,6 +222,10 @@ impl World {
                 self.deliver(output);
             }
             self.note_file_clones();
+            if let Some(work) = self.service.poll_clone() {
+                let at_ns = self.now.monotonic_ns + self.delay_ns();
+                self.schedule(at_ns, Event::CloneMemory(work.run()));
+            }
             let Some(action) = self.service.poll_file() else { return };
             let at_ns = self.now.monotonic_ns + self.delay_ns();
             match action {

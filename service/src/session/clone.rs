@@ -3,6 +3,7 @@
 //! ```text
 //!   handle_clone_session     the session, as far as the consumer may
 //!     | buffers with clear_before_clone are emptied
+//!     | memory for the copies is made ready, if another thread does that (`clone_memory`)
 //!     | flush of the data sources that write into buffers with transfer_on_clone
 //!     |   over, in time or not ---> those buffers go to the clone, empty ones take their place
 //!     | flush of the others
@@ -31,12 +32,14 @@ use crate::ids::{ConsumerId, SessionId};
 use crate::limits;
 use crate::output::{ConsumerEvent, FlushFlags};
 use crate::service::Service;
+use crate::session::clone_memory::MemoryState;
 use crate::session::flush::AfterFlush;
 use crate::session::triggers::SessionTriggers;
 use crate::session::{
     FileWriter, Instances, PendingPackets, ReceivedTrigger, Session, SessionCounters, SessionState,
 };
 use crate::timer::TimerTable;
+use watershed_shards::CloneMemory;
 use watershed_wire::protos::trace_stats::FinalFlushOutcome;
 
 const ROOT_UID: i32 = 0;
@@ -87,6 +90,12 @@ pub(crate) struct PendingClone {
     started_boottime_ns: u64,
     /// By index, once they are there, with the time at which they were taken.
     taken: Vec<Option<(Buffer, u64)>>,
+    /// What becomes of its memory before data sources are flushed.
+    pub(super) memory_state: MemoryState,
+    /// What was made ready, by index.
+    pub(super) memory: Vec<(usize, CloneMemory)>,
+    /// Of the flushes.
+    flags: FlushFlags,
     /// It goes into the consumer's file.
     in_file: bool,
     /// The original's file is to be copied.
@@ -129,18 +138,19 @@ impl Service {
         let clone_id = SessionId(self.counters.last_session_id);
         self.clear_before_clone(source_id)?;
         let session = self.sessions.get_mut(&source_id).ok_or(CloneRefused::NotFound)?;
-        let indices = 0..session.buffers.len();
-        let groups: Vec<CloneGroup> = [CloneGroup::Transferred, CloneGroup::Copied]
-            .into_iter()
-            .filter(|group| indices.clone().any(|index| session.clone_group(index) == *group))
-            .collect();
+        let groups = session.clone_groups();
         let copies_file = session.file_is_open();
+        let for_bugreport = request.for_bugreport || request.source == CloneSource::ForBugreport;
+        let wants_memory = self.options.readies_clones && groups.contains(&CloneGroup::Copied);
         let clone = PendingClone {
             consumer_id,
             skip_filter: request.skip_filter || request.source == CloneSource::ForBugreport,
             trigger: request.trigger,
             started_boottime_ns: now.boottime_ns,
-            taken: indices.map(|_| None).collect(),
+            taken: session.buffers.iter().map(|_| None).collect(),
+            memory_state: if wants_memory { MemoryState::Wanted } else { MemoryState::Settled },
+            memory: Vec::new(),
+            flags: if for_bugreport { FlushFlags::CLONE_FOR_BUGREPORT } else { FlushFlags::CLONE },
             in_file: copies_file || (request.into_file && has_file),
             copies_file,
             flushes_left: groups.len(),
@@ -148,18 +158,26 @@ impl Service {
             error: None,
         };
         session.clones.insert(clone_id, clone);
+        if !wants_memory {
+            self.flush_for_clone(source_id, clone_id, now);
+        }
+        Ok(clone_id)
+    }
+
+    /// Asks data sources for what they hold. Then their buffers are taken.
+    pub(super) fn flush_for_clone(&mut self, source_id: SessionId, clone_id: SessionId, now: &ClockReadings) {
+        let Some(session) = self.sessions.get(&source_id) else { return };
+        let Some(flags) = session.clones.get(&clone_id).map(|clone| clone.flags) else { return };
+        let groups = session.clone_groups();
         if groups.is_empty() {
             self.clone_all_flushed(source_id, clone_id, now);
         }
-        let for_bugreport = request.for_bugreport || request.source == CloneSource::ForBugreport;
-        let flags = if for_bugreport { FlushFlags::CLONE_FOR_BUGREPORT } else { FlushFlags::CLONE };
         for group in groups {
             let then = AfterFlush::Clone(clone_id, group);
             if self.start_flush(source_id, 0, flags, then, now).is_err() {
                 self.clone_flushed(source_id, clone_id, group, false, now);
             }
         }
-        Ok(clone_id)
     }
 
     fn find_source(&self, consumer_id: ConsumerId, source: &CloneSource) -> Result<SessionId, CloneRefused> {
@@ -321,12 +339,19 @@ impl Service {
         let Some(session) = self.sessions.get(&session_id) else { return };
         let indices: Vec<usize> =
             (0..session.buffers.len()).filter(|index| session.clone_group(*index) == group).collect();
+        let clone = self.sessions.get_mut(&session_id).and_then(|session| session.clones.get_mut(&clone_id));
+        let Some(clone) = clone else { return };
+        let mut memory = std::mem::take(&mut clone.memory);
         let mut taken = Vec::with_capacity(indices.len());
         for index in indices {
-            taken.push((index, self.take_for_clone(session_id, index, group)));
+            let ready = memory.iter().position(|(of, _)| *of == index);
+            let ready = ready.map(|at| memory.swap_remove(at).1);
+            taken.push((index, self.take_for_clone(session_id, index, group, ready)));
         }
         let Some(session) = self.sessions.get_mut(&session_id) else { return };
         let Some(clone) = session.clones.get_mut(&clone_id) else { return };
+        // That of the other kind's buffers.
+        clone.memory = memory;
         for (index, buffer) in taken {
             match buffer {
                 Ok(buffer) => clone.taken[index] = Some((buffer, now.boottime_ns)),
@@ -340,6 +365,7 @@ impl Service {
         session_id: SessionId,
         index: usize,
         group: CloneGroup,
+        memory: Option<CloneMemory>,
     ) -> Result<Buffer, String> {
         if group == CloneGroup::Transferred {
             return self.replace_buffer(session_id, index);
@@ -347,7 +373,7 @@ impl Service {
         let buffer_id = self.sessions.get(&session_id).and_then(|session| session.buffers.get(index));
         let buffer = buffer_id.and_then(|id| self.buffers.get(*id)).ok_or("the session has ended")?;
         let pool = (self.options.read_pool)();
-        buffer.copy(pool.as_deref()).map_err(|error| error.to_string())
+        buffer.copy(memory, pool.as_deref()).map_err(|error| error.to_string())
     }
 
     /// Everything is there: the clone becomes a session, or the consumer is told why not.
@@ -494,6 +520,13 @@ impl Session {
             true => CloneGroup::Transferred,
             false => CloneGroup::Copied,
         }
+    }
+
+    /// The kinds of buffers that there are, in the order in which they are taken.
+    fn clone_groups(&self) -> Vec<CloneGroup> {
+        let is_there =
+            |group: &CloneGroup| (0..self.buffers.len()).any(|index| self.clone_group(index) == *group);
+        [CloneGroup::Transferred, CloneGroup::Copied].into_iter().filter(is_there).collect()
     }
 
     fn bugreport_score(&self) -> i32 {

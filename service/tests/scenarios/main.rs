@@ -1,6 +1,7 @@
 //! Sessions simulated with a clock that moves when it is told to and producers that write into real
 //! shared memory.
 
+mod clone_memory;
 mod clones;
 mod commits;
 mod detach;

@@ -2,7 +2,7 @@
 
 pub(crate) mod config;
 mod prefault;
-mod snapshot;
+pub(crate) mod snapshot;
 pub(crate) mod stats;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod testing;

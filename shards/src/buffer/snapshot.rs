@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   look at what is listed -> touch its memory in the new region -> again, while there is more
+//!     (before that, by another thread, too: clone_memory)
 //!   cut -> drain each shard up to it -> lock all -> copy bytes and structures -> unlock all
 //! ```
 //!
@@ -33,6 +34,14 @@ const STRIDE_BYTES: usize = 2 << 20;
 /// many looks little is left.
 const MAX_LOOKS: usize = 4;
 
+/// Memory for a clone, see [`ShardedBuffer::clone_memory`].
+#[derive(Debug)]
+pub struct CloneMemory {
+    region: Region,
+    /// Of each unit of [`ShardedBuffer::unit_bytes`], whether its pages have been touched.
+    is_ready: Vec<bool>,
+}
+
 impl ShardedBuffer {
     /// A read-only copy of all shards at one cut, made by the calling thread and those of the pool,
     /// if there is one, each a part at a time. All shards are locked for the time of the copy.
@@ -41,15 +50,38 @@ impl ShardedBuffer {
     /// # Errors
     /// If the system has no memory.
     pub fn clone_in_pool(&self, pool: Option<&ThreadPool>) -> Result<ShardedBuffer, CreateError> {
+        self.clone_in_memory(None, pool)
+    }
+
+    /// The memory that a clone will need, made ready for what the buffer has now. To find it takes
+    /// the system up to hundreds of milliseconds: a thread for which nobody waits can do that
+    /// before the clone. Committers go on meanwhile.
+    ///
+    /// # Errors
+    /// If the system has no memory.
+    pub fn clone_memory(&self) -> Result<CloneMemory, CreateError> {
+        // A clone may come much later, or never: who has queued something meanwhile is helped.
+        self.ready_memory(None, None, |shard| self.shared.after_unlock(shard, self.owner))
+    }
+
+    /// As [`clone_in_pool`](Self::clone_in_pool), into memory that was made ready before. What was
+    /// made for a buffer of another size is not used.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn clone_in_memory(
+        &self,
+        memory: Option<CloneMemory>,
+        pool: Option<&ThreadPool>,
+    ) -> Result<ShardedBuffer, CreateError> {
         let shared = &*self.shared;
-        let size_bytes = self.size_bytes();
         let reading = self.reading.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let region =
-            self.ready_region(pool).map_err(|source| CreateError::NoMemory { size_bytes, source })?;
+        // Here it is helped when the copy is made: it should have nothing that is behind the cut.
+        let memory = self.ready_memory(memory, pool, |_| {})?;
         let config = SharedConfig {
             layout: shared.config.layout,
             policy: shared.config.policy,
-            region: Arc::new(region),
+            region: Arc::new(memory.region),
             topology: shared.config.topology.clone(),
             workers: None,
             homes: shared.config.homes,
@@ -61,8 +93,7 @@ impl ShardedBuffer {
         // the first.
         let limit = self.limit.unwrap_or_else(|| shared.tickets.cut());
         for (shard, _) in shared.slots.made() {
-            // Others are helped when the copy is made: it should have nothing that is behind the
-            // cut.
+            // Others are helped at the end, as above.
             self.lock_drained(shard, limit).note_rest();
         }
         let held_from = Instant::now();
@@ -107,28 +138,50 @@ impl ShardedBuffer {
         })
     }
 
-    /// New memory for a copy. Of what lies in shards now, and of the rest of their open extents,
-    /// each page has been touched. Where commits come meanwhile it is looked again.
-    fn ready_region(&self, pool: Option<&ThreadPool>) -> std::io::Result<Region> {
-        let mut region = Region::map(self.size_bytes(), HugePages::Advise)?;
-        let unit_bytes = self.shared.config.layout.extent_bytes.min(STRIDE_BYTES);
-        let mut is_ready = vec![false; self.size_bytes().div_ceil(unit_bytes)];
+    /// What is touched at a time: no more than one extent, of which nothing else may be wanted.
+    fn unit_bytes(&self) -> usize {
+        self.shared.config.layout.extent_bytes.min(STRIDE_BYTES)
+    }
+
+    /// New memory for a copy, unless there is some of the right size. Of what lies in shards now,
+    /// and of the rest of their open extents, each page has been touched. Where commits come
+    /// meanwhile it is looked again.
+    fn ready_memory(
+        &self,
+        memory: Option<CloneMemory>,
+        pool: Option<&ThreadPool>,
+        after_unlock: impl Fn(usize),
+    ) -> Result<CloneMemory, CreateError> {
+        let (size_bytes, unit_bytes) = (self.size_bytes(), self.unit_bytes());
+        let num_units = size_bytes.div_ceil(unit_bytes);
+        let is_of_this = |memory: &CloneMemory| {
+            (memory.region.size_bytes(), memory.is_ready.len()) == (size_bytes, num_units)
+        };
+        let mut memory = match memory.filter(is_of_this) {
+            Some(memory) => memory,
+            None => {
+                let region = Region::map(size_bytes, HugePages::Advise);
+                let region = region.map_err(|source| CreateError::NoMemory { size_bytes, source })?;
+                CloneMemory { region, is_ready: vec![false; num_units] }
+            }
+        };
         for _ in 0..MAX_LOOKS {
-            let mut is_wanted = vec![false; is_ready.len()];
+            let mut is_wanted = vec![false; num_units];
             for (shard, _) in self.shared.slots.made() {
-                // Others are helped when the copy is made: here as there.
-                for range in filled(&self.lock(shard)) {
+                let ranges = filled(&self.lock(shard));
+                after_unlock(shard);
+                for range in ranges {
                     let units = range.start / unit_bytes..range.end.div_ceil(unit_bytes);
-                    units.for_each(|unit| is_wanted[unit] = !is_ready[unit]);
+                    units.for_each(|unit| is_wanted[unit] = !memory.is_ready[unit]);
                 }
             }
             if !is_wanted.contains(&true) {
                 break;
             }
-            touch(pool, &mut region, unit_bytes, &is_wanted);
-            is_ready.iter_mut().zip(is_wanted).for_each(|(is_ready, is_wanted)| *is_ready |= is_wanted);
+            touch(pool, &mut memory.region, unit_bytes, &is_wanted);
+            memory.is_ready.iter_mut().zip(is_wanted).for_each(|(is_ready, wanted)| *is_ready |= wanted);
         }
-        Ok(region)
+        Ok(memory)
     }
 }
 
@@ -214,7 +267,7 @@ mod tests {
         for (num_shards, mb) in [(8, 10), (8, 200), (1, 10), (1, 200)] {
             let buffer = buffer(num_shards);
             fill(&buffer, mb);
-            let region = buffer.ready_region(None).unwrap();
+            let region = buffer.clone_memory().unwrap().region;
             let guards: Vec<_> = (0..num_shards).map(|shard| buffer.lock(shard)).collect();
             let filled_bytes: usize = guards.iter().flat_map(filled).map(|range| range.len()).sum();
             let ready_bytes = resident_bytes(&region);
@@ -228,5 +281,26 @@ mod tests {
                 "{ready_bytes} of {filled_bytes}"
             );
         }
+    }
+
+    #[test]
+    fn a_clone_goes_into_memory_that_was_made_ready() {
+        let buffer = buffer(8);
+        fill(&buffer, 100);
+        let memory = buffer.clone_memory().unwrap();
+        let (base, ready_bytes) = (memory.region.base(), resident_bytes(&memory.region));
+        // What is committed meanwhile finds its memory ready, too: the ring is full.
+        fill(&buffer, 8);
+        let clone = buffer.clone_in_memory(Some(memory), None).unwrap();
+        let region = &clone.shared.config.region;
+        assert_eq!((region.base(), resident_bytes(region)), (base, ready_bytes));
+
+        let smaller = ShardedBuffer::create(ShardedConfig::ring(1 << 20)).unwrap();
+        fill(&smaller, 1);
+        let memory = buffer.clone_memory().unwrap();
+        let base = memory.region.base();
+        let clone = smaller.clone_in_memory(Some(memory), None).unwrap();
+        assert_eq!(clone.size_bytes(), 1 << 20);
+        assert_ne!(clone.shared.config.region.base(), base, "it is of another size");
     }
 }

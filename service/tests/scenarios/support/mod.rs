@@ -78,20 +78,25 @@ impl World {
     }
 
     pub fn with_seed(seed: u64) -> World {
-        World::with(seed, 1, HugePages::Advise)
+        World::with(seed, 1, HugePages::Advise, false)
     }
 
     /// Buffers of so many shards, where they are large enough.
     pub fn with_shards(num_shards: usize) -> World {
-        World::with(1, num_shards, HugePages::Advise)
+        World::with(1, num_shards, HugePages::Advise, false)
     }
 
     /// Buffers of the system's pool of huge pages, if it has enough.
     pub fn with_huge_pages() -> World {
-        World::with(1, 1, HugePages::Explicit)
+        World::with(1, 1, HugePages::Explicit, false)
     }
 
-    fn with(seed: u64, num_shards: usize, huge_pages: HugePages) -> World {
+    /// The memory of clones is made ready by the test.
+    pub fn that_readies_clones() -> World {
+        World::with(1, 1, HugePages::Advise, true)
+    }
+
+    fn with(seed: u64, num_shards: usize, huge_pages: HugePages, readies_clones: bool) -> World {
         let memory = |size_bytes: usize| SharedMemory::anonymous(size_bytes).map(Arc::new);
         let system = SystemInfo {
             sysname: "Linux".to_owned(),
@@ -112,6 +117,7 @@ impl World {
             workers: None,
             memory: Box::new(memory),
             read_pool: Box::new(|| Some(Arc::clone(&POOL))),
+            readies_clones,
             filter_clock: Some(filter_clock),
         });
         // Clocks that differ, so that a mix-up shows.
