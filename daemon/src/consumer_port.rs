@@ -1,16 +1,17 @@
 //! The consumer port: calls of one consumer, and what it is told later.
 //!
-//! Five calls are not answered at once:
+//! Six calls are not answered at once:
 //!
 //! ```text
 //!   EnableTracing     when the session has ended, with the reason if it failed
 //!   CloneSession      when the data sources were flushed and the buffers copied
 //!   Flush             when every producer has answered, or not in time
+//!   GetTraceStats     when workers have done what was committed before, in the order of the calls
 //!   ReadBuffers       in pieces, as fast as the consumer takes them
 //!   ObserveEvents     at each event, until another request replaces it
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 
 use watershed_service::{
@@ -43,6 +44,8 @@ pub(crate) struct ConsumerPort {
     /// Where the end of the session is told.
     enable: Option<ReplyTo>,
     flushes: BTreeMap<FlushId, ReplyTo>,
+    /// Who waits for statistics, in their order.
+    stats: VecDeque<ReplyTo>,
     /// By the session that the clone will be.
     clones: BTreeMap<SessionId, ReplyTo>,
     reading: Option<ReplyTo>,
@@ -68,6 +71,7 @@ impl ConsumerPort {
             connection,
             enable: None,
             flushes: BTreeMap::new(),
+            stats: VecDeque::new(),
             clones: BTreeMap::new(),
             reading: None,
             batch: PacketBatch::new(),
@@ -104,13 +108,13 @@ impl ConsumerPort {
                 }
                 Ok(())
             }
-            ConsumerMethod::GetTraceStats => match service.trace_stats(consumer_id) {
-                Some(stats) => {
-                    let reply = protos::GetTraceStatsResponse { trace_stats: Some(stats) };
-                    self.connection.reply(reply_to, &reply, false)
+            ConsumerMethod::GetTraceStats => {
+                if !service.handle_get_trace_stats(consumer_id) {
+                    return self.reject(reply_to);
                 }
-                None => self.reject(reply_to),
-            },
+                self.stats.push_back(reply_to);
+                Ok(())
+            }
             ConsumerMethod::ObserveEvents => self.observe(&call, core),
             ConsumerMethod::QueryServiceState => self.query_state(&call, core, now),
             ConsumerMethod::QueryCapabilities => self.connection.reply(reply_to, &capabilities(), false),
@@ -265,6 +269,14 @@ impl ConsumerPort {
                 }
                 Some(reply_to) => self.reject(reply_to),
                 None => Ok(()),
+            },
+            ConsumerEvent::TraceStats(stats) => match (self.stats.pop_front(), stats) {
+                (Some(reply_to), Some(stats)) => {
+                    let reply = protos::GetTraceStatsResponse { trace_stats: Some(*stats) };
+                    self.connection.reply(reply_to, &reply, false)
+                }
+                (Some(reply_to), None) => self.reject(reply_to),
+                (None, _) => Ok(()),
             },
             ConsumerEvent::InstanceState { producer_name, data_source_name, started } => {
                 let state = match started {

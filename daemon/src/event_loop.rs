@@ -3,7 +3,8 @@
 //! ```text
 //!     +--> wait: sockets, a timer of the service, a peer that takes nothing, other threads, a stop
 //!     |      |
-//!     |    accept new connections; room in a queue: commits that wait are tried again
+//!     |    accept new connections; room in a queue: commits that wait are tried again; a shard is
+//!     |      |  free or drained: statistics that wait go on
 //!     |      |
 //!     |    each listed connection: receive once, handle up to 256 calls          -+
 //!     |      |                                                                    | outputs of a call
@@ -134,8 +135,9 @@ impl Daemon {
         let workers = (num_workers > 0).then(start).transpose();
         let workers = workers.map_err(|error| DaemonError::Workers { num_workers, error })?;
         if let Some(workers) = &workers {
-            let wake = Arc::clone(&wake);
-            workers.on_room(move || wake.tell_room());
+            let (for_room, for_ready) = (Arc::clone(&wake), Arc::clone(&wake));
+            workers.on_room(move || for_room.tell_room());
+            workers.on_ready(move || for_ready.tell_ready());
             let (num_pinned, num_workers) = (workers.num_pinned(), workers.num_workers());
             if options.pin_workers && num_pinned < num_workers {
                 log(&format!("the system lets {num_pinned} of {num_workers} workers be pinned to a CPU"));
@@ -197,6 +199,9 @@ impl Daemon {
             self.accept(&now);
             if self.wake.take_room() {
                 self.core.service.retry_commits();
+            }
+            if self.wake.take_ready() {
+                self.core.service.handle_ready();
             }
             self.handle_calls(&now);
             self.core.service.handle_timeout(&now);

@@ -13,6 +13,8 @@ pub(crate) struct Wake {
     is_stop_wanted: AtomicBool,
     /// A worker has made room in a queue.
     has_room: AtomicBool,
+    /// A shard that was waited for is free, or drained.
+    is_ready: AtomicBool,
     /// The operator wants a line about how it goes.
     is_status_wanted: AtomicBool,
 }
@@ -24,6 +26,7 @@ impl Wake {
             waker,
             is_stop_wanted: AtomicBool::new(false),
             has_room: AtomicBool::new(false),
+            is_ready: AtomicBool::new(false),
             is_status_wanted: AtomicBool::new(false),
         })
     }
@@ -45,6 +48,19 @@ impl Wake {
     pub(crate) fn take_room(&self) -> bool {
         // Acquire: pairs with the release of `tell_room`.
         self.has_room.swap(false, Ordering::Acquire)
+    }
+
+    /// Wakes the loop because what waits for a shard may go on.
+    pub(crate) fn tell_ready(&self) {
+        // Release: pairs with the acquire of `take_ready`, after which the loop looks at the shard.
+        self.is_ready.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Whether anything may go on since this was last asked.
+    pub(crate) fn take_ready(&self) -> bool {
+        // Acquire: pairs with the release of `tell_ready`.
+        self.is_ready.swap(false, Ordering::Acquire)
     }
 
     /// Whether a line about how it goes was asked for since this was last looked at.

@@ -30,6 +30,8 @@ pub(crate) struct Buffer {
     /// Batches for which a queue had no room, and those that came after them. Whoever looks at the
     /// buffer [settles](Buffer::settle) it first.
     waiting: VecDeque<Waiting>,
+    /// How many have waited and do not any more.
+    num_waited: u64,
 }
 
 /// A batch for which there was no room, or that comes behind one.
@@ -103,6 +105,7 @@ impl Buffer {
             committer,
             poisoned_told: 0,
             waiting: VecDeque::new(),
+            num_waited: 0,
         })
     }
 
@@ -115,7 +118,14 @@ impl Buffer {
         debug_assert!(self.waiting.is_empty(), "what waits would not be in the copy");
         let trace = Arc::new(self.trace.clone_in_memory(memory, pool)?);
         let Buffer { session_id, poisoned_told, .. } = *self;
-        Ok(Buffer { trace, session_id, committer: None, poisoned_told, waiting: VecDeque::new() })
+        Ok(Buffer {
+            trace,
+            session_id,
+            committer: None,
+            poisoned_told,
+            waiting: VecDeque::new(),
+            num_waited: 0,
+        })
     }
 
     /// Commits everything in the batch, which is empty afterwards. Returns how many chunks the
@@ -164,6 +174,7 @@ impl Buffer {
             match self.try_commit(&mut batch) {
                 Some(refused) => {
                     num_refused += refused;
+                    self.num_waited += 1;
                     waiting.remove(producer_id);
                 }
                 None => {
@@ -281,6 +292,19 @@ impl BufferTable {
     pub(crate) fn commit(&mut self, id: BufferId, producer_id: ProducerId, batch: &mut Batch<'_>) -> u64 {
         let buffer = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut());
         buffer.map_or(0, |buffer| buffer.commit(producer_id, batch, &mut self.waiting))
+    }
+
+    /// The buffer, and how many batches will have waited once those that wait now have room.
+    pub(crate) fn waiting_of(&self, id: BufferId) -> Option<(Arc<ShardedBuffer>, u64)> {
+        let buffer = self.get(id)?;
+        Some((Arc::clone(&buffer.trace), buffer.num_waited + buffer.waiting.len() as u64))
+    }
+
+    /// Whether fewer batches have waited so far. Not of a buffer that has gone: its batches have,
+    /// too.
+    pub(crate) fn is_behind(&self, id: BufferId, trace: &Arc<ShardedBuffer>, num_batches: u64) -> bool {
+        let buffer = self.get(id).filter(|buffer| Arc::ptr_eq(&buffer.trace, trace));
+        buffer.is_some_and(|buffer| buffer.num_waited < num_batches)
     }
 
     /// Whether any batch waits for room.

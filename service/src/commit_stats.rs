@@ -52,11 +52,16 @@ impl CommitStats {
 impl Service {
     /// What became of commits so far.
     pub fn commit_stats(&self) -> CommitStats {
+        CommitStats { poisoned: poisoned(&self.buffers), ..self.commit_counts() }
+    }
+
+    /// The same, but what was lost with shards: it waits for no thread.
+    pub(crate) fn commit_counts(&self) -> CommitStats {
         CommitStats {
             num_handed_back: self.buffers.num_handed_back() + self.direct.num_stuck_ever(),
             waits: self.counters.waits,
             workers: self.options.workers.as_ref().map(WorkerPool::stats),
-            poisoned: poisoned(&self.buffers),
+            poisoned: Poisoned::default(),
         }
     }
 

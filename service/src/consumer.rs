@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::clock::ClockReadings;
+use crate::emit::PendingStats;
 use crate::error::ConnectError;
 use crate::ids::{ConsumerId, SessionId};
 use crate::limits::CONSUMERS_MAX;
@@ -16,6 +17,7 @@ pub(crate) struct Consumer {
     pub(crate) identity: PeerIdentity,
     pub(crate) session_id: Option<SessionId>,
     pub(crate) observed: ObservedEvents,
+    pub(crate) stats: PendingStats,
 }
 
 /// Where a session with `write_into_file` writes. The file itself is the shell's, in every case.
@@ -52,8 +54,8 @@ impl Service {
         }
         self.counters.last_consumer_id += 1;
         let consumer_id = ConsumerId(self.counters.last_consumer_id);
-        let observed = ObservedEvents::NONE;
-        self.consumers.insert(consumer_id, Consumer { identity, session_id: None, observed });
+        let (observed, stats) = (ObservedEvents::NONE, PendingStats::default());
+        self.consumers.insert(consumer_id, Consumer { identity, session_id: None, observed, stats });
         Ok(consumer_id)
     }
 

@@ -16,6 +16,7 @@
 //! | lists of a config | a consumer | [`BUFFERS_PER_SESSION_MAX`], [`DATA_SOURCES_PER_CONFIG_MAX`], [`PRODUCER_WISHES_MAX`], [`SEMAPHORES_PER_CONFIG_MAX`] | a source is offered to the entries of its name |
 //! | starts of sessions by name | consumers | [`START_TIMES_MAX`] | found by name |
 //! | pending flushes of a session | a consumer | [`PENDING_FLUSHES_MAX`] | once each when it ends; all that end together share one scrape |
+//! | statistics that a consumer waits for | the consumer | [`PENDING_STATS_MAX`] | one after the other |
 //! | flushes that wait for a producer | consumers | [`PENDING_FLUSHES_MAX`] a session | an acknowledgement takes its own |
 //! | commits that wait for an acknowledgement | a producer without shared memory | [`HELD_COMMIT_BYTES_MAX`] | once each |
 //! | triggers of a call | a producer | [`TRIGGERS_PER_CALL_MAX`] | found by name in each session |
@@ -88,6 +89,8 @@ pub const TRIGGER_HISTORY_MAX: usize = 16_384;
 pub const DETACH_KEY_BYTES_MAX: usize = 1024;
 /// Flushes of one session that wait for acknowledgements.
 pub const PENDING_FLUSHES_MAX: usize = 1000;
+/// Statistics that one consumer waits for.
+pub const PENDING_STATS_MAX: usize = 16;
 
 /// The longest `duration_ms`: seven days.
 pub const DURATION_MS_MAX: u32 = 7 * 24 * 3600 * 1000;

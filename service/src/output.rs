@@ -5,6 +5,7 @@ use std::sync::Arc;
 use watershed_engine::ProducerId;
 use watershed_shards::Reduced;
 use watershed_smb::SharedMemory;
+use watershed_wire::protos;
 
 use crate::ids::{ConsumerId, FlushId, InstanceId, SessionId};
 use crate::limits;
@@ -71,7 +72,7 @@ pub enum ProducerCommand {
 }
 
 /// An answer or event for a consumer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum ConsumerEvent {
     /// The session has ended; its data can be read (unless it went into a file) until it is freed.
     TracingDisabled {
@@ -87,6 +88,8 @@ pub enum ConsumerEvent {
         /// Whether everyone asked has answered in time.
         success: bool,
     },
+    /// Statistics that the consumer asked for; `None` if its session has gone meanwhile.
+    TraceStats(Option<Box<protos::TraceStats>>),
     /// A data source instance has started or stopped.
     InstanceState {
         /// Name of its producer.

@@ -121,8 +121,8 @@ impl Service {
             session.flushes.values().for_each(|flush| deadlines.include(flush.deadline));
             session.triggers.deadlines().for_each(|deadline| deadlines.include(deadline));
         }
-        if self.options.workers.is_none() && self.has_waiting() {
-            // Another thread reads there just now, and nobody tells when it is done.
+        if self.options.workers.is_none() && (self.has_waiting() || self.waits_for_shards()) {
+            // Another thread reads there just now, or a budget was spent; nobody tells of that.
             deadlines.include(Deadline::AT_ONCE);
         }
         deadlines
@@ -133,6 +133,7 @@ impl Service {
     pub fn handle_timeout(&mut self, now: &ClockReadings) {
         if self.options.workers.is_none() {
             self.retry_commits();
+            self.handle_ready();
         }
         while let Some((session_id, due)) = self.most_overdue(now) {
             match due {
@@ -207,6 +208,8 @@ impl Service {
         if self.has_waiting() {
             self.counters.chunks_discarded += self.buffers.retry();
             self.direct.retry();
+            // Statistics may have waited for them.
+            self.handle_ready();
         }
     }
 

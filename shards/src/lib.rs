@@ -36,7 +36,7 @@ pub use {
     buffer::ShardedBuffer,
     buffer::config::{Reduced, Report, ShardedConfig},
     buffer::snapshot::CloneMemory,
-    buffer::stats::Poisoned,
+    buffer::stats::{Poisoned, Statistics, StatsPass},
     commit::{CommitError, Committer, QueueFull},
     read::merge::Pieces,
     read::{PacketWriter, ReadPass, Wait, framing},
@@ -47,7 +47,7 @@ pub use {
 pub use {sync::extent_pool::ExtentLayout, sync::lock::OwnerId};
 
 #[cfg(all(not(loom), any(test, feature = "testing")))]
-pub use buffer::testing::{STOPPED_OWNER, Stopped, StoppedWorker};
+pub use buffer::testing::{STOPPED_OWNER, Stopped, StoppedWorker, while_stopped};
 
 /// Not part of the interface: for the benchmark that compares the queue with crossbeam's
 /// `ArrayQueue`.

@@ -359,6 +359,7 @@ impl Shell {
             ConsumerEvent::TracingDisabled { error, .. } => self.ended(consumer_id, error, now),
             // Not asked for here.
             ConsumerEvent::InstanceState { .. }
+            | ConsumerEvent::TraceStats(_)
             | ConsumerEvent::CloneTriggerHit { .. }
             | ConsumerEvent::Cloned { .. } => {}
         }

@@ -1,9 +1,9 @@
 //! What consumers ask for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use watershed_service::{CloneRequest, ConsumerId, FlushId, ObservedEvents, SessionId};
-use watershed_wire::protos::TraceConfig;
+use watershed_wire::protos::{TraceConfig, TraceStats};
 
 /// What a connection carries to the service.
 #[derive(Debug)]
@@ -21,6 +21,7 @@ pub(crate) enum Request {
     ChangeConfig(Vec<String>),
     EndWanted,
     Query,
+    Stats,
     Gone,
 }
 
@@ -30,6 +31,8 @@ pub(crate) struct Consumer {
     pub(crate) id: ConsumerId,
     pub(crate) uid: i32,
     pub(crate) flushes: BTreeSet<FlushId>,
+    /// What it is to be told.
+    pub(crate) stats: VecDeque<TraceStats>,
     /// Of which session, and whether without its filter.
     pub(crate) clones: BTreeMap<SessionId, (SessionId, bool)>,
 }

@@ -1,7 +1,5 @@
 //! What consumers do, and what the service is told of it.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use prost::Message as _;
 use watershed_service::{
     CloneRequest, CloneSource, ConsumerEvent, ConsumerId, FlushFlags, ObservedEvents, OutputFile,
@@ -29,7 +27,8 @@ impl World {
         let key = self.last_key;
         self.log(|| format!("c{key} connects, uid {uid}, {id:?}"));
         self.key_of_consumer.insert(id, key);
-        self.consumers.insert(key, Consumer { id, uid, flushes: BTreeSet::new(), clones: BTreeMap::new() });
+        let (flushes, stats, clones) = Default::default();
+        self.consumers.insert(key, Consumer { id, uid, flushes, stats, clones });
         key
     }
 
@@ -84,6 +83,7 @@ impl World {
             17 => Request::EndWanted,
             18 => Request::Start,
             _ if choices.one_in(6) => Request::Gone,
+            _ if choices.one_in(2) => Request::Stats,
             _ => Request::Query,
         }
     }
@@ -138,6 +138,12 @@ impl World {
                 let state = self.service.query_state(id, false);
                 let is_own = |session: &i32| uid == 0 || *session == uid;
                 assert!(state.tracing_sessions.iter().all(|session| is_own(&session.consumer_uid())));
+            }
+            Request::Stats => {
+                let expected = self.service.trace_stats(id);
+                let is_asked = self.call(|service, _| service.handle_get_trace_stats(id));
+                assert_eq!(is_asked, expected.is_some(), "a session has statistics");
+                self.consumers.get_mut(&key).expect("it is there").stats.extend(expected);
             }
             Request::Gone => {
                 self.consumers.remove(&key);
@@ -300,6 +306,12 @@ impl World {
                 // One that is over within its call is told before that has returned: see `pump`.
                 assert!(consumer.flushes.remove(flush_id), "nobody waits for {flush_id:?}");
                 self.report.flushes += 1;
+            }
+            ConsumerEvent::TraceStats(stats) => {
+                let expected = consumer.stats.pop_front();
+                assert!(expected.is_some(), "nobody waits for statistics");
+                assert_eq!(stats.as_deref(), expected.as_ref(), "as by the other way");
+                self.report.stats += 1;
             }
             ConsumerEvent::Cloned { session_id, result } => {
                 let of = consumer.clones.remove(session_id);

@@ -121,6 +121,7 @@ impl World {
         for consumer in self.consumers.values() {
             let (flushes, clones) = (&consumer.flushes, &consumer.clones);
             assert!(flushes.is_empty() && clones.is_empty(), "not answered: {flushes:?}, {clones:?}");
+            assert!(consumer.stats.is_empty(), "no statistics: {:?}", consumer.stats);
         }
         self.leave();
     }

@@ -17,6 +17,8 @@ pub struct Report {
     pub drained: u64,
     /// Flushes that were answered.
     pub flushes: u64,
+    /// Statistics that were told.
+    pub stats: u64,
     /// Clones that were made.
     pub clones: u64,
     /// Of which were compared with a read of the original at that time.
@@ -48,6 +50,7 @@ impl Report {
             (&mut self.refused, other.refused),
             (&mut self.drained, other.drained),
             (&mut self.flushes, other.flushes),
+            (&mut self.stats, other.stats),
             (&mut self.clones, other.clones),
             (&mut self.clones_compared, other.clones_compared),
             (&mut self.triggers, other.triggers),

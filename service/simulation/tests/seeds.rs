@@ -45,6 +45,7 @@ fn whatever_happens() {
             sums.refused,
             sums.drained,
             sums.flushes,
+            sums.stats,
             sums.clones,
             sums.clones_compared,
             sums.triggers,

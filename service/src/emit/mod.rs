@@ -8,6 +8,7 @@
 //!              once: config, uuid, provenance, system info
 //! ```
 
+mod gather;
 mod packet;
 mod stats;
 
@@ -22,6 +23,7 @@ use crate::ids::SessionId;
 use crate::read::{self, Sink};
 use crate::service::Service;
 use crate::session::Session;
+pub(crate) use gather::PendingStats;
 pub use packet::SYNC_MARKER;
 use packet::{Stamp, field, service_packet, sync_marker_packet};
 
@@ -142,7 +144,7 @@ fn provenance(session: &Session, buffers: &BufferTable) -> protos::TraceProvenan
     let mut listed = Vec::with_capacity(session.buffers.len());
     for buffer_id in &session.buffers {
         let Some(buffer) = buffers.get(*buffer_id) else { continue };
-        let sequences = buffer.trace.writer_stats().into_iter().filter_map(|writer| {
+        let sequences = buffer.trace.statistics().writers.into_iter().filter_map(|writer| {
             Some(protos::trace_provenance::Sequence {
                 id: Some(session.sequences.table().id_of(writer.producer_id, writer.writer_id)?),
                 producer_id: Some(writer.producer_id.0.cast_signed()),

@@ -1,7 +1,7 @@
 //! Statistics of a session: of its buffers, its writers, its flushes, and of the service.
 
 use watershed_engine::BufferStats;
-use watershed_shards::Poisoned;
+use watershed_shards::{Poisoned, Statistics};
 use watershed_wire::protos;
 use watershed_wire::protos::trace_stats;
 
@@ -13,27 +13,36 @@ use crate::service::Service;
 const HISTOGRAM_BOUNDS_BYTES: [i64; 10] = [8, 32, 128, 512, 1024, 2048, 4096, 8192, 12288, 16384];
 
 impl Service {
-    /// Statistics of the consumer's session as they are now, `None` if it has none.
+    /// Statistics of the consumer's session as they are now, `None` if it has none. Waits for
+    /// threads that own a shard: for shells that may do so.
     pub fn trace_stats(&mut self, consumer_id: ConsumerId) -> Option<protos::TraceStats> {
         self.stats_of(self.session_of(consumer_id)?)
     }
 
     pub(crate) fn stats_of(&mut self, session_id: SessionId) -> Option<protos::TraceStats> {
         self.settle(session_id);
+        let buffer_ids = &self.sessions.get(&session_id)?.buffers;
+        let buffers = buffer_ids.iter().filter_map(|buffer_id| self.buffers.get(*buffer_id));
+        let of_buffers: Vec<Statistics> = buffers.map(|buffer| buffer.trace.statistics()).collect();
+        self.stats_from(session_id, of_buffers.into_iter())
+    }
+
+    /// The session's statistics, with those of its buffers, in their order.
+    pub(super) fn stats_from(
+        &mut self,
+        session_id: SessionId,
+        of_buffers: impl Iterator<Item = Statistics>,
+    ) -> Option<protos::TraceStats> {
         self.warn_of_poisoned(session_id);
         let (producers, sources, sessions) = (self.producers.len(), self.sources.len(), self.sessions.len());
         let (direct_chunks, direct_patches) = self.direct.discarded();
         let session = self.sessions.get(&session_id)?;
         let histograms = !session.config.builtin().disable_chunk_usage_histograms();
-        let mut buffer_stats = Vec::with_capacity(session.buffers.len());
+        let mut buffer_stats = Vec::new();
         let mut writer_stats = Vec::new();
-        for (index, buffer_id) in session.buffers.iter().enumerate() {
-            let Some(buffer) = self.buffers.get(*buffer_id) else { continue };
-            buffer_stats.push(of_buffer(&buffer.trace.stats(), buffer.trace.poisoned()));
-            if !histograms {
-                continue;
-            }
-            for writer in buffer.trace.writer_stats() {
+        for (index, statistics) in of_buffers.enumerate() {
+            buffer_stats.push(of_buffer(&statistics.buffer, statistics.poisoned));
+            for writer in statistics.writers.iter().filter(|_| histograms) {
                 // Without a number: of a sequence that is forgotten.
                 let Some(sequence_id) = session.sequences.table().id_of(writer.producer_id, writer.writer_id)
                 else {
@@ -69,7 +78,7 @@ impl Service {
                 Vec::new()
             },
             writer_stats,
-            commit_stats: Some(self.commit_stats().to_proto()),
+            commit_stats: Some(self.commit_counts().to_proto()),
             data_sources_not_offered: session.config.not_offered(),
         })
     }

@@ -98,6 +98,8 @@ impl ShardedBuffer {
         if let Some(link) = &shared.config.workers {
             link.start(&shared);
         }
+        #[cfg(any(test, feature = "testing"))]
+        testing::note_made(&shared);
         let report = Report {
             layout,
             num_shards_wanted: wanted,
@@ -105,7 +107,7 @@ impl ShardedBuffer {
             pages,
             held: Duration::ZERO,
         };
-        let (reading, owner) = (Mutex::default(), OwnerId((1 << 29) + 1));
+        let (reading, owner) = (Mutex::default(), OwnerId((1 << 28) + 1));
         let prefaulted_bytes = AtomicUsize::new(0);
         let _workers = config.workers;
         Ok(ShardedBuffer { _workers, shared, reading, owner, report, limit: None, prefaulted_bytes })

@@ -2,8 +2,9 @@
 //! middle of their work. The feature `testing`.
 
 use std::io::{self, IoSlice, Write};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use watershed_engine::{BufferStats, CreateError, Ledger};
+use watershed_engine::{BufferStats, CreateError, Ledger, WriterStats};
 
 use super::ShardedBuffer;
 use crate::read::merge::Pieces;
@@ -41,6 +42,16 @@ impl ShardedBuffer {
             bytes += guard.state.engine.as_ref().map_or(0, |engine| engine.metadata_bytes())
         });
         bytes
+    }
+
+    /// Statistics of the buffer.
+    pub fn stats(&self) -> BufferStats {
+        self.statistics().buffer
+    }
+
+    /// Histograms of all writers.
+    pub fn writer_stats(&self) -> Vec<WriterStats> {
+        self.statistics().writers
     }
 
     /// Statistics of each shard, in their order; zeros for one that was never used.
@@ -108,6 +119,28 @@ impl ShardedBuffer {
     }
 }
 
+/// All buffers of the process, for tests of programs that do not hand theirs out.
+static MADE: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+
+pub(super) fn note_made(shared: &Arc<Shared>) {
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    made.retain(|shared| shared.strong_count() > 0);
+    made.push(Arc::downgrade(shared));
+}
+
+/// Calls `call` while a shard is locked, as by a thread that stops while it owns the shard: of the
+/// buffer, wherever in this process it is, that has this size.
+pub fn while_stopped<R>(size_bytes: usize, shard: usize, call: impl FnOnce() -> R) -> R {
+    let made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    let of_size = |shared: &Arc<Shared>| shared.config.region.size_bytes() == size_bytes;
+    let shared = made.iter().filter_map(Weak::upgrade).find(of_size).expect("there is such a buffer");
+    drop(made);
+    let guard = ShardGuard::lock(&shared, shard, OwnerId(STOPPED_OWNER), |_, _| {});
+    let result = call();
+    guard.unlock_looked_at(&mut DrainBudget::new());
+    result
+}
+
 /// A shard that workers pass over: see [`ShardedBuffer::stop_worker`].
 pub struct StoppedWorker<'a> {
     shared: &'a Shared,
@@ -122,7 +155,7 @@ impl Drop for StoppedWorker<'_> {
 }
 
 /// The owner of a shard that is locked by [`ShardedBuffer::stop_shard`].
-pub const STOPPED_OWNER: u32 = 1 << 29;
+pub const STOPPED_OWNER: u32 = 1 << 28;
 
 /// A shard that is locked without any work: see [`ShardedBuffer::stop_shard`].
 pub struct Stopped<'a> {

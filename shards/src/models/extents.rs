@@ -28,7 +28,7 @@ impl Extents {
     /// A shard that has all extents. Lock and pool have been used: see `Queue::used`.
     fn of(num_extents: usize) -> Extents {
         let (lock, pool) = (OwnerLock::default(), ExtentPool::new(num_extents));
-        assert!(lock.try_lock(OwnerId(0)) && !lock.unlock(OwnerId(0)));
+        assert!(lock.try_lock(OwnerId(0)) && !lock.unlock(OwnerId(0)).any());
         pool.take().into_iter().for_each(|index| pool.put(index));
         let has = std::iter::from_fn(|| pool.take()).collect();
         Extents { lock, request: ExtentRequest::default(), has: UnsafeCell::new(has), pool }
@@ -44,7 +44,9 @@ impl Extents {
         if self.request.take() {
             self.evict().into_iter().for_each(|index| self.pool.put(index));
         }
-        if self.lock.unlock(OwnerId(owner)) && self.request.is_pending() && self.lock.try_lock(OwnerId(owner))
+        if self.lock.unlock(OwnerId(owner)).has_request()
+            && self.request.is_pending()
+            && self.lock.try_lock(OwnerId(owner))
         {
             self.unlock(owner);
         }

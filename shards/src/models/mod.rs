@@ -151,6 +151,49 @@ fn a_waiter_gets_the_lock_and_leaves_it_free() {
     });
 }
 
+/// Whoever finds a shard locked is told by an owner's unlock, whoever else waits; and who gives up
+/// leaves it free.
+#[test]
+fn who_finds_a_shard_locked_is_told() {
+    for gives_up in [false, true] {
+        model(move || {
+            let lock = Arc::new(OwnerLock::default());
+            let num_told = Arc::new(loom::sync::atomic::AtomicU32::new(0));
+            let unlock = |lock: &OwnerLock, num_told: &loom::sync::atomic::AtomicU32, owner| {
+                if lock.unlock(owner).tells() {
+                    num_told.fetch_add(1, loom::sync::atomic::Ordering::Relaxed);
+                }
+            };
+            let others = [OwnerId(1), OwnerId(3)].map(|owner| {
+                let (lock, num_told) = (Arc::clone(&lock), Arc::clone(&num_told));
+                thread::spawn(move || {
+                    // The one commits, and the other one waits for the shard.
+                    let is_committer = owner == OwnerId(1);
+                    if is_committer && !lock.try_lock(owner) {
+                        return;
+                    }
+                    while !is_committer && lock.poll_lock(owner).is_err() {
+                        thread::yield_now();
+                    }
+                    unlock(&lock, &num_told, owner);
+                })
+            });
+            let is_locked = lock.poll_lock_told(OwnerId(2)).is_ok();
+            let must_unlock = is_locked || gives_up && lock.stop_waiting(OwnerId(2)).is_ok();
+            if must_unlock {
+                unlock(&lock, &num_told, OwnerId(2));
+            }
+            others.into_iter().for_each(|thread| thread.join().unwrap());
+            if !is_locked && !gives_up {
+                assert!(num_told.load(loom::sync::atomic::Ordering::Relaxed) > 0, "nobody has told");
+                assert!(lock.poll_lock_told(OwnerId(2)).is_ok(), "the shard was left to who waits");
+                assert!(!lock.unlock(OwnerId(2)).any());
+            }
+            assert!(!lock.is_locked(), "the shard is still locked");
+        });
+    }
+}
+
 fn beside_committers(work: impl Fn(&Shard) + Copy + Send + Sync + 'static) {
     model(move || {
         let shard = Arc::new(Shard {

@@ -23,7 +23,7 @@ use crate::batch::{PatchSet, SharedBytes, Source, copy_to, key_of};
 use crate::shard::budget::DrainBudget;
 use crate::shard::guard::ShardGuard;
 use crate::shard::smb_chunks::StopReason;
-use crate::shard::{ShardSlot, Shared};
+use crate::shard::{ShardSlot, ShardState, Shared};
 use crate::sync::Ordering;
 use crate::sync::lock::OwnerId;
 use crate::sync::node_pool::{NodeReturns, OwnedNode};
@@ -76,6 +76,10 @@ impl ShardGuard<'_> {
         // Nodes count as room, too.
         drop(returns);
         self.shared.tell_room(self.slot);
+        if self.state.awaited_cut.is_some_and(|cut| self.is_drained_to(cut)) {
+            self.state.awaited_cut = None;
+            self.shared.tell_ready();
+        }
         drained.unwrap_or_else(|panic| {
             self.shared.defer_drain(self.shard);
             resume_unwind(panic)
@@ -230,7 +234,53 @@ pub(crate) fn lock_drained<'a>(
     }
 }
 
+/// As `lock_drained`, without waiting: None if another thread has locked the shard, or if something
+/// that the cut covers is not written yet. Where there are workers, these do that and tell of both;
+/// where there are none, this call drains as far as the budget goes.
+pub(crate) fn poll_drained<'a>(
+    shared: &'a Shared,
+    (shard, cut): (usize, u64),
+    owner: OwnerId,
+    budget: &mut DrainBudget,
+) -> Option<ShardGuard<'a>> {
+    let mut guard = ShardGuard::poll_lock(shared, shard, owner)?;
+    guard.sort_queue(cut);
+    if !shared.has_workers {
+        guard.drain_until(cut, budget);
+    }
+    if guard.is_drained_to(cut) {
+        return Some(guard);
+    }
+    let awaited_cut = &mut guard.state.awaited_cut;
+    *awaited_cut = Some(awaited_cut.map_or(cut, |other| other.min(cut)));
+    guard.unlock_looked_at(budget);
+    None
+}
+
 impl ShardGuard<'_> {
+    /// Whether all that a cut covers has been written, up to which the queue was sorted.
+    fn is_drained_to(&mut self, cut: u64) -> bool {
+        let ShardState { in_progress, backlog, .. } = &mut *self.state;
+        let mut next_ticket = in_progress.as_mut().map(|node| node.with_item(|batch| batch.first_ticket));
+        backlog.next_if(|batch| {
+            next_ticket.get_or_insert(batch.first_ticket);
+            false
+        });
+        next_ticket.is_none_or(|ticket| ticket >= cut)
+    }
+
+    /// Unlocks a shard whose queue is left to workers where there are some: those who came while it
+    /// was locked rely on whoever unlocks it.
+    pub(crate) fn unlock_looked_at(self, budget: &mut DrainBudget) {
+        let (shared, shard, slot) = (self.shared, self.shard, self.slot);
+        let Some(workers) = &shared.config.workers else { return self.unlock_read(budget) };
+        self.note_rest();
+        drop(self);
+        if !slot.queue.is_empty() || slot.hints.pending_drain.is_pending() {
+            workers.schedule(shard);
+        }
+    }
+
     /// Unlocks a shard that was drained up to a cut, and helps whoever has queued more: those who
     /// came while it was locked rely on that. One budget for all shards of an operation.
     pub(crate) fn unlock_read(self, budget: &mut DrainBudget) {
@@ -302,6 +352,13 @@ impl Shared {
             && slot.hints.is_room_wanted.swap(false, Ordering::SeqCst)
         {
             workers.tell_room();
+        }
+    }
+
+    /// Tells whoever looks at shards that one of them is to be looked at again.
+    pub(crate) fn tell_ready(&self) {
+        if let Some(workers) = &self.config.workers {
+            workers.tell_ready();
         }
     }
 

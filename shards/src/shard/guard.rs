@@ -13,10 +13,11 @@ use std::time::Duration;
 use watershed_engine::Shard;
 
 use crate::batch::queued::QueuedBatch;
+use crate::shard::budget::DrainBudget;
 use crate::shard::{NO_TICKET, POISONED, ShardSlot, ShardState, Shared};
 use crate::sync::Ordering;
 use crate::sync::directory::Key;
-use crate::sync::lock::OwnerId;
+use crate::sync::lock::{Left, OwnerId};
 use crate::sync::node_pool::OwnedNode;
 use crate::sync::queue::NodeList;
 
@@ -97,6 +98,24 @@ impl<'a> ShardGuard<'a> {
     #[cold]
     #[inline(never)]
     fn unlock_cold(self) {}
+
+    /// Locks a shard, unless another thread has it: that one then leaves it to this one, and
+    /// [tells](crate::WorkerPool::on_ready) when it does, where there are workers.
+    pub(crate) fn poll_lock(shared: &'a Shared, shard: usize, owner: OwnerId) -> Option<ShardGuard<'a>> {
+        shared.slots.get(shard).lock.poll_lock_told(owner).ok()?;
+        // SAFETY: the shard was just locked.
+        Some(unsafe { ShardGuard::of_locked(shared, shard, owner) })
+    }
+
+    /// Gives up what [`poll_lock`](Self::poll_lock) waits for.
+    pub(crate) fn stop_waiting(shared: &'a Shared, shard: usize, owner: OwnerId) {
+        if shared.slots.get(shard).lock.stop_waiting(owner).is_ok() {
+            // SAFETY: the shard was just locked.
+            unsafe { ShardGuard::of_locked(shared, shard, owner) }.unlock_looked_at(&mut DrainBudget::new());
+        }
+        // Another one may have waited by the same bits.
+        shared.tell_ready();
+    }
 
     /// Locks a shard, waiting for its owner. For reads, clones and statistics; committers never
     /// wait, and get no lock meanwhile. `on_wait` is told, again and again, who is waited for.
@@ -205,11 +224,15 @@ impl<'a> ShardGuard<'a> {
         }
     }
 
-    /// Serves an extent request that came in before the unlock, unless another owner does.
+    /// Serves an extent request that came in before the unlock, unless another owner does, and
+    /// tells who waits for that.
     #[cold]
     #[inline(never)]
-    fn serve_request(&self) {
-        if self.slot.hints.extent_request.is_pending() {
+    fn serve(&self, left: Left) {
+        if left.tells() {
+            self.shared.tell_ready();
+        }
+        if left.has_request() && self.slot.hints.extent_request.is_pending() {
             drop(ShardGuard::try_lock(self.shared, self.shard, self.owner));
         }
     }
@@ -253,8 +276,9 @@ impl Drop for ShardGuard<'_> {
         if self.needs_publish() {
             self.publish();
         }
-        if self.slot.lock.unlock(self.owner) {
-            self.serve_request();
+        let left = self.slot.lock.unlock(self.owner);
+        if left.any() {
+            self.serve(left);
         }
     }
 }

@@ -62,6 +62,8 @@ pub(crate) struct ShardState {
     /// Sequences that have gone, with the moment at which their homes were marked as leaving.
     pub(crate) leaving: Vec<(Key, u64)>,
     pub(crate) published: PublishedHints,
+    /// Who drains up to here tells that; the queue was sorted up to there.
+    pub(crate) awaited_cut: Option<u64>,
     /// The engine has panicked, and is another one that discards all.
     pub(crate) is_poisoned: bool,
     /// Chunks that were discarded before that.
@@ -120,6 +122,7 @@ impl ShardSlot {
                 backlog: NodeList::none(),
                 leaving: Vec::new(),
                 published: PublishedHints { oldest: NO_TICKET, live: 0 },
+                awaited_cut: None,
                 is_poisoned: false,
                 discarded_before_poison: 0,
             })),

@@ -47,7 +47,8 @@ pub(crate) struct PoolState {
     /// How often the list of buffers has changed.
     changes: AtomicU64,
     is_stopping: AtomicBool,
-    on_room: OnceLock<OnRoom>,
+    on_room: OnceLock<Call>,
+    on_ready: OnceLock<Call>,
     /// What times are counted from.
     started: Instant,
     turns: Turns,
@@ -73,12 +74,12 @@ struct Turns {
     latency_ns_max: AtomicU64,
 }
 
-/// What is called when there is room in a queue for which somebody waits.
-struct OnRoom(Box<dyn Fn() + Send + Sync>);
+/// What is called when there is something for which somebody waits.
+struct Call(Box<dyn Fn() + Send + Sync>);
 
-impl std::fmt::Debug for OnRoom {
+impl std::fmt::Debug for Call {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("OnRoom")
+        f.write_str("Call")
     }
 }
 
@@ -113,6 +114,7 @@ impl WorkerPool {
             changes: AtomicU64::new(0),
             is_stopping: AtomicBool::new(false),
             on_room: OnceLock::new(),
+            on_ready: OnceLock::new(),
             started: Instant::now(),
             turns: Turns::default(),
         });
@@ -161,7 +163,14 @@ impl WorkerPool {
     /// buffer [wants](crate::ShardedBuffer::want_room) some. It must not wait. Only the first such
     /// call has an effect.
     pub fn on_room(&self, call: impl Fn() + Send + Sync + 'static) {
-        let _ = self.0.state.on_room.set(OnRoom(Box::new(call)));
+        let _ = self.0.state.on_room.set(Call(Box::new(call)));
+    }
+
+    /// Has `call` called, by whichever thread drains or unlocks a shard, when what a `try_` of a
+    /// buffer has said "not yet" of is to be tried again. It must not wait. Only the first such
+    /// call has an effect.
+    pub fn on_ready(&self, call: impl Fn() + Send + Sync + 'static) {
+        let _ = self.0.state.on_ready.set(Call(Box::new(call)));
     }
 
     /// Whether all of them are parked, or about to be. The feature `testing`.
@@ -207,7 +216,15 @@ impl WorkerLink {
     /// There is room in a queue for which somebody waits.
     #[cold]
     pub(crate) fn tell_room(&self) {
-        if let Some(OnRoom(call)) = self.pool.on_room.get() {
+        if let Some(Call(call)) = self.pool.on_room.get() {
+            call();
+        }
+    }
+
+    /// Something for which a `try_` has failed may be so now.
+    #[cold]
+    pub(crate) fn tell_ready(&self) {
+        if let Some(Call(call)) = self.pool.on_ready.get() {
             call();
         }
     }

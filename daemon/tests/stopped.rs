@@ -1,0 +1,88 @@
+//! A thread that stops while it owns a shard, as one that has lost its core: the loop goes on.
+
+mod support;
+
+use std::time::Duration;
+
+use support::{Producer, TestDaemon, config, numbers};
+use watershed_shards::while_stopped;
+use watershed_wire::Decode as _;
+use watershed_wire::ipc::ConsumerMethod;
+use watershed_wire::protos;
+
+/// No other buffer of this process has it.
+const SIZE_KB: u32 = 9 << 10;
+
+fn of_size() -> protos::TraceConfig {
+    let buffer = protos::trace_config::BufferConfig { size_kb: Some(SIZE_KB), ..Default::default() };
+    protos::TraceConfig { buffers: vec![buffer], ..config() }
+}
+
+/// The writers' homes are both shards of the buffer.
+fn write(producer: &mut Producer, numbers: std::ops::RangeInclusive<u64>) {
+    numbers.for_each(|number| producer.write(1 + (number % 2) as u16, number));
+    producer.sync();
+}
+
+/// Who asks for statistics waits for the shard, nobody else does, and what was committed before is
+/// in the answer, in the order of the questions.
+#[test]
+fn statistics_wait_for_a_shard_and_the_loop_does_not() {
+    for shard in [0, 1] {
+        let daemon = TestDaemon::start(1);
+        let (mut producer, mut consumer, mut other) =
+            (daemon.producer(), daemon.consumer(), daemon.consumer());
+        consumer.enable(&of_size());
+        producer.serve_until(|producer| !producer.buffers.is_empty());
+        write(&mut producer, 1..=10);
+        let get_stats = protos::GetTraceStatsRequest {};
+        let asked = while_stopped((SIZE_KB as usize) << 10, shard, || {
+            write(&mut producer, 11..=20);
+            let first = consumer.0.call(ConsumerMethod::GetTraceStats, &get_stats);
+            assert_eq!(other.state().num_sessions_started(), 1, "another one is answered");
+            write(&mut producer, 21..=30);
+            let second = consumer.0.call(ConsumerMethod::GetTraceStats, &get_stats);
+            other.state();
+            [first, second]
+        });
+        let written = asked.map(|request_id| {
+            let (reply, _) = consumer.0.answer(request_id).expect("it has a session");
+            let stats = protos::GetTraceStatsResponse::decode(&reply[..]).unwrap().trace_stats.unwrap();
+            stats.buffer_stats[0].chunks_written()
+        });
+        assert!((20..=30).contains(&written[0]) && written[1] == 30, "{written:?}");
+        write(&mut producer, 31..=40);
+        assert!(consumer.flush_with(&mut producer));
+        assert_eq!(numbers(&consumer.read()), (1..=40).collect::<Vec<_>>());
+    }
+}
+
+/// The same of a consumer that goes: the shard is not left locked for it.
+#[test]
+fn who_asked_and_has_gone_is_not_waited_for() {
+    const OTHER_SIZE_KB: u32 = 10 << 10;
+    let mut config = of_size();
+    config.buffers[0].size_kb = Some(OTHER_SIZE_KB);
+    let daemon = TestDaemon::start(1);
+    let (mut producer, mut consumer, mut other) = (daemon.producer(), daemon.consumer(), daemon.consumer());
+    consumer.enable(&config);
+    producer.serve_until(|producer| !producer.buffers.is_empty());
+    write(&mut producer, 1..=10);
+    let smb = producer.smb.clone().unwrap();
+    while_stopped((OTHER_SIZE_KB as usize) << 10, 0, || {
+        write(&mut producer, 11..=20);
+        consumer.0.call(ConsumerMethod::GetTraceStats, &protos::GetTraceStatsRequest {});
+        let detach = protos::DetachRequest { key: Some("left".to_owned()) };
+        consumer.0.ask::<protos::DetachResponse>(ConsumerMethod::Detach, &detach).expect("it is detached");
+        drop(consumer);
+        // The loop learns of it in one of these turns.
+        for _ in 0..20 {
+            std::thread::sleep(Duration::from_millis(2));
+            other.state();
+        }
+    });
+    write(&mut producer, 21..=30);
+    support::settle("workers go on", || {
+        (0..smb.num_pages()).all(|page| smb.snapshot(page).unwrap().is_free())
+    });
+}
