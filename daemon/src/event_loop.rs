@@ -55,6 +55,8 @@ const ACCEPTS_PER_TURN: usize = 64;
 const EVENTS_PER_WAIT: usize = 1024;
 /// Time until connections are accepted again that there were no descriptors or no memory for.
 const ACCEPT_RETRY_NS: u64 = 100_000_000;
+/// At the end it is looked so often whether workers have done what files wait for.
+const SHARD_POLL_INTERVAL: Duration = Duration::from_micros(200);
 const WAKER: Token = Token(0);
 /// Listening sockets, then connections.
 const FIRST_LISTENER: usize = 1;
@@ -449,9 +451,16 @@ impl Daemon {
             self.core.files.hand_out(&mut self.core.service, &now);
             // Nobody is left but the operator.
             self.deliver(&now);
-            if !self.core.files.wait_for_result(&mut self.core.service, &now) {
+            if self.core.files.wait_for_result(&mut self.core.service, &now) {
+                continue;
+            }
+            if !self.core.service.waits_for_shards() {
                 return;
             }
+            // There is nobody whom this could hold up.
+            std::thread::sleep(SHARD_POLL_INTERVAL);
+            self.core.service.retry_commits();
+            self.core.service.handle_ready();
         }
     }
 }

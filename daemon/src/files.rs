@@ -112,7 +112,8 @@ impl Files {
                 FileAction::Sync(session_id) => Some(Job::Sync(session_id)),
                 FileAction::Close(session_id) => Some(Job::Close(session_id)),
             };
-            let Some(job) = job else { return };
+            // A write that has to wait for workers: it comes again.
+            let Some(job) = job else { continue };
             self.num_under_way += 1;
             self.send(job);
         }

@@ -4,9 +4,10 @@ mod support;
 
 use std::time::Duration;
 
+use prost::Message as _;
 use support::{Producer, TestDaemon, config, numbers};
 use watershed_shards::while_stopped;
-use watershed_wire::Decode as _;
+
 use watershed_wire::ipc::ConsumerMethod;
 use watershed_wire::protos;
 
@@ -85,4 +86,39 @@ fn who_asked_and_has_gone_is_not_waited_for() {
     support::settle("workers go on", || {
         (0..smb.num_pages()).all(|page| smb.snapshot(page).unwrap().is_free())
     });
+}
+
+/// A session's file waits for the shard: its first step tells of the sequences, and its last one of
+/// everything. Nobody else waits.
+#[test]
+fn a_file_waits_for_a_shard_and_the_loop_does_not() {
+    const FILE_SIZE_KB: u32 = 11 << 10;
+    let mut config = of_size();
+    config.buffers[0].size_kb = Some(FILE_SIZE_KB);
+    (config.write_into_file, config.file_write_period_ms) = (Some(true), Some(1 << 20));
+    let mut daemon = TestDaemon::start(1);
+    let (mut producer, mut consumer, mut other) = (daemon.producer(), daemon.consumer(), daemon.consumer());
+    let path = daemon.path("trace");
+    let end = consumer.enable_into(&config, std::fs::File::create(&path).unwrap().into());
+    producer.serve_until(|producer| !producer.buffers.is_empty());
+    write(&mut producer, 1..=10);
+    while_stopped((FILE_SIZE_KB as usize) << 10, 0, || {
+        write(&mut producer, 11..=20);
+        consumer.disable();
+        producer.serve_now();
+        for number in 21..=30 {
+            other.state();
+            write(&mut producer, number..=number);
+        }
+    });
+    producer.serve_now();
+    assert_eq!(consumer.ended(end), None);
+    let trace = protos::Trace::decode(&std::fs::read(&path).unwrap()[..]).unwrap();
+    assert_eq!(numbers(&trace.packet), (1..=30).collect::<Vec<_>>());
+    let stats = trace.packet.iter().rev().find_map(|packet| match &packet.data {
+        Some(protos::trace_packet::Data::TraceStats(stats)) => Some(stats),
+        _ => None,
+    });
+    assert_eq!(stats.expect("they come last").buffer_stats[0].chunks_written(), 30);
+    daemon.stop();
 }

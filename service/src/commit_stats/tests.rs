@@ -13,9 +13,10 @@ use watershed_wire::protos::{
 };
 
 use super::*;
+use crate::limits::PENDING_STATS_MAX;
 use crate::{
-    ClockReadings, ConsumerId, Output, OutputFile, PeerIdentity, ProducerCommand, ProducerHello,
-    ProducerMemory, ReadProgress, ServiceOptions, Shards, SystemInfo,
+    ClockReadings, ConsumerEvent, ConsumerId, Output, OutputFile, PeerIdentity, ProducerCommand,
+    ProducerHello, ProducerMemory, ReadProgress, ServiceOptions, Shards, SystemInfo,
 };
 
 const WRITERS: u16 = 2;
@@ -150,4 +151,54 @@ fn a_shard_that_fails_is_told() {
     assert_eq!(warnings(&mut service), [], "once");
     service.handle_free_buffers(consumer_id, &now);
     assert_eq!(service.commit_stats().poisoned, Poisoned::default(), "of the buffers that there are");
+}
+
+fn told(service: &mut Service) -> Vec<Option<u64>> {
+    let outputs = std::iter::from_fn(|| service.poll_output());
+    let written = |output| match output {
+        Output::Consumer(_, ConsumerEvent::TraceStats(stats)) => {
+            Some(stats.map(|stats| stats.buffer_stats[0].chunks_written()))
+        }
+        _ => None,
+    };
+    outputs.filter_map(written).collect()
+}
+
+/// Without workers the core goes on by itself, a budget a turn, and answers in order.
+#[test]
+fn statistics_wait_for_a_shard_and_are_told_in_order() {
+    let hello = ProducerHello { memory: ProducerMemory::Emulated, ..Default::default() };
+    let (mut service, producer_id, consumer_id, session_id) = recording(hello);
+    let now = ClockReadings::default();
+    let buffer = Arc::clone(&service.buffers.iter().next().unwrap().trace);
+    (0..100).for_each(|id| commit(&mut service, producer_id, id));
+    assert_eq!(told(&mut service), []);
+    {
+        let _held = buffer.stop_shard(0);
+        (100..120).for_each(|id| commit(&mut service, producer_id, id));
+        assert!((0..PENDING_STATS_MAX).all(|_| service.handle_get_trace_stats(consumer_id)));
+        assert!(!service.handle_get_trace_stats(consumer_id), "it waits for too many");
+        commit(&mut service, producer_id, 120);
+        service.handle_timeout(&now);
+        assert_eq!(told(&mut service), [], "not yet");
+        assert_eq!(service.poll_timeout().wait_ns(&now), Some(0), "nobody tells when it goes on");
+    }
+    let mut all = Vec::new();
+    for _ in 0..10 {
+        service.handle_timeout(&now);
+        all.extend(told(&mut service));
+    }
+    assert_eq!(all.len(), PENDING_STATS_MAX);
+    // The first was begun before the last commit.
+    assert!(all.is_sorted() && all[0] >= Some(240) && all[1..].iter().all(|written| *written == Some(242)));
+    assert!(!service.waits_for_shards());
+
+    let held = buffer.stop_shard(0);
+    commit(&mut service, producer_id, 121);
+    assert!(service.handle_get_trace_stats(consumer_id) && service.handle_get_trace_stats(consumer_id));
+    service.handle_free_buffers(consumer_id, &now);
+    assert_eq!(service.session_state(session_id), None);
+    assert_eq!(told(&mut service), [None, None], "there is no session any more");
+    assert!(!service.waits_for_shards() && !service.handle_get_trace_stats(consumer_id));
+    drop(held);
 }

@@ -7,7 +7,8 @@
 //!        the shell is told so --+      has a shard, or what waits for room comes first
 //! ```
 //!
-//! A consumer is answered in the order in which it asked, each answer with what was committed
+//! A step of a session's file that tells of its buffers waits in the same way. A consumer is
+//! answered in the order in which it asked, each answer with what was committed
 //! before it was begun.
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::ids::{BufferId, ConsumerId, SessionId};
 use crate::limits::PENDING_STATS_MAX;
 use crate::output::ConsumerEvent;
 use crate::service::Service;
+use crate::session::Session;
 
 /// What a consumer has asked for and was not told yet.
 #[derive(Debug, Default)]
@@ -32,7 +34,7 @@ pub(crate) struct PendingStats {
 
 /// Statistics of one buffer.
 #[derive(Debug)]
-enum OfBuffer {
+pub(crate) enum OfBuffer {
     /// So many batches of the buffer have to find room first.
     Behind {
         buffer_id: BufferId,
@@ -87,11 +89,39 @@ impl Service {
         let waits = |(_, consumer): &(&ConsumerId, &Consumer)| consumer.stats.num_wanted > 0;
         let waiting: Vec<ConsumerId> = self.consumers.iter().filter(waits).map(|(id, _)| *id).collect();
         waiting.into_iter().for_each(|consumer_id| self.go_on_with_stats(consumer_id));
+        for session in self.sessions.values_mut() {
+            session.look.as_mut().map(|of_buffers| go_on(of_buffers, &self.buffers));
+        }
     }
 
-    /// Whether anything waits for shards.
-    pub(crate) fn waits_for_shards(&self) -> bool {
+    /// Whether anything waits for shards. Where there are workers, these tell when it is to be gone
+    /// on with: see [`Service::handle_ready`].
+    pub fn waits_for_shards(&self) -> bool {
         self.consumers.values().any(|consumer| consumer.stats.num_wanted > 0)
+            || self.sessions.values().any(Session::waits_for_shards)
+    }
+
+    /// Statistics of the session's buffers, for its trace, with all that was committed when this
+    /// was first asked. `None`: not yet. Without workers it waits for whoever has a shard.
+    pub(crate) fn look(&mut self, session_id: SessionId) -> Option<Vec<Statistics>> {
+        if self.options.workers.is_none() {
+            return Some(self.look_now(session_id));
+        }
+        let begun = self.sessions.get_mut(&session_id)?.look.take();
+        let mut of_buffers = begun.unwrap_or_else(|| self.begin_gathering(session_id));
+        if go_on(&mut of_buffers, &self.buffers) {
+            return Some(of_buffers.into_iter().filter_map(OfBuffer::into_done).collect());
+        }
+        self.sessions.get_mut(&session_id)?.look = Some(of_buffers);
+        None
+    }
+
+    /// As [`Service::look`], for who waits.
+    pub(crate) fn look_now(&mut self, session_id: SessionId) -> Vec<Statistics> {
+        self.settle(session_id);
+        let buffer_ids = self.sessions.get(&session_id).into_iter().flat_map(|session| &session.buffers);
+        let buffers = buffer_ids.filter_map(|buffer_id| self.buffers.get(*buffer_id));
+        buffers.map(|buffer| buffer.trace.statistics()).collect()
     }
 
     fn go_on_with_stats(&mut self, consumer_id: ConsumerId) {
@@ -102,21 +132,36 @@ impl Service {
             let gathering = begun.or_else(|| Some((session_id?, self.begin_gathering(session_id?))));
             let mut stats = None;
             if let Some((session_id, mut of_buffers)) = gathering {
-                let is_done = |buffer: &mut OfBuffer| buffer.go_on(&self.buffers);
-                // Each of them, so that workers go on with all.
-                let num_done = of_buffers.iter_mut().map(is_done).filter(|is_done| *is_done).count();
-                if num_done < of_buffers.len() {
+                if !go_on(&mut of_buffers, &self.buffers) {
                     if let Some(consumer) = self.consumers.get_mut(&consumer_id) {
                         consumer.stats.gathering = Some((session_id, of_buffers));
                     }
                     return;
                 }
-                stats = self.stats_from(session_id, of_buffers.into_iter().filter_map(OfBuffer::into_done));
+                let of_buffers = of_buffers.into_iter().filter_map(OfBuffer::into_done).collect();
+                stats = self.stats_from(session_id, of_buffers);
             }
             if let Some(consumer) = self.consumers.get_mut(&consumer_id) {
                 consumer.stats.num_wanted -= 1;
             }
             self.tell(consumer_id, ConsumerEvent::TraceStats(stats.map(Box::new)));
+        }
+    }
+
+    /// The session has gone: who waits for its statistics is told so.
+    pub(crate) fn fail_stats(&mut self, session_id: SessionId) {
+        let is_of = |stats: &PendingStats| stats.gathering.as_ref().is_some_and(|(of, _)| *of == session_id);
+        let waiting = self.consumers.iter_mut().filter(|(_, consumer)| is_of(&consumer.stats));
+        let consumer_ids: Vec<ConsumerId> = waiting
+            .map(|(consumer_id, consumer)| {
+                consumer.stats.gathering = None;
+                consumer.stats.num_wanted -= 1;
+                *consumer_id
+            })
+            .collect();
+        for consumer_id in consumer_ids {
+            self.tell(consumer_id, ConsumerEvent::TraceStats(None));
+            self.go_on_with_stats(consumer_id);
         }
     }
 
@@ -127,5 +172,18 @@ impl Service {
             Some(OfBuffer::Behind { buffer_id: *buffer_id, trace, num_batches })
         };
         buffer_ids.filter_map(begin).collect()
+    }
+}
+
+/// Goes on with each of them, so that workers are at all. Whether all are done.
+fn go_on(of_buffers: &mut [OfBuffer], buffers: &BufferTable) -> bool {
+    of_buffers.iter_mut().map(|buffer| buffer.go_on(buffers)).filter(|is_done| !is_done).count() == 0
+}
+
+impl Session {
+    /// Whether what its trace is to tell of its buffers is not there yet.
+    pub(crate) fn waits_for_shards(&self) -> bool {
+        let mut of_buffers = self.look.iter().flatten();
+        of_buffers.any(|buffer| !matches!(buffer, OfBuffer::Done(_)))
     }
 }

@@ -12,28 +12,30 @@ mod gather;
 mod packet;
 mod stats;
 
+use watershed_shards::Statistics;
 use watershed_wire::Encode;
 use watershed_wire::protos;
 use watershed_wire::protos::tracing_service_event::EventType;
 
-use crate::buffers::BufferTable;
 use crate::clock::{BOOTTIME_CLOCK_ID, ClockReadings};
 use crate::filter::Filtering;
 use crate::ids::SessionId;
 use crate::read::{self, Sink};
 use crate::service::Service;
 use crate::session::Session;
-pub(crate) use gather::PendingStats;
+pub(crate) use gather::{OfBuffer, PendingStats};
 pub use packet::SYNC_MARKER;
 use packet::{Stamp, field, service_packet, sync_marker_packet};
 
 impl Service {
     /// Writes what comes before the producers' packets in a pass, nothing if the session waits for
-    /// a trigger. False if the sink ran out of room.
+    /// a trigger. False if the sink ran out of room. The first time it tells of the sequences that
+    /// are `looked` at.
     pub(crate) fn emit_before_data(
         &mut self,
         session_id: SessionId,
         sink: &mut impl Sink,
+        looked: &[Statistics],
         now: &ClockReadings,
     ) -> bool {
         let session = self.sessions.get_mut(&session_id).filter(|session| !session.waits_for_trigger());
@@ -64,7 +66,7 @@ impl Service {
         if once {
             let (msb, lsb) = session.uuid;
             out.message(field::TRACE_UUID, None, &protos::TraceUuid { msb: Some(msb), lsb: Some(lsb) });
-            let provenance = provenance(session, &self.buffers);
+            let provenance = provenance(session, looked);
             out.message(field::TRACE_PROVENANCE, Some(now.boottime_ns), &provenance);
             if !builtin.disable_system_info() {
                 let system_info = self.options.system.to_proto(&self.options.version);
@@ -84,16 +86,18 @@ impl Service {
     }
 
     /// Writes what ends a pass that has read everything. False if the sink ran out of room.
+    /// `looked`: of the buffers behind that pass, if statistics are due.
     pub(crate) fn emit_after_data(
         &mut self,
         session_id: SessionId,
         sink: &mut impl Sink,
+        looked: Option<Vec<Statistics>>,
         now: &ClockReadings,
     ) -> bool {
         let uid = self.options.uid;
         let session = self.sessions.get_mut(&session_id).filter(|session| !session.waits_for_trigger());
         let Some(session) = session else { return true };
-        let stats_wanted = std::mem::take(&mut session.pending.stats);
+        session.pending.stats = false;
         let mut out = Emitter { sink, uid, filtering: Some(&session.filtering), has_room: true };
         if !session.config.builtin().disable_service_events() {
             let completed = EventType::ReadTracingBuffersCompleted(true);
@@ -102,7 +106,9 @@ impl Service {
         }
         let has_room = out.has_room;
         // They come last, and unfiltered: they tell what the filter has left out.
-        let Some(stats) = stats_wanted.then(|| self.stats_of(session_id)).flatten() else { return has_room };
+        let Some(stats) = looked.and_then(|looked| self.stats_from(session_id, looked)) else {
+            return has_room;
+        };
         let mut out = Emitter { sink, uid, filtering: None, has_room };
         out.message(field::TRACE_STATS, None, &stats);
         out.has_room
@@ -140,17 +146,15 @@ impl<S: Sink> Emitter<'_, S> {
 }
 
 /// Which sequences each buffer knows, and whose they are.
-fn provenance(session: &Session, buffers: &BufferTable) -> protos::TraceProvenance {
-    let mut listed = Vec::with_capacity(session.buffers.len());
-    for buffer_id in &session.buffers {
-        let Some(buffer) = buffers.get(*buffer_id) else { continue };
-        let sequences = buffer.trace.statistics().writers.into_iter().filter_map(|writer| {
+fn provenance(session: &Session, looked: &[Statistics]) -> protos::TraceProvenance {
+    let of_buffer = |statistics: &Statistics| {
+        let sequences = statistics.writers.iter().filter_map(|writer| {
             Some(protos::trace_provenance::Sequence {
                 id: Some(session.sequences.table().id_of(writer.producer_id, writer.writer_id)?),
                 producer_id: Some(writer.producer_id.0.cast_signed()),
             })
         });
-        listed.push(protos::trace_provenance::Buffer { sequences: sequences.collect() });
-    }
-    protos::TraceProvenance { buffers: listed }
+        protos::trace_provenance::Buffer { sequences: sequences.collect() }
+    };
+    protos::TraceProvenance { buffers: looked.iter().map(of_buffer).collect() }
 }

@@ -16,31 +16,25 @@ impl Service {
     /// Statistics of the consumer's session as they are now, `None` if it has none. Waits for
     /// threads that own a shard: for shells that may do so.
     pub fn trace_stats(&mut self, consumer_id: ConsumerId) -> Option<protos::TraceStats> {
-        self.stats_of(self.session_of(consumer_id)?)
-    }
-
-    pub(crate) fn stats_of(&mut self, session_id: SessionId) -> Option<protos::TraceStats> {
-        self.settle(session_id);
-        let buffer_ids = &self.sessions.get(&session_id)?.buffers;
-        let buffers = buffer_ids.iter().filter_map(|buffer_id| self.buffers.get(*buffer_id));
-        let of_buffers: Vec<Statistics> = buffers.map(|buffer| buffer.trace.statistics()).collect();
-        self.stats_from(session_id, of_buffers.into_iter())
+        let session_id = self.session_of(consumer_id)?;
+        let of_buffers = self.look_now(session_id);
+        self.stats_from(session_id, of_buffers)
     }
 
     /// The session's statistics, with those of its buffers, in their order.
     pub(super) fn stats_from(
         &mut self,
         session_id: SessionId,
-        of_buffers: impl Iterator<Item = Statistics>,
+        of_buffers: Vec<Statistics>,
     ) -> Option<protos::TraceStats> {
         self.warn_of_poisoned(session_id);
         let (producers, sources, sessions) = (self.producers.len(), self.sources.len(), self.sessions.len());
         let (direct_chunks, direct_patches) = self.direct.discarded();
         let session = self.sessions.get(&session_id)?;
         let histograms = !session.config.builtin().disable_chunk_usage_histograms();
-        let mut buffer_stats = Vec::new();
+        let mut buffer_stats = Vec::with_capacity(of_buffers.len());
         let mut writer_stats = Vec::new();
-        for (index, statistics) in of_buffers.enumerate() {
+        for (index, statistics) in of_buffers.into_iter().enumerate() {
             buffer_stats.push(of_buffer(&statistics.buffer, statistics.poisoned));
             for writer in statistics.writers.iter().filter(|_| histograms) {
                 // Without a number: of a sequence that is forgotten.

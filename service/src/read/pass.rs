@@ -115,16 +115,33 @@ impl Service {
         now: &ClockReadings,
     ) -> PassEnd {
         self.settle(session_id);
-        if !self.emit_before_data(session_id, sink, now) {
+        let looked = if self.tells_of_sequences(session_id) { self.look_now(session_id) } else { Vec::new() };
+        if !self.emit_before_data(session_id, sink, &looked, now) {
             return PassEnd::NoRoom;
         }
         let Some(source) = self.pass_source(session_id) else { return PassEnd::Drained };
         let passed = source.read(sink, threshold_bytes);
         self.note_invalid(session_id, passed.num_invalid);
-        match passed.end {
-            PassEnd::Drained if !self.emit_after_data(session_id, sink, now) => PassEnd::NoRoom,
-            end => end,
+        if passed.end != PassEnd::Drained {
+            return passed.end;
         }
+        let looked = self.tells_statistics(session_id).then(|| self.look_now(session_id));
+        match self.emit_after_data(session_id, sink, looked, now) {
+            true => PassEnd::Drained,
+            false => PassEnd::NoRoom,
+        }
+    }
+
+    /// Whether the next pass begins with what is told once.
+    pub(crate) fn tells_of_sequences(&self, session_id: SessionId) -> bool {
+        let session = self.sessions.get(&session_id);
+        session.is_some_and(|session| !session.pending.once_done && !session.waits_for_trigger())
+    }
+
+    /// Whether the next pass that has read everything ends with statistics.
+    pub(crate) fn tells_statistics(&self, session_id: SessionId) -> bool {
+        let session = self.sessions.get(&session_id);
+        session.is_some_and(|session| session.pending.stats && !session.waits_for_trigger())
     }
 
     /// Everything that the session's buffers have now; `None` if it waits for a trigger. Commits

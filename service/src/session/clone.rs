@@ -279,6 +279,11 @@ impl Service {
         let trace = Arc::clone(&empty.trace);
         let replaced = self.buffers.replace(buffer_id, empty).ok_or_else(gone)?;
         self.direct.replace(buffer_id, &trace);
+        // It may be of the other one.
+        self.sessions
+            .values_mut()
+            .filter(|session| session.buffers.contains(&buffer_id))
+            .for_each(|session| session.look = None);
         Ok(replaced)
     }
 
@@ -466,6 +471,7 @@ impl Service {
                 let original = source.file.as_ref().filter(|_| clone.copies_file);
                 original.map_or_else(FileWriter::of_buffers, |file| file.for_clone(source_id))
             }),
+            look: None,
             pending,
             sequences: source.sequences.copy(),
             filtering: Arc::new(match clone.skip_filter {

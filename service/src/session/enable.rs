@@ -79,6 +79,7 @@ impl Service {
             consumer_uid,
             uuid: self.trace_uuid(config.message()),
             file: has_file.then(|| FileWriter::new(config.message().max_file_size_bytes())),
+            look: None,
             config,
             state: SessionState::Disabled,
             instances: Instances::default(),

@@ -170,6 +170,9 @@ impl Service {
     fn has_file_work_of(&self, session_id: SessionId) -> bool {
         let Some(session) = self.sessions.get(&session_id) else { return false };
         let Some(file) = session.file.as_ref().filter(|file| file.has_work()) else { return false };
+        if file.wants_write() && session.waits_for_shards() {
+            return false;
+        }
         !file.is_to_be_closed() || !(session.is_file_wanted() || self.is_copied_from(session_id))
     }
 
@@ -203,19 +206,24 @@ impl Service {
     /// The next step of writing the session's file, as [`Service::poll_file`] said, for the thread
     /// that calls [`FileWrite::write_to`]: what has been committed by now. Answered by
     /// [`Service::handle_written`]; until then nothing else is done with the file. `None` if there
-    /// is nothing to write.
+    /// is nothing to write, or if workers have something to do first: [`Service::poll_file`] says
+    /// when they have done it.
     pub fn begin_write(&mut self, session_id: SessionId, now: &ClockReadings) -> Option<FileWrite> {
-        let file = self.sessions.get_mut(&session_id)?.file.as_mut()?;
+        let file = self.sessions.get(&session_id)?.file.as_ref()?;
         if file.in_flight.is_some() || !file.wants_write() {
             return None;
         }
+        let is_tail = file.tail && !file.drain;
+        let needs_look = match is_tail {
+            true => self.tells_statistics(session_id),
+            // What waits for room is to be in what is read.
+            false => self.tells_of_sequences(session_id) || self.has_waiting(),
+        };
+        let looked = if needs_look { Some(self.look(session_id)?) } else { None };
+        let file = self.sessions.get_mut(&session_id)?.file.as_mut()?;
         file.in_flight = Some(InFlight::Write);
+        (file.tail, file.drain) = (false, false);
         let room_bytes = file.room_bytes();
-        let is_tail = std::mem::take(&mut file.tail) && !file.drain;
-        if !is_tail {
-            file.drain = false;
-            self.settle(session_id);
-        }
         let mut own = Vec::new();
         let mut append = |slices: &[std::io::IoSlice<'_>]| {
             slices.iter().for_each(|slice| own.extend_from_slice(slice));
@@ -223,8 +231,8 @@ impl Service {
         };
         let mut sink = TraceSink::new(&mut append, room_bytes);
         let has_room = match is_tail {
-            true => self.emit_after_data(session_id, &mut sink, now),
-            false => self.emit_before_data(session_id, &mut sink, now),
+            true => self.emit_after_data(session_id, &mut sink, looked, now),
+            false => self.emit_before_data(session_id, &mut sink, &looked.unwrap_or_default(), now),
         };
         // Appending does not fail.
         let _ = sink.finish();
@@ -340,8 +348,11 @@ impl Service {
 
     /// Wants everything in the buffers written.
     pub(super) fn drain_file(&mut self, session_id: SessionId) {
-        if let Some(file) = self.sessions.get_mut(&session_id).and_then(|session| session.file.as_mut()) {
+        let Some(session) = self.sessions.get_mut(&session_id) else { return };
+        if let Some(file) = &mut session.file {
             file.drain = !file.ended;
+            // Of before.
+            session.look = None;
         }
     }
 

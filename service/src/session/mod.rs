@@ -46,6 +46,7 @@ use watershed_engine::ProducerId;
 use watershed_wire::protos;
 
 use crate::clock::{ClockReadings, DriftRing};
+use crate::emit::OfBuffer;
 use crate::filter::Filtering;
 use crate::ids::{BufferId, ConsumerId, FlushId, SessionId};
 use crate::limits::CONCURRENT_EVENTS_MAX;
@@ -148,6 +149,8 @@ pub(crate) struct Session {
     /// Clones of it that are being made, by the number that they will have.
     clones: BTreeMap<SessionId, PendingClone>,
     pub(crate) file: Option<FileWriter>,
+    /// What is to be told of its buffers in the file.
+    pub(crate) look: Option<Vec<OfBuffer>>,
     pub(crate) pending: PendingPackets,
     pub(crate) sequences: SharedSequences,
     pub(crate) filtering: Arc<Filtering>,

@@ -142,6 +142,7 @@ impl Service {
             }
         }
         self.remove_buffers(&session.buffers);
+        self.fail_stats(session_id);
     }
 
     /// An exclusive session begins: every other one ends, and its consumer is told why.
