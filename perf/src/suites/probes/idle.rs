@@ -1,13 +1,12 @@
 //! What a session costs whose events do not happen.
 
 use super::PERIOD_MS;
-use super::roles::start_probes;
+use super::recorders::{Recorders, Whose, rival};
 use super::trace::config;
 use crate::measure::{Options, Series, WrongAnswer};
 use crate::report::Measurement;
-use crate::suites::processes::daemon::{RunningDaemon, Workers};
 use crate::suites::processes::session::{disable, enable, flushed_stats};
-use crate::suites::processes::{cpu_ns, wakeups};
+use crate::suites::processes::wakeups;
 use std::time::Duration;
 
 /// Nobody is killed for want of memory while this is measured.
@@ -15,23 +14,37 @@ const EVENTS: [&str; 1] = ["oom/mark_victim"];
 
 /// Wake-ups of all threads of the probes, for each period: one is expected.
 pub(super) fn idle(name: &str, options: &Options) -> Result<Measurement, WrongAnswer> {
-    let daemon = RunningDaemon::start(Workers::default())?;
-    let probes = start_probes(daemon.producer_socket())?;
-    let mut consumer = daemon.consumer()?;
-    let file = tempfile::tempfile_in("/dev/shm").map_err(|error| error.to_string())?;
-    enable(&mut consumer, &config(&EVENTS), Some(file))?;
-    // Once the data sources have answered this they have started.
-    flushed_stats(&mut consumer)?;
-    std::thread::sleep(Duration::from_millis(500));
-    let cpu = || Ok::<u64, WrongAnswer>(cpu_ns(probes.pid())?.values().sum());
-    let (woken_before, cpu_before) = (wakeups(probes.pid())?, cpu()?);
     let seconds = options.size(10, 1);
+    let ours = run(Whose::Ours, seconds)?;
+    let result = Measurement::ratio(name, &Series::new(vec![ours.wakeups]));
+    let result = Measurement { unit: "wake-ups/period".into(), noise: 0.0, ..result }
+        .with("cpu_us_per_s", ours.cpu_us_per_s);
+    let Some(programs) = rival()? else { return Ok(result.without("ratio_to_traced_probes")) };
+    let theirs = run(Whose::Theirs(&programs), seconds)?;
+    Ok(result
+        .with("ratio_to_traced_probes", theirs.wakeups / ours.wakeups)
+        .with("wakeups_traced_probes", theirs.wakeups)
+        .with("cpu_us_per_s_traced_probes", theirs.cpu_us_per_s))
+}
+
+struct Run {
+    /// In each period.
+    wakeups: f64,
+    cpu_us_per_s: f64,
+}
+
+fn run(whose: Whose<'_>, seconds: u64) -> Result<Run, WrongAnswer> {
+    let mut recorders = Recorders::start(whose)?;
+    let file = tempfile::tempfile_in("/dev/shm").map_err(|error| error.to_string())?;
+    enable(&mut recorders.consumer, &config(&EVENTS, None), Some(file))?;
+    // Once the data sources have answered this they have started.
+    flushed_stats(&mut recorders.consumer)?;
+    std::thread::sleep(Duration::from_millis(500));
+    let (woken_before, cpu_before_ns) = (wakeups(recorders.probes_pid())?, recorders.probes_ns()?);
     std::thread::sleep(Duration::from_secs(seconds));
-    let woken = (wakeups(probes.pid())? - woken_before) as f64;
-    let cpu_us = (cpu()? - cpu_before) as f64 / 1e3;
-    disable(&mut consumer)?;
+    let woken = (wakeups(recorders.probes_pid())? - woken_before) as f64;
+    let cpu_us = (recorders.probes_ns()? - cpu_before_ns) as f64 / 1e3;
+    disable(&mut recorders.consumer)?;
     let periods = seconds as f64 * 1e3 / f64::from(PERIOD_MS);
-    let result = Measurement::ratio(name, &Series::new(vec![woken / periods]))
-        .with("cpu_us_per_s", cpu_us / seconds as f64);
-    Ok(Measurement { unit: "wake-ups/period".into(), noise: 0.0, ..result })
+    Ok(Run { wakeups: woken / periods, cpu_us_per_s: cpu_us / seconds as f64 })
 }

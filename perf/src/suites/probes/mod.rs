@@ -9,12 +9,19 @@
 //!     | compact packets, shared memory
 //!   daemon           a session into a file                           <- here, and the file's size
 //! ```
+//!
+//! Where Perfetto's programs are found, `traced_probes` and `traced` record the same in turns with
+//! ours, by the same config; the same code starts the sessions and reads the files.
 
 mod idle;
+mod recorders;
+mod rival;
 mod roles;
 mod sched;
+mod top_buffer;
 mod trace;
 
+pub use rival::PerfettoRole;
 pub use roles::{PingPongRole, ProbesRole};
 
 use super::{Suite, Workload};

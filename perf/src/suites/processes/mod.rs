@@ -12,7 +12,7 @@ pub(in crate::suites) mod daemon;
 pub(in crate::suites) mod session;
 
 use self::daemon::DaemonRole;
-use super::probes::{PingPongRole, ProbesRole};
+use super::probes::{PerfettoRole, PingPongRole, ProbesRole};
 use super::service::LoadRole;
 use crate::measure::WrongAnswer;
 use serde::de::DeserializeOwned;
@@ -33,6 +33,8 @@ pub enum Role {
     Probes(ProbesRole),
     /// Has two threads that wake each other.
     PingPong(PingPongRole),
+    /// Starts and ends Perfetto's programs.
+    Perfetto(PerfettoRole),
 }
 
 impl Role {
@@ -46,6 +48,7 @@ impl Role {
             Role::Load(role) => role.play(),
             Role::Probes(role) => role.play(),
             Role::PingPong(role) => role.play(),
+            Role::Perfetto(role) => role.play(),
         }
     }
 }
@@ -71,6 +74,8 @@ impl Process {
         let json = serde_json::to_string(role).map_err(|error| error.to_string())?;
         let mut command = Command::new(&program);
         command.args(["peer", &json]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        // A signal from the terminal ends the suite alone, and its end the others, in order.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child = command.spawn().map_err(|error| format!("{}: {error}", program.display()))?;
         let (input, output) = (child.stdin.take(), child.stdout.take().expect("piped"));
         Ok(Process { child, input, output: BufReader::new(output) })
