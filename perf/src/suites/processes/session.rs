@@ -5,6 +5,7 @@ use prost::Message as _;
 use std::fs::File;
 use std::time::Duration;
 use watershed_client::consumer::{Consumer, FLUSH_AT_STOP, Wait};
+use watershed_wire::protos::trace_stats::BufferStats;
 use watershed_wire::protos::{TraceConfig, TraceStats};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,8 +41,14 @@ pub(in crate::suites) fn flushed_stats(consumer: &mut Consumer) -> Result<TraceS
 
 /// Checks that the service refused nothing of what the client library sent.
 pub(in crate::suites) fn check_nothing_refused(stats: &TraceStats) -> Result<(), WrongAnswer> {
-    let of_buffers =
-        stats.buffer_stats.iter().map(|buffer| buffer.abi_violations() + buffer.chunks_discarded());
-    let refused = stats.chunks_discarded() + stats.patches_discarded() + of_buffers.sum::<u64>();
-    if refused == 0 { Ok(()) } else { Err(format!("the service refused {refused} chunks or patches")) }
+    let buffers = |count: fn(&BufferStats) -> u64| stats.buffer_stats.iter().map(count).sum::<u64>();
+    let refused = [
+        ("chunks", stats.chunks_discarded()),
+        ("patches", stats.patches_discarded()),
+        ("chunks of a buffer that was closed to them", buffers(BufferStats::chunks_discarded)),
+        ("chunks that break the rules", buffers(BufferStats::abi_violations)),
+    ];
+    let said = refused.iter().filter(|(_, count)| *count > 0).map(|(what, count)| format!("{count} {what}"));
+    let said = said.collect::<Vec<_>>().join(", ");
+    if said.is_empty() { Ok(()) } else { Err(format!("the service refused {said}")) }
 }
