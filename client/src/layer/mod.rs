@@ -28,7 +28,7 @@ mod site;
 mod spans;
 mod values;
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 
 use entered::Entered;
 use site::{Site, category_of_log};
@@ -38,11 +38,11 @@ use tracing_core::subscriber::Interest;
 use tracing_core::{Event, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
-use values::{Each, LogTarget, Message, OfEvent, OfSpan};
+use values::{Each, LogTarget, Message, OfEvent, OfNewSpan, OfSpan};
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::track_event::{
-    Category, EncodedArgs, EventWriter, begin_slice, end_slice, flow_id, write_instant,
+    Category, EncodedArgs, EventWriter, begin_slice, begin_stored, end_slice, flow_id, write_instant,
 };
 
 /// See [`layer`].
@@ -88,21 +88,14 @@ where
         if !site.is_enabled() {
             return;
         }
-        let keep = |fields: &mut EncodedArgs| {
-            fields.clear();
-            attributes.record(&mut Each(OfSpan { site, args: fields }));
-            let flow_id = next_flow_id();
-            if !spans::keep(self.number, id.into_u64(), site, flow_id, fields)
-                && let Some(span) = context.span(id)
-            {
-                let fields = std::mem::take(fields);
-                span.extensions_mut().insert(Extension { fields, flow_id: Some(flow_id) });
-            }
-        };
-        let kept = SCRATCH.try_with(|scratch| scratch.try_borrow_mut().map(|mut fields| keep(&mut fields)));
-        // The thread's is in use, where a value's `Debug` makes spans, or gone.
-        if !matches!(kept, Ok(Ok(()))) {
-            keep(&mut EncodedArgs::new());
+        let taken = spans::take(self.number, id.into_u64());
+        let words: &[AtomicU64] = taken.as_ref().map_or(&[], |taken| taken.fields());
+        let mut fields = OfNewSpan::new(site, words);
+        attributes.record(&mut fields);
+        let flow_id = next_flow_id();
+        match (taken, fields.finish()) {
+            (Some(taken), Ok(words)) => taken.give(id.into_u64(), site, flow_id, words),
+            (_, fields) => keep_elsewhere(fields.err().unwrap_or_default(), flow_id, context.span(id)),
         }
     }
 
@@ -180,16 +173,20 @@ fn log_category(event: &Event<'_>, site: &'static Site) -> &'static Category {
     }
 }
 
+/// Keeps a span that has no place.
+#[cold]
+fn keep_elsewhere<'a, R: LookupSpan<'a>>(fields: EncodedArgs, flow_id: u64, span: Option<SpanRef<'a, R>>) {
+    if let Some(span) = span {
+        span.extensions_mut().insert(Extension { fields, flow_id: Some(flow_id) });
+    }
+}
+
 /// Begins the slice of a span all of whose fields are in its place.
 #[inline]
 fn begin_kept(span_id: u64, site: &'static Site, place: &'static Place) -> Entered {
     let is_enabled = site.is_enabled();
     if is_enabled {
-        let fill = |event: &mut EventWriter<'_>| {
-            event.encoded_args(site.args(), place.size_bytes(), place.words());
-            event.flow(place.flow_id());
-        };
-        begin_slice(site.category(), site.name(), None, Some(&fill));
+        begin_stored(site.slices(), place.flow_id(), place.fields());
     }
     Entered { span_id, site: is_enabled.then_some(site), place: Some(place), recorded_bytes: 0 }
 }
@@ -206,11 +203,11 @@ fn begin_in<'a, R: LookupSpan<'a>>(span: &SpanRef<'a, R>, place: Option<&'static
     }
     let fill = |event: &mut EventWriter<'_>| {
         if let Some(place) = place {
-            event.encoded_args(site.args(), place.size_bytes(), place.words());
+            event.stored_args(site.slices(), place.fields());
             event.flow(place.flow_id());
         }
         if let Some(Extension { fields, flow_id }) = extension {
-            event.encoded_args(site.args(), fields.size_bytes(), fields.words());
+            event.encoded_args(site.slices(), fields.size_bytes(), fields.words());
             flow_id.map(|flow_id| event.flow(flow_id));
         }
     };
@@ -228,7 +225,7 @@ fn end_in<'a, R: LookupSpan<'a>>(span: &SpanRef<'a, R>, site: &'static Site, rec
         Some(Extension { fields, .. }) => {
             let len = fields.size_bytes() - recorded_bytes;
             let fill = |event: &mut EventWriter<'_>| {
-                event.encoded_args(site.args(), len, fields.words_from(recorded_bytes));
+                event.encoded_args(site.slices(), len, fields.words_from(recorded_bytes));
             };
             end_slice(site.category(), None, Some(&fill));
         }
@@ -236,8 +233,6 @@ fn end_in<'a, R: LookupSpan<'a>>(span: &SpanRef<'a, R>, site: &'static Site, rec
 }
 
 thread_local! {
-    /// Fields of the span that is being made.
-    static SCRATCH: RefCell<EncodedArgs> = const { RefCell::new(EncodedArgs::new()) };
     /// The next flow, and how many are left of the thread's.
     static NEXT_FLOW: Cell<(u64, u32)> = const { Cell::new((0, 0)) };
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use tracing_core::{Level, Metadata};
 
 use crate::sync::{Mutex, lock};
-use crate::track_event::{ArgNames, Category, EventName, register_categories};
+use crate::track_event::{ArgName, Category, EventName, SliceSite, register_categories};
 
 /// The field of an event that is its text.
 pub(super) const MESSAGE: &str = "message";
@@ -19,21 +19,19 @@ pub(super) const LOG_TARGET: &str = "log.target";
 #[derive(Debug)]
 pub(super) struct Site {
     key: usize,
-    category: &'static Category,
-    name: EventName,
-    /// By the index of the field.
-    args: ArgNames,
+    /// Its arguments are by the index of the field.
+    slices: SliceSite,
     /// It stands for all events of one level of the `log` crate.
     is_log: bool,
 }
 
 impl Site {
     pub(super) fn is_enabled(&self) -> bool {
-        self.category.is_enabled()
+        self.category().is_enabled()
     }
 
     pub(super) fn category(&self) -> &'static Category {
-        self.category
+        self.slices.category()
     }
 
     pub(super) fn is_log(&self) -> bool {
@@ -41,11 +39,15 @@ impl Site {
     }
 
     pub(super) fn name(&self) -> &EventName {
-        &self.name
+        self.slices.name()
     }
 
-    pub(super) fn args(&self) -> &ArgNames {
-        &self.args
+    pub(super) fn args(&self) -> &[ArgName] {
+        self.slices.args()
+    }
+
+    pub(super) fn slices(&self) -> &SliceSite {
+        &self.slices
     }
 
     /// Its metadata's address.
@@ -147,9 +149,11 @@ fn known(metadata: &'static Metadata<'static>) -> &'static Site {
     }
     let site = Box::leak(Box::new(Site {
         key,
-        category: known.category(metadata.target(), *metadata.level()),
-        name: EventName::new(metadata.name()),
-        args: ArgNames::new(metadata.fields().iter().map(|field| field.name())),
+        slices: SliceSite::new(
+            known.category(metadata.target(), *metadata.level()),
+            metadata.name(),
+            metadata.fields().iter().map(|field| field.name()),
+        ),
         is_log: metadata.fields().field(LOG_TARGET).is_some(),
     }));
     known.sites.insert(key, site);

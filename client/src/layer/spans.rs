@@ -1,32 +1,87 @@
 //! What the layer keeps of spans that are open: in a table of the process, so that a span that is
-//! made, entered and closed costs one atomic exchange and no lock, and allocates nothing.
+//! made, entered and closed takes no lock, exchanges nothing atomically, and allocates nothing.
 //!
 //! ```text
-//!   id of the span -- hash --> place     free: one exchange takes it
-//!                                        of another span, or the fields are too long:
-//!                                        the registry's extensions have the span instead
+//!   id of the span --> block of its thread --> place    free: its thread takes it
+//!                      of another thread                of another span, or the fields are
+//!                                                       too long
+//!                        in these cases the registry's extensions have the span instead
 //! ```
 //!
+//! Only the thread that has a block takes places of it, until it ends; any thread gives them back.
 //! Who takes a place fills it, and its id says then whose it is. After that nobody writes to it but
 //! who closes the span: fields that are recorded later are in the extensions. The layer is called
 //! for a span only while that is open, so that no place is given up while somebody reads it.
 
-use super::site::Site;
-use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use crate::track_event::EncodedArgs;
+use std::cell::Cell;
 
-/// Half a MiB of address space, of which the system provides what is used.
-const PLACES: usize = 1 << 12;
-/// Fields in numbers of eight bytes: three or four numbers, or two and a short text.
+use super::site::Site;
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::track_event::StoredArgs;
+
+/// Threads that have one at a time; those beyond keep their spans in the extensions.
+const BLOCKS: usize = 128;
+/// Spans of a thread. All blocks are 2 MiB of address space, of which the system provides what is
+/// used.
+const PLACES: usize = 128;
+/// For fields: six numbers, or two and a text.
 const WORDS: usize = 12;
-const FIELD_BYTES_MAX: usize = WORDS * size_of::<u64>();
 
 /// Of a place that is free. No span has this id.
 const FREE: u64 = 0;
 /// Of a place that is being filled. Nor has one this id: registries count from one.
 const TAKEN: u64 = u64::MAX;
 
-static TABLE: [Place; PLACES] = [const { Place::new() }; PLACES];
+static TABLE: [Block; BLOCKS] = [const { Block::new() }; BLOCKS];
+
+#[repr(align(128))]
+struct Block {
+    has_owner: AtomicBool,
+    places: [Place; PLACES],
+}
+
+impl Block {
+    const fn new() -> Self {
+        Self { has_owner: AtomicBool::new(false), places: [const { Place::new() }; PLACES] }
+    }
+}
+
+/// The block of a thread.
+struct Own(Cell<Option<usize>>);
+
+thread_local! {
+    static OWN: Own = const { Own(Cell::new(None)) };
+}
+
+impl Own {
+    #[inline]
+    fn has(&self, block: usize) -> bool {
+        match self.0.get() {
+            Some(own) => own == block,
+            None => self.get_one(block),
+        }
+    }
+
+    #[cold]
+    fn get_one(&self, block: usize) -> bool {
+        let has_owner = &TABLE[block].has_owner;
+        // Acquire, with the release in `drop`: places that the last owner has taken are seen so.
+        let is_free = !has_owner.load(Ordering::Relaxed) && !has_owner.swap(true, Ordering::Acquire);
+        if is_free {
+            self.0.set(Some(block));
+        }
+        is_free
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if let Some(block) = self.0.get() {
+            // Release: see `get_one`.
+            TABLE[block].has_owner.store(false, Ordering::Release);
+        }
+    }
+}
 
 /// What is kept of one span.
 #[derive(Debug)]
@@ -35,7 +90,7 @@ pub(super) struct Place {
     span_id: AtomicU64,
     /// Number of the layer that has the span: ids are those of its registry.
     layer: AtomicU32,
-    /// Bytes of `fields`, and [`IS_RECORDED`].
+    /// Words of `fields` that are used, and [`IS_RECORDED`].
     state: AtomicU32,
     site: AtomicUsize,
     flow_id: AtomicU64,
@@ -47,31 +102,51 @@ const _: () = assert!(size_of::<Place>() == 128);
 /// Fields were recorded after the span was made.
 const IS_RECORDED: u32 = 1 << 31;
 
-/// Takes a place for a span. False: it has to be kept elsewhere.
-pub(super) fn keep(
-    layer: u32,
-    span_id: u64,
-    site: &'static Site,
-    flow_id: u64,
-    fields: &EncodedArgs,
-) -> bool {
-    let (place, size_bytes) = (place(span_id), fields.size_bytes());
-    if layer == NO_LAYER || span_id == TAKEN || size_bytes > FIELD_BYTES_MAX {
-        return false;
+/// A place that is being filled. It is free again if this is dropped before.
+pub(super) struct Taken(&'static Place);
+
+/// Takes a place for a span. `None`: it has to be kept elsewhere.
+#[inline]
+pub(super) fn take(layer: u32, span_id: u64) -> Option<Taken> {
+    let (block, place) = place(span_id);
+    if layer == NO_LAYER || span_id == TAKEN || !OWN.try_with(|own| own.has(block)).unwrap_or(false) {
+        return None;
     }
-    // Acquire, with the release in `close`: the span that had the place is not read any more.
-    if place.span_id.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_err() {
-        return false;
+    // Acquire, with the release in `close`: the span that had the place is not read any more. Only
+    // this thread takes it, so that it stays free.
+    if place.span_id.load(Ordering::Acquire) != FREE {
+        return None;
     }
-    // Relaxed: the id publishes all of it.
+    // Relaxed: for this thread, whose fields may make spans when they are formatted.
+    place.span_id.store(TAKEN, Ordering::Relaxed);
+    // Relaxed here and for what is filled in: the id publishes all of it.
     place.layer.store(layer, Ordering::Relaxed);
-    place.state.store(size_bytes as u32, Ordering::Relaxed);
-    place.site.store(site.key(), Ordering::Relaxed);
-    place.flow_id.store(flow_id, Ordering::Relaxed);
-    place.fields.iter().zip(fields.words()).for_each(|(place, word)| place.store(word, Ordering::Relaxed));
-    // Release: with the acquire in `find`.
-    place.span_id.store(span_id, Ordering::Release);
-    true
+    Some(Taken(place))
+}
+
+impl Taken {
+    /// Words for the fields.
+    pub(super) fn fields(&self) -> &'static [AtomicU64; WORDS] {
+        &self.0.fields
+    }
+
+    /// It is the span's from now on, and has so many words of fields.
+    #[inline]
+    pub(super) fn give(self, span_id: u64, site: &'static Site, flow_id: u64, num_words: usize) {
+        let place = self.0;
+        place.state.store(num_words as u32, Ordering::Relaxed);
+        place.site.store(site.key(), Ordering::Relaxed);
+        place.flow_id.store(flow_id, Ordering::Relaxed);
+        // Release: with the acquire in `find`.
+        place.span_id.store(span_id, Ordering::Release);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 /// Of a layer that no registry has: it keeps nothing here.
@@ -80,21 +155,23 @@ pub(super) const NO_LAYER: u32 = 0;
 /// The place of a span that is open.
 #[inline]
 pub(super) fn find(layer: u32, span_id: u64) -> Option<&'static Place> {
-    let place = place(span_id);
-    // Acquire: see `keep`.
+    let (_, place) = place(span_id);
+    // Acquire: see `Taken::give`.
     let is_it = place.span_id.load(Ordering::Acquire) == span_id && span_id != TAKEN;
     (is_it && place.layer.load(Ordering::Relaxed) == layer).then_some(place)
 }
 
-/// The upper bits of a registry's ids count how often a span's data was used, and those below tell
-/// the spans apart that are open: a thread that opens and closes one after the other stays in one
-/// place. All of the id is compared.
+/// The block and the place of a span. In the ids of the registry of `tracing-subscriber`, less one,
+/// the lowest 38 bits tell the spans of a thread apart that are open, the next 13 the threads, and
+/// those above count how often the span's data was used: a thread that opens and closes one after
+/// the other stays in one place. All of the id is compared; those of other registries, if they are
+/// otherwise, only have fewer places.
 #[inline]
-fn place(span_id: u64) -> &'static Place {
-    const COUNT_BITS: u32 = 13;
-    // Multiplicative hashing, by 2^64 divided by the golden ratio.
-    let hash = (span_id << COUNT_BITS).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    &TABLE[(hash >> (u64::BITS - PLACES.ilog2())) as usize]
+fn place(span_id: u64) -> (usize, &'static Place) {
+    const THREAD_SHIFT: u32 = 38;
+    let index = span_id.wrapping_sub(1);
+    let block = (index >> THREAD_SHIFT) as usize % BLOCKS;
+    (block, &TABLE[block].places[index as usize % PLACES])
 }
 
 impl Place {
@@ -122,17 +199,15 @@ impl Place {
         self.flow_id.load(Ordering::Relaxed)
     }
 
-    /// Bytes of its fields.
+    /// Those that the span was made with.
     #[inline]
-    pub(super) fn size_bytes(&self) -> usize {
-        (self.state.load(Ordering::Relaxed) & !IS_RECORDED) as usize
+    pub(super) fn fields(&self) -> StoredArgs<'_> {
+        StoredArgs::new(self.fields.get(..self.num_words()).unwrap_or_default())
     }
 
-    /// Words that have its fields.
     #[inline]
-    pub(super) fn words(&self) -> impl Iterator<Item = u64> {
-        let words = &self.fields[..self.size_bytes().div_ceil(size_of::<u64>())];
-        words.iter().map(|word| word.load(Ordering::Relaxed))
+    fn num_words(&self) -> usize {
+        (self.state.load(Ordering::Relaxed) & !IS_RECORDED) as usize
     }
 
     /// From now on the extensions have to be looked at, too.
@@ -150,7 +225,7 @@ impl Place {
     /// The span is closed.
     #[inline]
     pub(super) fn close(&self) {
-        // Release: see `keep`.
+        // Release: see `take`.
         self.span_id.store(FREE, Ordering::Release);
     }
 }
@@ -158,40 +233,66 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::track_event::ArgName;
+    use crate::track_event::ArgStore;
 
-    static NAME: ArgName = ArgName::new("number");
-
-    fn fields(values: std::ops::Range<u64>) -> EncodedArgs {
-        let mut fields = EncodedArgs::new();
-        values.for_each(|value| fields.arg(&NAME, value));
-        fields
+    fn keep(layer: u32, span_id: u64, site: &'static Site, flow_id: u64, numbers: usize) -> bool {
+        let Some(taken) = take(layer, span_id) else { return false };
+        let mut store = ArgStore::new(taken.fields());
+        let have_fitted = (0..numbers).all(|number| store.unsigned(0, number as u64));
+        have_fitted && {
+            taken.give(span_id, site, flow_id, store.used());
+            true
+        }
     }
 
-    /// A place is one span's of one registry, until that is closed. The ids are no other test's.
+    /// The first id of a block that no other test and no registry of a test uses.
+    const fn id(block: u64) -> u64 {
+        (block << 38) + 1
+    }
+
+    /// A place is one span's of one registry, until that is closed.
     #[test]
     fn a_place_is_one_spans() {
-        const ID: u64 = 1 << 40;
+        const ID: u64 = id(100);
         /// Has the same place.
         const ANOTHER: u64 = ID | 1 << 60;
         let site = Site::for_tests();
-        let kept = fields(1_000_000..1_000_005);
-        assert!(!keep(NO_LAYER, ID, site, 7, &kept));
-        assert!(keep(1, ID, site, 7, &kept));
-        assert!(!keep(1, ANOTHER, site, 8, &kept), "it is taken");
+        assert!(!keep(NO_LAYER, ID, site, 7, 5));
+        assert!(keep(1, ID, site, 7, 5));
+        assert!(!keep(1, ANOTHER, site, 8, 5), "it is taken");
         assert!(find(1, ANOTHER).is_none() && find(2, ID).is_none());
         let place = find(1, ID).expect("it was kept");
         let known = place.known().map(|(known, _)| std::ptr::eq(known, site));
-        assert_eq!((known, place.flow_id(), place.size_bytes()), (Some(true), 7, kept.size_bytes()));
-        assert!(place.words().eq(kept.words()) && place.words().count() == 5);
+        assert_eq!((known, place.flow_id(), place.num_words()), (Some(true), 7, 5 * 2));
         place.set_recorded();
-        assert!(place.known().is_none() && place.size_bytes() == kept.size_bytes());
+        assert!(place.known().is_none() && place.num_words() == 5 * 2);
         place.close();
         assert!(find(1, ID).is_none());
-        assert!(!keep(1, ANOTHER, site, 8, &fields(0..30)), "it does not fit");
-        assert!(keep(1, ANOTHER, site, 8, &fields(0..0)));
+        assert!(!keep(1, ANOTHER, site, 8, 30), "it does not fit");
+        assert!(keep(1, ANOTHER, site, 8, 0));
         let place = find(1, ANOTHER).expect("it was kept");
-        assert!(place.known().is_some() && place.words().count() == 0);
+        assert!(place.known().is_some() && place.num_words() == 0);
         place.close();
+    }
+
+    /// A block is one thread's, until that ends; its spans stay.
+    #[test]
+    fn a_block_is_one_threads() {
+        const ID: u64 = id(101);
+        let site = Site::for_tests();
+        let (keep_next, is_next) = std::sync::mpsc::channel::<()>();
+        let (say_kept, is_kept) = std::sync::mpsc::channel();
+        let owner = std::thread::spawn(move || {
+            say_kept.send(keep(1, ID, site, 7, 1)).expect("the test listens");
+            let _ = is_next.recv();
+        });
+        assert_eq!(is_kept.recv(), Ok(true));
+        let is_kept_by = |id| std::thread::spawn(move || keep(1, id, Site::for_tests(), 7, 1)).join();
+        assert_eq!(is_kept_by(ID + 1).ok(), Some(false), "another thread has the block");
+        drop(keep_next);
+        assert!(owner.join().is_ok() && find(1, ID).is_some());
+        assert_eq!(is_kept_by(ID).ok(), Some(false), "its span is open");
+        assert_eq!(is_kept_by(ID + 1).ok(), Some(true));
+        assert!(find(1, ID + 1).is_some());
     }
 }

@@ -1,12 +1,14 @@
 //! Values of fields: written at once, or encoded until their span is entered.
 
+use std::cell::RefCell;
 use std::fmt;
 
 use tracing_core::Field;
 use tracing_core::field::Visit;
 
 use super::site::{LOG_FIELDS, LOG_TARGET, MESSAGE, Site};
-use crate::track_event::{ArgValue, EncodedArgs, EventWriter, debug};
+use crate::sync::AtomicU64;
+use crate::track_event::{ArgStore, ArgValue, EncodedArgs, EventWriter, StoredArgs, debug};
 
 /// What takes the fields of a span or an event.
 pub(super) trait Put {
@@ -59,7 +61,7 @@ impl Put for OfEvent<'_, '_> {
     }
 }
 
-/// Encodes the fields of a span: it is entered as often as it is made, or more often.
+/// Encodes fields of a span: it is entered as often as it is made, or more often.
 pub(super) struct OfSpan<'a> {
     pub(super) site: &'static Site,
     pub(super) args: &'a mut EncodedArgs,
@@ -71,6 +73,101 @@ impl Put for OfSpan<'_> {
         if let Some(name) = self.site.args().get(field.index()) {
             self.args.arg(name, value);
         }
+    }
+}
+
+/// Keeps the fields of a span that is made in its place, and where they are too long for it, all of
+/// them elsewhere.
+pub(super) struct OfNewSpan<'a> {
+    site: &'static Site,
+    words: &'a [AtomicU64],
+    store: ArgStore<'a>,
+    elsewhere: Option<EncodedArgs>,
+}
+
+impl<'a> OfNewSpan<'a> {
+    pub(super) fn new(site: &'static Site, words: &'a [AtomicU64]) -> Self {
+        Self { site, words, store: ArgStore::new(words), elsewhere: None }
+    }
+
+    /// How many words of the place are used; or else all of the fields.
+    #[inline]
+    pub(super) fn finish(self) -> Result<usize, EncodedArgs> {
+        self.elsewhere.map_or(Ok(self.store.used()), Err)
+    }
+
+    #[inline]
+    fn put(
+        &mut self,
+        field: &Field,
+        value: impl ArgValue,
+        keep: impl FnOnce(&mut ArgStore<'a>, usize) -> bool,
+    ) {
+        if self.elsewhere.is_some() || !keep(&mut self.store, field.index()) {
+            self.encode(field, value);
+        }
+    }
+
+    /// A value that has to be formatted, or for which there is no room.
+    #[inline(never)]
+    fn encode(&mut self, field: &Field, value: impl ArgValue) {
+        let Some(name) = self.site.args().get(field.index()) else { return };
+        if let Some(fields) = &mut self.elsewhere {
+            fields.arg(name, value);
+            return;
+        }
+        let mut encode = |scratch: &mut EncodedArgs| {
+            scratch.clear();
+            scratch.arg(name, &value);
+            if !self.store.encoded(scratch) {
+                self.leave(scratch);
+            }
+        };
+        let encoded = SCRATCH.try_with(|scratch| scratch.try_borrow_mut().map(|mut args| encode(&mut args)));
+        // The thread's is in use, where a value's `Debug` makes spans, or gone.
+        if !matches!(encoded, Ok(Ok(()))) {
+            encode(&mut EncodedArgs::new());
+        }
+    }
+
+    /// There is no room for these.
+    #[cold]
+    fn leave(&mut self, args: &EncodedArgs) {
+        let mut fields = EncodedArgs::new();
+        fields.append_stored(self.site.args(), StoredArgs::new(&self.words[..self.store.used()]));
+        fields.append(args);
+        self.elsewhere = Some(fields);
+    }
+}
+
+thread_local! {
+    /// A field of the span that is being made.
+    static SCRATCH: RefCell<EncodedArgs> = const { RefCell::new(EncodedArgs::new()) };
+}
+
+impl Visit for OfNewSpan<'_> {
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.put(field, value, |store, name| store.double(name, value));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, value, |store, name| store.signed(name, value));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, value, |store, name| store.unsigned(name, value));
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, value, |store, name| store.boolean(name, value));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, value, |store, name| store.text(name, value));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.encode(field, debug(value));
     }
 }
 

@@ -4,11 +4,11 @@ use std::fmt;
 
 use super::message::Message;
 
-const BOOL_VALUE: u32 = 2;
-const UINT_VALUE: u32 = 3;
-const INT_VALUE: u32 = 4;
-const DOUBLE_VALUE: u32 = 5;
-const STRING_VALUE: u32 = 6;
+pub(super) const BOOL_VALUE: u32 = 2;
+pub(super) const UINT_VALUE: u32 = 3;
+pub(super) const INT_VALUE: u32 = 4;
+pub(super) const DOUBLE_VALUE: u32 = 5;
+pub(super) const STRING_VALUE: u32 = 6;
 
 /// What an event may have as the value of an argument: integers of at most 64 bits, floating point
 /// numbers, booleans, texts, and by [`debug()`] and [`display()`] what can be formatted.

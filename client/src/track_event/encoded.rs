@@ -1,11 +1,15 @@
 //! Arguments that are encoded before their event is written.
 
 use super::args::{ArgValue, ArgWriter};
+#[cfg(feature = "tracing")]
+use super::category::Category;
 use super::event::DEBUG_ANNOTATIONS;
 use super::message::Message;
 #[cfg(feature = "tracing")]
-use super::names::ArgName;
+use super::names::{ArgName, CATEGORY_NAMES, EventName};
 use super::prefix::Prefix;
+#[cfg(feature = "tracing")]
+use super::stored::StoredArgs;
 #[cfg(feature = "tracing")]
 use crate::sync::{AtomicU32, Ordering};
 
@@ -14,31 +18,50 @@ use crate::sync::{AtomicU32, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct EncodedArgs(Message);
 
-/// Names of arguments that belong together. A sequence explains them all at once.
+/// A place in the program that begins slices. A sequence explains all of its names at once.
 #[cfg(feature = "tracing")]
 #[derive(Debug)]
-pub(crate) struct ArgNames {
+pub(crate) struct SliceSite {
     /// Among all of these.
-    pub(super) number: u32,
-    names: Box<[ArgName]>,
+    number: u32,
+    category: &'static Category,
+    name: EventName,
+    args: Box<[ArgName]>,
 }
 
 #[cfg(feature = "tracing")]
-impl ArgNames {
-    pub(crate) fn new(names: impl Iterator<Item = &'static str>) -> Self {
+impl SliceSite {
+    pub(crate) fn new(
+        category: &'static Category,
+        name: &'static str,
+        args: impl Iterator<Item = &'static str>,
+    ) -> Self {
         static LAST: AtomicU32 = AtomicU32::new(0);
         // Relaxed: the number is all there is to it.
         let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        Self { number, names: names.map(ArgName::new).collect() }
+        Self { number, category, name: EventName::new(name), args: args.map(ArgName::new).collect() }
     }
-}
 
-#[cfg(feature = "tracing")]
-impl std::ops::Deref for ArgNames {
-    type Target = [ArgName];
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
 
-    fn deref(&self) -> &[ArgName] {
-        &self.names
+    pub(crate) fn category(&self) -> &'static Category {
+        self.category
+    }
+
+    pub(crate) fn name(&self) -> &EventName {
+        &self.name
+    }
+
+    pub(crate) fn args(&self) -> &[ArgName] {
+        &self.args
+    }
+
+    /// Of its category's name, and of its own.
+    #[inline]
+    pub(super) fn numbers(&self) -> (u32, u32) {
+        (CATEGORY_NAMES.number(self.category.name(), self.category.id()), self.name.number())
     }
 }
 
@@ -72,6 +95,11 @@ impl EncodedArgs {
 
     pub(crate) fn append(&mut self, others: &Self) {
         self.0.append(others.0.as_bytes());
+    }
+
+    /// Adds those that are kept.
+    pub(crate) fn append_stored(&mut self, names: &[ArgName], args: StoredArgs<'_>) {
+        args.put(names, &mut self.0);
     }
 
     /// Adds one.

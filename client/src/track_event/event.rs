@@ -3,17 +3,22 @@
 use super::args::{ArgValue, ArgWriter};
 use super::category::Category;
 #[cfg(feature = "tracing")]
-use super::encoded::ArgNames;
+use super::encoded::SliceSite;
 use super::encoded::put_arg;
 use super::message::Message;
 use super::names::{ArgName, CATEGORY_NAMES, EventName, Seen};
 use super::prefix::Prefix;
+#[cfg(feature = "tracing")]
+use super::stored::StoredArgs;
 use super::tracks::{CounterValue, Described, Track};
 
 /// Field of `TracePacket`.
 pub(super) const TRACK_EVENT: u32 = 11;
 /// A packet begins with its event, and that with its type.
 const EVENT: Prefix = Prefix::NONE.open(TRACK_EVENT).varint(TYPE);
+/// The event that ends a slice of the thread.
+const END: Prefix = Prefix::NONE.sized(TRACK_EVENT).byte(END_BYTES).with(TYPE, Kind::SliceEnd as u8);
+const END_BYTES: u8 = 2;
 
 // Fields of TrackEvent.
 const CATEGORY_IIDS: u32 = 3;
@@ -81,7 +86,7 @@ pub(super) struct Composer {
     categories: Seen,
     args: Seen,
     #[cfg(feature = "tracing")]
-    arg_names: Seen,
+    sites: Seen,
 }
 
 impl Composer {
@@ -95,18 +100,45 @@ impl Composer {
         self.categories.clear();
         self.args.clear();
         #[cfg(feature = "tracing")]
-        self.arg_names.clear();
+        self.sites.clear();
     }
 
     #[cfg(feature = "tracing")]
     #[cold]
-    fn explain_all(&mut self, names: &[ArgName]) {
-        for name in names {
+    fn explain_site(&mut self, site: &SliceSite) {
+        let (category, name) = site.numbers();
+        if self.categories.is_new(category) {
+            explain(&mut self.interned, EVENT_CATEGORIES, category, site.category().name());
+        }
+        if self.names.is_new(name) {
+            explain(&mut self.interned, EVENT_NAMES, name, site.name().text());
+        }
+        for name in site.args().iter().filter(|_| !self.contents.without_args) {
             let number = name.number();
             if self.args.is_new(number) {
                 explain(&mut self.interned, DEBUG_ANNOTATION_NAMES, number, name.text());
             }
         }
+    }
+
+    /// Begins the packet of the begin of a slice of the thread whose arguments are kept.
+    #[cfg(feature = "tracing")]
+    #[inline]
+    pub(super) fn compose_begin(&mut self, site: &SliceSite, flow_id: u64, args: StoredArgs<'_>) {
+        self.packet.begin_packet();
+        self.interned.clear();
+        let open = self.packet.open_with(EVENT, Kind::SliceBegin as u64);
+        let (category, name) = site.numbers();
+        self.packet.varint(CATEGORY_IIDS, category.into());
+        self.packet.varint(NAME_IID, name.into());
+        self.packet.fixed64(FLOW_IDS, flow_id);
+        if !self.contents.without_args {
+            args.put(site.args(), &mut self.packet);
+        }
+        if self.sites.is_new(site.number()) {
+            self.explain_site(site);
+        }
+        self.packet.close(open);
     }
 
     /// Begins the packet of an event with its `TrackEvent`.
@@ -133,10 +165,11 @@ impl Composer {
     }
 
     /// Begins the packet of the end of a slice of the thread.
+    #[inline]
     pub(super) fn compose_end(&mut self) {
         self.packet.begin_packet();
         self.interned.clear();
-        self.packet.nested(TRACK_EVENT, |event| event.varint(TYPE, Kind::SliceEnd as u64));
+        self.packet.constant(END);
     }
 
     // What few events have is apart from the others: the compiler would prepare it for all.
@@ -209,15 +242,28 @@ impl EventWriter<'_> {
 
     /// Arguments that were encoded before, as words of which the first `len` bytes have a meaning.
     #[cfg(feature = "tracing")]
-    #[inline]
-    pub(crate) fn encoded_args(&mut self, names: &ArgNames, len: usize, words: impl Iterator<Item = u64>) {
-        if self.0.contents.without_args {
-            return;
+    pub(crate) fn encoded_args(&mut self, site: &SliceSite, len: usize, words: impl Iterator<Item = u64>) {
+        if self.explains(site) {
+            self.0.packet.append_words(len, words);
         }
-        if self.0.arg_names.is_new(names.number) {
-            self.0.explain_all(names);
+    }
+
+    /// Arguments that are kept.
+    #[cfg(feature = "tracing")]
+    pub(crate) fn stored_args(&mut self, site: &SliceSite, args: StoredArgs<'_>) {
+        if self.explains(site) {
+            args.put(site.args(), &mut self.0.packet);
         }
-        self.0.packet.append_words(len, words);
+    }
+
+    /// Whether there shall be arguments. Then their names are explained.
+    #[cfg(feature = "tracing")]
+    fn explains(&mut self, site: &SliceSite) -> bool {
+        let are_wanted = !self.0.contents.without_args;
+        if are_wanted && self.0.sites.is_new(site.number()) {
+            self.0.explain_site(site);
+        }
+        are_wanted
     }
 
     /// An argument whose name is known only now: it is written in full.

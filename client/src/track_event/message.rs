@@ -18,6 +18,21 @@ pub(super) struct Message {
     len: usize,
 }
 
+/// A number as a varint, and how many bytes of the word that takes; `None`: more than it has.
+#[inline]
+pub(super) fn varint_word(value: u64) -> Option<(u64, usize)> {
+    if value >= 1 << 56 {
+        return None;
+    }
+    let len = (u64::BITS - (value | 1).leading_zeros()).div_ceil(7) as usize;
+    // Groups of 28 bits move apart, then of 14, then of 7.
+    let mut word = value & 0x0FFF_FFFF | (value & 0x00FF_FFFF_F000_0000) << 4;
+    word = word & 0x0000_3FFF_0000_3FFF | (word & 0x0FFF_C000_0FFF_C000) << 2;
+    word = word & 0x007F_007F_007F_007F | (word & 0x3F80_3F80_3F80_3F80) << 1;
+    // All but the last byte say that another one follows.
+    Some((word | 0x0080_8080_8080_8080 >> (8 * (size_of::<u64>() - len)), len))
+}
+
 /// Where the size of a message that is open belongs.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "the message has to be closed"]
@@ -105,13 +120,24 @@ impl Message {
     #[inline(never)]
     fn long_number(&mut self, prefix: u64, prefix_len: usize, value: u64) {
         self.word(prefix, prefix_len);
-        self.reserve(NUMBER_BYTES_MAX);
-        self.len += put(&mut self.bytes[self.len..], value);
+        match varint_word(value) {
+            Some((word, len)) => self.word(word, len),
+            None => {
+                self.reserve(NUMBER_BYTES_MAX);
+                self.len += put(&mut self.bytes[self.len..], value);
+            }
+        }
+    }
+
+    /// Bytes that are the same each time.
+    #[inline(always)]
+    pub(super) fn constant(&mut self, prefix: Prefix) {
+        self.word(prefix.word, prefix.len);
     }
 
     /// The first `len` bytes of a word, stored as a whole: what is behind them has no meaning.
     #[inline(always)]
-    fn word(&mut self, word: u64, len: usize) {
+    pub(super) fn word(&mut self, word: u64, len: usize) {
         match self.bytes.get_mut(self.len..).and_then(|place| place.first_chunk_mut()) {
             Some(place) => *place = word.to_le_bytes(),
             None => self.word_at_end(word),
@@ -211,6 +237,21 @@ mod tests {
     use watershed_wire::raw::Fields;
 
     use super::*;
+
+    #[test]
+    fn a_number_is_a_varint_of_any_length() {
+        for bits in 0..u64::BITS {
+            for value in [(1 << bits) - 1, 1 << bits, (1 << bits) + 5] {
+                let mut bytes = [0; NUMBER_BYTES_MAX];
+                let len = put(&mut bytes, value);
+                let mut message = Message::default();
+                message.varint(1, value);
+                assert_eq!(message.as_bytes()[1..], bytes[..len], "{value:#x}");
+                let word = varint_word(value).map(|(word, len)| word.to_le_bytes()[..len].to_vec());
+                assert_eq!(word, (value < 1 << 56).then(|| bytes[..len].to_vec()), "{value:#x}");
+            }
+        }
+    }
 
     #[test]
     fn messages_of_any_size_nest() {

@@ -52,16 +52,22 @@ mod process;
 mod registry;
 mod sequence;
 mod source;
+#[cfg(feature = "tracing")]
+mod stored;
 mod thread;
 mod tracks;
 
 pub use args::{ArgValue, ArgWriter, DebugValue, DisplayValue, debug, display};
 pub use category::Category;
 #[cfg(feature = "tracing")]
-pub(crate) use encoded::{ArgNames, EncodedArgs};
+pub(crate) use encoded::{EncodedArgs, SliceSite};
 pub use event::EventWriter;
 pub use names::{ArgName, EventName};
 pub use process::flow_id;
 pub use source::{NAME, data_source, register_categories};
+#[cfg(feature = "tracing")]
+pub(crate) use stored::{ArgStore, StoredArgs};
+#[cfg(feature = "tracing")]
+pub(crate) use thread::begin_stored;
 pub use thread::{EventNameRef, IntoName, SliceGuard, begin_slice, count_value, end_slice, write_instant};
 pub use tracks::{Counter, CounterValue, Track, Unit};

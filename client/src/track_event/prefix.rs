@@ -57,7 +57,7 @@ impl Prefix {
     }
 
     #[inline(always)]
-    const fn byte(self, byte: u8) -> Self {
+    pub(super) const fn byte(self, byte: u8) -> Self {
         assert!(self.len < Self::LEN_MAX, "it is too long");
         Self { word: self.word | (byte as u64) << (8 * self.len), len: self.len + 1, ..self }
     }

@@ -2,12 +2,12 @@
 
 use rustc_hash::FxHashSet;
 
-use super::category::Category;
-use super::event::{Composer, Event, Fill, Kind, TRACK_EVENT};
+use super::event::{Composer, Kind, TRACK_EVENT};
 use super::message::Message;
 use super::prefix::Prefix;
 use super::process;
 use super::registry::{Options, Session};
+use super::tracks::Described;
 use crate::writer::TraceWriter;
 
 // Fields of TracePacket.
@@ -70,25 +70,26 @@ impl Sequence {
         }
     }
 
-    /// Writes an event, or counts it as dropped. `now` reads the clock once for all sessions.
+    /// Writes an event that `compose` makes, or counts it as dropped. `now` reads the clock once
+    /// for all sessions.
     #[inline]
     pub(super) fn write(
         &mut self,
-        category: &'static Category,
-        event: &Event<'_>,
-        fill: Fill<'_>,
+        kind: Kind,
+        track: Option<&dyn Described>,
         now: &mut impl FnMut() -> u64,
+        compose: impl FnOnce(&mut Composer),
     ) {
-        let on_thread = event.track.is_none();
-        if on_thread && event.kind == Kind::SliceEnd && !self.slices.end() {
+        let on_thread = track.is_none();
+        if on_thread && kind == Kind::SliceEnd && !self.slices.end() {
             return;
         }
-        let got_through = self.is_ready(now) && self.describe(event) && {
-            self.composer.compose(category, event, fill);
+        let got_through = self.is_ready(now) && self.describe(track) && {
+            compose(&mut self.composer);
             self.write_event(now())
         };
         if on_thread {
-            self.slices.written(event.kind, got_through);
+            self.slices.written(kind, got_through);
         }
     }
 
@@ -163,8 +164,8 @@ impl Sequence {
 
     /// Describes the event's track, where it is none that the sequence has described.
     #[inline]
-    fn describe(&mut self, event: &Event<'_>) -> bool {
-        let Some(track) = event.track else { return true };
+    fn describe(&mut self, track: Option<&dyn Described>) -> bool {
+        let Some(track) = track else { return true };
         if !self.tracks.insert(track.uuid()) {
             return true;
         }

@@ -4,11 +4,15 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 
 use super::category::Category;
-use super::event::{Event, Fill, Kind, Name};
+#[cfg(feature = "tracing")]
+use super::encoded::SliceSite;
+use super::event::{Composer, Event, Fill, Kind, Name};
 use super::names::EventName;
 use super::registry::{REGISTRY, SESSIONS_MAX};
 use super::sequence::Sequence;
-use super::tracks::{Counter, CounterValue, Track};
+#[cfg(feature = "tracing")]
+use super::stored::StoredArgs;
+use super::tracks::{Counter, CounterValue, Described, Track};
 use crate::clock::ThreadClock;
 
 thread_local! {
@@ -52,10 +56,21 @@ fn start(place: usize) -> Option<Box<Sequence>> {
 }
 
 /// Writes an event to all sessions that want its category.
-///
-/// Nothing is written on a thread whose locals are gone, nor inside of [`Fill`]: a value whose
-/// formatting traces is formatted without it.
 fn write(category: &'static Category, event: &Event<'_>, fill: Fill<'_>) {
+    write_composed(category, event.kind, event.track, |composer| composer.compose(category, event, fill));
+}
+
+/// Likewise, an event that `compose` makes for each of them.
+///
+/// Nothing is written on a thread whose locals are gone, nor inside of `compose`: a value whose
+/// formatting traces is formatted without it.
+#[inline(always)]
+fn write_composed(
+    category: &'static Category,
+    kind: Kind,
+    track: Option<&dyn Described>,
+    compose: impl Fn(&mut Composer),
+) {
     let mut sessions = category.sessions();
     if sessions == 0 {
         return;
@@ -76,7 +91,7 @@ fn write(category: &'static Category, event: &Event<'_>, fill: Fill<'_>) {
             }
             // It has ended since.
             let Some(sequence) = &mut sequences[place] else { continue };
-            sequence.write(category, event, fill, &mut now);
+            sequence.write(kind, track, &mut now, &compose);
         }
     });
 }
@@ -133,7 +148,25 @@ pub fn begin_slice<'a>(
 /// the one that it began with.
 #[inline]
 pub fn end_slice(category: &'static Category, track: Option<&Track>, fill: Fill<'_>) {
-    write(category, &Event::named(Kind::SliceEnd, Name::None, track), fill);
+    if track.is_none() && fill.is_none() {
+        end_on_thread(category);
+    } else {
+        write(category, &Event::named(Kind::SliceEnd, Name::None, track), fill);
+    }
+}
+
+/// Most ends: all of these events are the same but for their time.
+fn end_on_thread(category: &'static Category) {
+    write_composed(category, Kind::SliceEnd, None, Composer::compose_end);
+}
+
+/// Begins a slice of the calling thread whose arguments are kept.
+#[cfg(feature = "tracing")]
+#[inline]
+pub(crate) fn begin_stored(site: &SliceSite, flow_id: u64, args: StoredArgs<'_>) {
+    write_composed(site.category(), Kind::SliceBegin, None, |composer| {
+        composer.compose_begin(site, flow_id, args);
+    });
 }
 
 /// Writes a value of a counter. See [`crate::counter!`].

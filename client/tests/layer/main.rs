@@ -228,6 +228,28 @@ fn a_value_that_is_recorded_may_trace() {
     assert_eq!(args, ["number=1", "number=2", "number=1", "", "", "late=traced"]);
 }
 
+/// Likewise a value of a span that is being made, which is formatted between two that are not.
+#[test]
+fn a_value_of_a_new_span_may_trace() {
+    struct Traces(tracing::Span);
+    impl std::fmt::Debug for Traces {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            self.0.in_scope(|| f.write_str("traced"))
+        }
+    }
+    let backend = backend();
+    let session = start(&backend, &[]);
+    on_thread("makes", || {
+        let inside = Traces(info_span!("inside", number = 2));
+        info_span!("made", number = -1, value = ?inside, yes = true).in_scope(|| ());
+    });
+    let trace = stop(&session);
+    assert_eq!(trace.nesting("makes"), "inside()made()");
+    let begins = trace.on("makes").into_iter().step_by(2);
+    let args: Vec<_> = begins.map(|event| event.args.join(" ")).collect();
+    assert_eq!(args, ["number=2", "number=-1 value=traced yes=true"]);
+}
+
 #[test]
 fn a_span_that_is_older_than_the_session_is_seen_from_then_on() {
     let backend = backend();
