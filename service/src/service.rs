@@ -243,7 +243,7 @@ impl Service {
         let Some(session) = self.sessions.get(&session_id) else { return };
         for buffer_id in &session.buffers {
             self.counters.chunks_discarded += self.buffers.settle(*buffer_id);
-            self.direct.settle(*buffer_id);
+            self.direct.drain(*buffer_id);
         }
     }
 

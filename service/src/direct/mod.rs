@@ -5,7 +5,7 @@
 //!   the writer's thread                  its entry                      the service's thread
 //!     chunk: Complete -> BeingRead  -->  waiting: a batch
 //!     own is free: lock it, commit       own: Committer, once asked <-- locks it to look or to end:
-//!     it is locked: go on                                               scrape, settle, erase;
+//!     it is locked: go on                                               scrape, drain, erase;
 //!                                                                       then commits what waits
 //!   first chunk: note the sequence, -->  table: producer and buffer <-- a source is set up, a buffer
 //!                make the committer             -> where to commit      is replaced or goes
@@ -176,7 +176,7 @@ impl DirectCommits {
     pub(crate) fn remove_writer(&self, producer_id: ProducerId, writer_id: WriterId) {
         let writer = lock(&self.0.table).remove_writer(producer_id, writer_id);
         if let Some(writer) = writer {
-            writer.settle(&self.0);
+            writer.drain(&self.0);
             writer.close(&self.0);
         }
     }
@@ -201,8 +201,8 @@ impl DirectCommits {
     }
 
     /// Commits all that waits for a buffer.
-    pub(crate) fn settle(&self, buffer_id: BufferId) {
-        self.each(|writer| writer.buffer_id == buffer_id, |writer| writer.settle(&self.0));
+    pub(crate) fn drain(&self, buffer_id: BufferId) {
+        self.each(|writer| writer.buffer_id == buffer_id, |writer| writer.drain(&self.0));
     }
 
     /// Whether a batch waits for room in a queue.

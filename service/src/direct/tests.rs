@@ -200,7 +200,7 @@ fn what_is_put_back_comes_first() {
 
 /// Also where another thread has the shard, for which the service waits then.
 #[test]
-fn a_buffer_is_settled_whatever_waits() {
+fn a_buffer_is_drained_whatever_waits() {
     let world = World::new();
     let trace = world.buffer();
     let mut committer = world.committer(1);
@@ -218,7 +218,7 @@ fn a_buffer_is_settled_whatever_waits() {
         });
         is_stopped.recv().unwrap();
         (1..20).for_each(|chunk_id| world.commit(&mut committer, chunk_id));
-        world.direct.settle(BUFFER);
+        world.direct.drain(BUFFER);
     });
     assert_eq!(read(&trace).len(), 20);
 }

@@ -138,7 +138,7 @@ impl Writer {
     }
 
     /// For the service: commits all that waits, and makes room for it.
-    pub(super) fn settle(&self, shared: &Shared) {
+    pub(super) fn drain(&self, shared: &Shared) {
         self.commit_all(shared, |own| match &own.access {
             OwnAccess::Granted(_, trace) => {
                 trace.drain();
