@@ -33,6 +33,13 @@ pub trait DataSourceFactory: Send {
     /// it.
     fn descriptor(&self) -> DataSourceDescriptor;
 
+    /// Called once, when a producer is given the source, with what tells it that
+    /// [`descriptor`](Self::descriptor) says something else from now on: then it asks again, and
+    /// the service is told. May be called by any thread.
+    fn watch(&mut self, changed: DescriptorChanged) {
+        let _ = changed;
+    }
+
     /// Says whether a config is one that [`DataSourceFactory::setup`] can honour. Asked before a
     /// session starts where the producer can (the in-process backend does).
     ///
@@ -56,6 +63,9 @@ pub trait DataSourceFactory: Send {
     /// A text for the user. The session goes on without this instance.
     fn setup(&mut self, cx: &mut Context<'_>) -> Result<Box<dyn DataSource>, String>;
 }
+
+/// See [`DataSourceFactory::watch`]. False: the producer has ended.
+pub type DescriptorChanged = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// An instance of a data source, in one session.
 pub trait DataSource: Send {

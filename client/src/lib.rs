@@ -19,7 +19,9 @@ pub mod triggers;
 pub mod writer;
 
 pub use arbiter::{Arbiter, ArbiterOptions, ArbiterStats, ExhaustedPolicy, Waker};
-pub use data_source::{Context, DataSource, DataSourceFactory, PollRequest, Stop, Wake, WriterSource};
+pub use data_source::{
+    Context, DataSource, DataSourceFactory, DescriptorChanged, PollRequest, Stop, Wake, WriterSource,
+};
 pub use endpoint::{Done, Endpoint};
 pub use init::{InitError, Tracing, init};
 #[cfg(feature = "tracing")]

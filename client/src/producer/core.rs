@@ -16,6 +16,10 @@ use crate::data_source::{Context, DataSource, DataSourceFactory, InstanceInfo, W
 use crate::endpoint::Endpoint;
 use crate::sync::Arc;
 
+/// How long a descriptor that has changed waits for others: a program has many categories, and
+/// names them one by one.
+const DESCRIBE_AFTER: Duration = Duration::from_millis(10);
+
 /// What a producer has to tell its program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -52,6 +56,7 @@ pub struct ProducerCore {
     startups: Startups,
     flushes: Flushes,
     commit_at_ns: Option<u64>,
+    describe_at_ns: Option<u64>,
     on_event: Box<dyn FnMut(ProducerEvent) + Send>,
 }
 
@@ -86,6 +91,7 @@ impl ProducerCore {
             startups: Startups::default(),
             flushes: Flushes::default(),
             commit_at_ns: None,
+            describe_at_ns: None,
             on_event,
         }
     }
@@ -123,19 +129,32 @@ impl ProducerCore {
     fn offer_to(&mut self, endpoint: Arc<dyn Endpoint>) {
         self.endpoint = endpoint;
         for offered in &mut self.offered {
-            let descriptor = offered.factory.descriptor();
-            offered.answers = Answers::new(&descriptor);
-            self.endpoint.register_data_source(&descriptor.encode_to_vec());
+            offered.describe();
+            self.endpoint.register_data_source(&offered.descriptor);
         }
     }
 
     /// Offers a data source to the service. A second source of the same name is never asked: the
     /// first one is.
     pub fn register(&mut self, factory: Box<dyn DataSourceFactory>) {
-        let descriptor = factory.descriptor();
-        self.endpoint.register_data_source(&descriptor.encode_to_vec());
-        let answers = Answers::new(&descriptor);
-        self.offered.push(Offered { name: descriptor.name.unwrap_or_default(), answers, factory });
+        let offered = Offered::new(factory, self.offered.len() as u64);
+        self.endpoint.register_data_source(&offered.descriptor);
+        self.offered.push(offered);
+    }
+
+    /// Some data source is described in another way from now on. The service is told a little
+    /// later: changes of this kind come together.
+    pub fn handle_descriptor_changed(&mut self, now_ns: u64) {
+        let due_ns = now_ns.saturating_add(DESCRIBE_AFTER.as_nanos() as u64);
+        self.describe_at_ns.get_or_insert(due_ns);
+    }
+
+    fn update_descriptors(&mut self) {
+        for offered in &mut self.offered {
+            if offered.describe() {
+                self.endpoint.update_data_source(&offered.descriptor);
+            }
+        }
     }
 
     /// The first of `configs` that its data source refuses: the source's name and what it says.
@@ -213,7 +232,7 @@ impl ProducerCore {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
         let polls = self.instances.values().filter_map(|instance| instance.poll_at_ns);
-        polls.chain(self.startups.poll_timeout()).chain(self.commit_at_ns).min()
+        polls.chain(self.startups.poll_timeout()).chain(self.commit_at_ns).chain(self.describe_at_ns).min()
     }
 
     /// Does what is due.
@@ -230,6 +249,9 @@ impl ProducerCore {
         if let Some(arbiter) = &self.arbiter {
             let over = self.startups.handle_timeout(arbiter, now_ns);
             self.tell_lost(over, "no session came for it in time");
+        }
+        if self.describe_at_ns.take_if(|at| *at <= now_ns).is_some() {
+            self.update_descriptors();
         }
         if self.commit_at_ns.is_some_and(|at| at <= now_ns) {
             self.commit_at_ns = None;

@@ -1,5 +1,6 @@
 //! One instance of a data source, as the producer keeps it.
 
+use watershed_wire::Encode as _;
 use watershed_wire::protos::{DataSourceConfig, DataSourceDescriptor};
 
 use crate::arbiter::Arbiter;
@@ -11,6 +12,32 @@ pub(super) struct Offered {
     pub(super) name: String,
     pub(super) answers: Answers,
     pub(super) factory: Box<dyn DataSourceFactory>,
+    /// As the service has it.
+    pub(super) descriptor: Vec<u8>,
+    id: u64,
+}
+
+/// Ids of data sources that have none of their own, by which their descriptors can be replaced.
+const FIRST_ID: u64 = 1 << 32;
+
+impl Offered {
+    /// A source that is the producer's `index`th.
+    pub(super) fn new(factory: Box<dyn DataSourceFactory>, index: u64) -> Self {
+        let name = factory.descriptor().name.unwrap_or_default();
+        let (answers, descriptor) = (Answers { start: false, stop: false }, Vec::new());
+        let mut offered = Offered { name, answers, factory, descriptor, id: FIRST_ID + index };
+        offered.describe();
+        offered
+    }
+
+    /// Asks for the descriptor. True: it is another one than before.
+    pub(super) fn describe(&mut self) -> bool {
+        let mut descriptor = self.factory.descriptor();
+        descriptor.id.get_or_insert(self.id);
+        self.answers = Answers::new(&descriptor);
+        let descriptor = descriptor.encode_to_vec();
+        std::mem::replace(&mut self.descriptor, descriptor) != self.descriptor
+    }
 }
 
 /// What the service waits for, by the descriptor that it has. Perfetto's complains about answers

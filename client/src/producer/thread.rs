@@ -24,6 +24,7 @@ pub struct ProducerOptions {
 enum Message {
     Command(Command),
     Register(Box<dyn DataSourceFactory>),
+    DescriptorChanged,
     Wake(Duration),
     Stats(Sender<ArbiterStats>),
     Check(Vec<DataSourceConfig>, Sender<Option<(String, String)>>),
@@ -84,7 +85,9 @@ impl Producer {
     }
 
     /// Offers a data source to the service.
-    pub fn register(&self, factory: Box<dyn DataSourceFactory>) {
+    pub fn register(&self, mut factory: Box<dyn DataSourceFactory>) {
+        let inbox = self.inbox.clone();
+        factory.watch(Box::new(move || inbox.send(Message::DescriptorChanged).is_ok()));
         let _ = self.inbox.send(Message::Register(factory));
     }
 
@@ -134,6 +137,7 @@ fn run(mut core: ProducerCore, messages: &Receiver<Message>) {
         match message {
             Ok(Message::Command(command)) => core.handle_command(command, now_ns),
             Ok(Message::Register(factory)) => core.register(factory),
+            Ok(Message::DescriptorChanged) => core.handle_descriptor_changed(now_ns),
             Ok(Message::Wake(delay)) => core.handle_wake(delay, now_ns),
             Ok(Message::Stats(reply)) => {
                 let _ = reply.send(core.arbiter().map(crate::Arbiter::stats).unwrap_or_default());

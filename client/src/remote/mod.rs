@@ -69,6 +69,7 @@ use crate::sync::{Arc, Mutex};
 /// What the program and the writers want of the thread.
 enum Message {
     Register(Box<dyn DataSourceFactory>),
+    DescriptorChanged,
     Startup { config: Box<DataSourceConfig>, adopt_within: Duration, reply: Sender<Result<(), StartupError>> },
     Triggers(Vec<String>),
     Sync(Done),
@@ -85,11 +86,13 @@ struct Inbox {
 }
 
 impl Inbox {
-    fn send(&self, message: Message) {
-        // An error means that the thread has ended.
-        if self.messages.send(message).is_ok() {
+    /// False: the thread has ended.
+    fn send(&self, message: Message) -> bool {
+        let is_there = self.messages.send(message).is_ok();
+        if is_there {
             self.wakeup.wake();
         }
+        is_there
     }
 }
 
@@ -149,7 +152,11 @@ impl RemoteProducer {
     }
 
     /// Offers a data source to the service, to every later one too.
-    pub fn register(&self, factory: Box<dyn DataSourceFactory>) {
+    pub fn register(&self, mut factory: Box<dyn DataSourceFactory>) {
+        let (inbox, process_id) = (self.inbox.clone(), self.process_id);
+        // In a child of the process there is no thread.
+        let changed = move || process_id == std::process::id() && inbox.send(Message::DescriptorChanged);
+        factory.watch(Box::new(changed));
         self.send(Message::Register(factory));
     }
 

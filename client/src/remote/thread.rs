@@ -252,6 +252,7 @@ impl Thread {
         while let Ok(message) = self.messages.try_recv() {
             match message {
                 Message::Register(factory) => self.core.register(factory),
+                Message::DescriptorChanged => self.core.handle_descriptor_changed(clock::monotonic_ns()),
                 Message::Startup { config, adopt_within, reply } => {
                     let now_ns = clock::monotonic_ns();
                     let _ = reply.send(self.core.trace_startup(*config, adopt_within, now_ns));

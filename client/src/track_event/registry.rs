@@ -5,7 +5,7 @@ use watershed_wire::protos::{DataSourceConfig, TrackEventConfig};
 use super::category::Category;
 use super::event::Contents;
 use super::filter;
-use crate::data_source::WriterSource;
+use crate::data_source::{DescriptorChanged, WriterSource};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
 /// Sessions that can want track events of one program at the same time, as with Perfetto's own
@@ -19,6 +19,7 @@ pub(super) static REGISTRY: Registry = Registry {
         categories: Vec::new(),
         sessions: [const { None }; SESSIONS_MAX],
         next_session: 1,
+        watchers: Vec::new(),
     }),
 };
 
@@ -30,11 +31,18 @@ pub(super) struct Registry {
     state: Mutex<State>,
 }
 
-#[derive(Debug)]
 struct State {
     categories: Vec<&'static Category>,
     sessions: [Option<Session>; SESSIONS_MAX],
     next_session: u64,
+    /// Producers that are told of new categories.
+    watchers: Vec<DescriptorChanged>,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("sessions", &self.sessions).finish_non_exhaustive()
+    }
 }
 
 /// A session that wants track events, as threads need to know it.
@@ -96,7 +104,13 @@ impl Registry {
             // In one store: what another thread sees before it is that the category is unknown, and
             // it comes here and waits, rather than that nobody wants it.
             state.choose(category);
+            state.watchers.retain(|changed| changed());
         }
+    }
+
+    /// A producer is told of categories that become known from now on.
+    pub(super) fn watch(&self, changed: DescriptorChanged) {
+        lock(&self.state).watchers.push(changed);
     }
 
     /// All categories that are known.

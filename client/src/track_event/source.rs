@@ -4,13 +4,14 @@ use watershed_wire::protos::{DataSourceDescriptor, TrackEventCategory, TrackEven
 
 use super::category::Category;
 use super::registry::{REGISTRY, SESSIONS_MAX};
-use crate::data_source::{Context, DataSource, DataSourceFactory, Stop, Wake};
+use crate::data_source::{Context, DataSource, DataSourceFactory, DescriptorChanged, Stop, Wake};
 
 /// Name of the data source.
 pub const NAME: &str = "track_event";
 
-/// Makes categories known before their first event, so that services can list them. Call it before
-/// [`data_source`] is registered.
+/// Makes categories known before their first event, so that services can list them, and sessions
+/// choose them by what they list. The descriptor of the data source has those that are known, and
+/// is replaced when there are others.
 pub fn register_categories(categories: &[&'static Category]) {
     for category in categories {
         category.register();
@@ -45,6 +46,10 @@ impl DataSourceFactory for Factory {
             track_event_descriptor: Some(TrackEventDescriptor { available_categories }),
             ..Default::default()
         }
+    }
+
+    fn watch(&mut self, changed: DescriptorChanged) {
+        REGISTRY.watch(changed);
     }
 
     fn setup(&mut self, cx: &mut Context<'_>) -> Result<Box<dyn DataSource>, String> {

@@ -6,7 +6,7 @@ use watershed_client::remote::RemoteOptions;
 use watershed_client::track_event::{self, Category};
 use watershed_client::{instant, slice};
 use watershed_wire::protos::trace_config::{BufferConfig, DataSource};
-use watershed_wire::protos::{DataSourceConfig, DataSourceDescriptor, TraceConfig};
+use watershed_wire::protos::{DataSourceConfig, DataSourceDescriptor, TraceConfig, TrackEventCategory};
 
 use crate::{Program, Running, WATCHDOG, reader, socket};
 
@@ -55,14 +55,8 @@ pub(crate) fn finish(mut consumer: Consumer) -> reader::Trace {
     reader::read(&trace)
 }
 
-/// Writers that wait: everything is there, on the thread that did it, and nests.
-#[test]
-fn every_event_of_every_thread_arrives() {
-    let daemon = Running::start(tempfile::tempdir().unwrap());
-    track_event::register_categories(&[&WORK]);
-    let program = Program::start_as(RemoteOptions::for_sockets(vec![socket(&daemon.folder, "producer")]));
-    program.producer.register(track_event::data_source());
-    program.wait_connected();
+/// What the service lists.
+fn categories(daemon: &Running) -> Vec<TrackEventCategory> {
     let mut watcher =
         Consumer::connect(&socket(&daemon.folder, "consumer"), &ConsumerOptions::default()).unwrap();
     let state = watcher.query_state(false).unwrap();
@@ -71,8 +65,39 @@ fn every_event_of_every_thread_arrives() {
         .iter()
         .map(|source| DataSourceDescriptor::decode(&source.ds_descriptor().unwrap()[..]).unwrap());
     let categories = descriptors.filter_map(|descriptor| descriptor.track_event_descriptor);
-    let mut categories = categories.flat_map(|descriptor| descriptor.available_categories);
-    assert!(categories.any(|category| category.name() == "work" && category.tags == ["slow"]));
+    categories.flat_map(|descriptor| descriptor.available_categories).collect()
+}
+
+/// Its first event makes a category known, when the service has its descriptor already.
+#[test]
+fn a_category_that_comes_later_is_listed() {
+    static LATER: Category = Category::new("later").with_tags(&["slow"]);
+    let daemon = Running::start(tempfile::tempdir().unwrap());
+    let program = Program::start_as(RemoteOptions::for_sockets(vec![socket(&daemon.folder, "producer")]));
+    program.producer.register(track_event::data_source());
+    program.wait_connected();
+    assert!(program.producer.sync(WATCHDOG));
+    let listed = || categories(&daemon).into_iter().filter(|category| category.name() == "later");
+    assert_eq!(listed().count(), 0);
+    instant!(LATER, "first");
+    let started = std::time::Instant::now();
+    while listed().count() == 0 {
+        assert!(started.elapsed() < WATCHDOG, "the service is told");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert!(listed().all(|category| category.tags == ["slow"]));
+}
+
+/// Writers that wait: everything is there, on the thread that did it, and nests.
+#[test]
+fn every_event_of_every_thread_arrives() {
+    let daemon = Running::start(tempfile::tempdir().unwrap());
+    track_event::register_categories(&[&WORK]);
+    let program = Program::start_as(RemoteOptions::for_sockets(vec![socket(&daemon.folder, "producer")]));
+    program.producer.register(track_event::data_source());
+    program.wait_connected();
+    let categories = categories(&daemon);
+    assert!(categories.iter().any(|category| category.name() == "work" && category.tags == ["slow"]));
 
     let session = session(&daemon);
     let started = std::time::Instant::now();
