@@ -2,7 +2,7 @@
 
 use super::events::{Kind, race};
 use super::recording::Program;
-use super::rival::{Fastrace, Rival};
+use super::rival::{Fastrace, Lttng, Rival};
 use super::tally::{Outcome, Tally};
 use crate::measure::{Contestant, LapResult, Options, Series, WrongAnswer, interleave, interleave_all};
 use crate::report::Measurement;
@@ -32,6 +32,7 @@ pub(super) fn one_thread(name: &str, kind: Kind, options: &Options) -> Result<Me
     let (mut program, mut ours) = (Program::start()?, Tally::default());
     let (mut rival, mut theirs) = (Rival::start()?, Tally::default());
     let mut fastrace = if kind == Kind::Slice { Fastrace::start()? } else { None };
+    let mut lttng = Lttng::start()?;
     let mut contestants: Vec<Contestant<'_>> = vec![
         Box::new(|| Ok(ours.add(program.lap(kind, 1, options)?))),
         Box::new(|| without_session(Kind::Clock, 1, options)),
@@ -44,8 +45,13 @@ pub(super) fn one_thread(name: &str, kind: Kind, options: &Options) -> Result<Me
         contestants.push(Box::new(|| fastrace.lap(options)));
         contestants.len() - 1
     });
+    let lttng_at = lttng.as_mut().map(|lttng| {
+        contestants.push(Box::new(|| lttng.lap(kind, 1, options)));
+        contestants.len() - 1
+    });
     let laps = interleave_all(&longer(options), contestants)?;
     let mut result = Measurement::ns_per("event", name, &laps[0]).with("ns_clock", laps[1].median());
+    result = beside(result, "lttng_ust", &laps[0], lttng_at.map(|at| &laps[at]));
     if kind == Kind::Slice {
         result = beside(result, "fastrace", &laps[0], fastrace_at.map(|at| &laps[at]));
     }
@@ -86,15 +92,21 @@ pub(super) fn two_threads(name: &str, options: &Options) -> Result<Measurement, 
     let lap = |threads| program.borrow_mut().lap(Kind::Instant, threads, options);
     let mut ours = Tally::default();
     let (mut rival, mut theirs) = (Rival::start()?, Tally::default());
+    let mut lttng = Lttng::start()?;
     let mut contestants: Vec<Contestant<'_>> = vec![
         Box::new(|| Ok(lap(1)?.lap)),
         Box::new(|| Ok(ours.add(lap(2)?))),
         Box::new(|| without_session(Kind::Clock, 1, options)),
         Box::new(|| without_session(Kind::Clock, 2, options)),
     ];
-    if let Some(rival) = &mut rival {
+    let rival_at = rival.as_mut().map(|rival| {
         contestants.push(Box::new(|| Ok(theirs.add(rival.lap(Kind::Instant, 2, options)?))));
-    }
+        contestants.len() - 1
+    });
+    let lttng_at = lttng.as_mut().map(|lttng| {
+        contestants.push(Box::new(|| lttng.lap(Kind::Instant, 2, options)));
+        contestants.len() - 1
+    });
     let laps = interleave_all(&longer(options), contestants)?;
     let [one, two, clock_one, clock_two] = [0, 1, 2, 3].map(|contestant| &laps[contestant]);
     let scaling = one.by_round(two, |one, two| one / two);
@@ -106,23 +118,33 @@ pub(super) fn two_threads(name: &str, options: &Options) -> Result<Measurement, 
         .with("of_clock", of_clock.median())
         .with("of_clock_noise", of_clock.noise())
         .with("ns_clock", clock_two.median());
-    Ok(beside_rival(result, two, &ours, laps.get(4), &theirs))
+    let result = beside(result, "lttng_ust", two, lttng_at.map(|at| &laps[at]));
+    Ok(beside_rival(result, two, &ours, rival_at.map(|at| &laps[at]), &theirs))
 }
 
 /// Events that no session wants, less an empty loop.
 pub(super) fn disabled(name: &str, options: &Options) -> Result<Measurement, WrongAnswer> {
     let mut program = Program::start()?;
     let mut rival = Rival::start()?.map(RefCell::new);
+    let mut lttng = Lttng::start()?.map(RefCell::new);
     let mut contestants: Vec<Contestant<'_>> = vec![
         Box::new(|| Ok(program.lap(Kind::Disabled, 1, options)?.lap)),
         Box::new(|| without_session(Kind::Empty, 1, options)),
     ];
-    if let Some(rival) = &mut rival {
+    let rival_at = rival.as_mut().map(|rival| {
         for kind in [Kind::Disabled, Kind::Empty] {
             let rival = &*rival;
             contestants.push(Box::new(move || Ok(rival.borrow_mut().lap(kind, 1, options)?.lap)));
         }
-    }
+        contestants.len() - 2
+    });
+    let lttng_at = lttng.as_mut().map(|lttng| {
+        for kind in [Kind::Disabled, Kind::Empty] {
+            let lttng = &*lttng;
+            contestants.push(Box::new(move || lttng.borrow_mut().lap(kind, 1, options)));
+        }
+        contestants.len() - 2
+    });
     let laps = interleave_all(&longer(options), contestants)?;
     let above = |events: &Series, empty: &Series| events.by_round(empty, |events, empty| events - empty);
     let ours = above(&laps[0], &laps[1]);
@@ -132,10 +154,13 @@ pub(super) fn disabled(name: &str, options: &Options) -> Result<Measurement, Wro
         result.noise = 1.0;
     }
     // No ratio: both may be nearly zero.
-    Ok(match &laps[2..] {
-        [events, empty] => result.with("ns_perfetto_sdk", above(events, empty).median()),
-        _ => result.without("ns_perfetto_sdk"),
-    })
+    for (name, at) in [("ns_perfetto_sdk", rival_at), ("ns_lttng_ust", lttng_at)] {
+        result = match at {
+            Some(at) => result.with(name, above(&laps[at], &laps[at + 1]).median()),
+            None => result.without(name),
+        };
+    }
+    Ok(result)
 }
 
 fn without_session(kind: Kind, threads: u64, options: &Options) -> LapResult {

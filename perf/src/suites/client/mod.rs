@@ -10,7 +10,7 @@
 //!
 //! A lap is a session of its own. Its threads warm up first, until they have been through all of
 //! the shared memory, and the time is that of their loops alone. The rivals, where they were built
-//! (`ci/rivals`), are perfetto-sdk with the same events, fastrace with the slices and
+//! (`ci/rivals`), are perfetto-sdk and LTTng-UST with the same events, fastrace with the slices and
 //! tracing-perfetto with the spans; what they have recorded is looked at, too.
 
 mod costs;

@@ -10,6 +10,11 @@ use tempfile::NamedTempFile;
 
 const PERFETTO_SDK: &str = "target/rivals/release/watershed-rival-perfetto-events";
 const TRACING_PERFETTO: &str = "target/rivals/release/watershed-rival-tracing-perfetto";
+const LTTNG_UST: &str = "target/rivals/release/watershed-rival-lttng";
+/// Bytes of one of its events without fields, at least.
+const LTTNG_HEAD: u64 = 4;
+/// Of both events of a slice: an integer, and a text with its end.
+const LTTNG_SLICE: u64 = 2 * LTTNG_HEAD + 8 + 21;
 const FASTRACE: &str = "target/rivals/release/watershed-rival-fastrace";
 
 /// A running program that writes traces of Perfetto's format.
@@ -76,6 +81,33 @@ impl Fastrace {
             Ok(Lap { elapsed, units: counts.each })
         } else {
             Err(format!("{FASTRACE}: {reported} of {written} spans were reported"))
+        }
+    }
+}
+
+/// LTTng-UST, with the events of perfetto-sdk's program, and a daemon of its own. It writes no
+/// trace that we read, but says how many bytes it has recorded.
+pub(super) struct Lttng(RivalProgram);
+
+impl Lttng {
+    /// Starts it; `None` where it was not built, or where there is no `lttng-sessiond`.
+    pub(super) fn start() -> Result<Option<Lttng>, WrongAnswer> {
+        let Some(mut program) = RivalProgram::start(LTTNG_UST, [""; 0])? else { return Ok(None) };
+        let counts = Counts { warm: 0, each: 1 };
+        let is_there = ask(&mut program, Kind::Empty, 1, counts).is_ok();
+        Ok(is_there.then_some(Lttng(program)))
+    }
+
+    /// One of its sessions, in which so many threads run its loop.
+    pub(super) fn lap(&mut self, kind: Kind, threads: u64, options: &Options) -> LapResult {
+        let counts = kind.counts(threads, options);
+        let (elapsed, bytes) = ask(&mut self.0, kind, threads, counts)?;
+        let bytes_min =
+            counts.written(kind, threads) * if kind == Kind::Slice { LTTNG_SLICE } else { LTTNG_HEAD };
+        if bytes >= bytes_min {
+            Ok(Lap { elapsed, units: threads * counts.each })
+        } else {
+            Err(format!("{LTTNG_UST}: {bytes} bytes were recorded, of {bytes_min} at least"))
         }
     }
 }
