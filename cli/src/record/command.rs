@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fd::OwnedFd;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::Signal;
 
 use crate::exit::Failure;
 use crate::signals::Received;
@@ -27,7 +27,7 @@ pub(super) struct Running {
 /// Sends signals to the command and to no other process, however long it has ended.
 pub(super) struct CommandHandle {
     started: Instant,
-    /// `None` on kernels before 5.3.
+    /// `None` on kernels before 5.3, and on Android.
     process: Option<OwnedFd>,
 }
 
@@ -61,8 +61,7 @@ impl Running {
     }
 
     pub(super) fn handle(&self) -> CommandHandle {
-        let process = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).ok();
-        CommandHandle { started: self.started, process }
+        CommandHandle { started: self.started, process: process_handle(&self.child) }
     }
 
     /// Waits in a thread and calls `on_end` with how it ended.
@@ -86,10 +85,31 @@ impl CommandHandle {
         let (Some(process), Some(named)) = (&self.process, Signal::from_named_raw(signal.number)) else {
             return false;
         };
-        let _ = pidfd_send_signal(process, named);
+        send(process, named);
         true
     }
 }
+
+#[cfg(target_os = "linux")]
+fn process_handle(child: &Child) -> Option<OwnedFd> {
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok()
+}
+
+/// Android forbids the call to most processes.
+#[cfg(not(target_os = "linux"))]
+fn process_handle(_child: &Child) -> Option<OwnedFd> {
+    None
+}
+
+/// To one that has ended there is nothing to send.
+#[cfg(target_os = "linux")]
+fn send(process: &OwnedFd, signal: Signal) {
+    let _ = rustix::process::pidfd_send_signal(process, signal);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn send(_process: &OwnedFd, _signal: Signal) {}
 
 /// The code as a shell would see it: 128 + n for a command that signal n killed.
 pub(super) fn code(status: ExitStatus) -> u8 {
