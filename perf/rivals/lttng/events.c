@@ -29,7 +29,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NOBODY = 65534, THREADS_MAX = 64, READY_TRIES = 100, READY_MS = 100 };
+enum { NOBODY = 65534, THREADS_MAX = 64, READY_TRIES = 100, READY_MS = 100, QUIET_MS = 100 };
 
 typedef void (*Events)(uint64_t count);
 
@@ -143,6 +143,8 @@ static void lap(const char *home, struct Race *this_race) {
     nftw(output, add_bytes, 16, FTW_PHYS);
     if (!lttng("destroy lap")) fail("the end of a session");
     remove_all(output);
+    // The daemons free a session's memory behind its end, which would cost the next contestant.
+    usleep(QUIET_MS * 1000);
     printf("%llu %llu\n", (unsigned long long)took_ns, (unsigned long long)bytes_found);
     fflush(stdout);
 }
