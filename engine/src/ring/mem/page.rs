@@ -13,29 +13,24 @@ pub fn page_size_bytes() -> usize {
     })
 }
 
-/// What the system can do with pages, where it knows how.
+/// What the system can do with pages, where it knows how: Linux, by its numbers for `madvise(2)`.
 #[derive(Clone, Copy)]
 pub(super) enum Advice {
     /// Transparent huge pages.
-    HugePages,
+    HugePages = 14,
     /// Pages made ready as a write to each would, without changing a byte (Linux 5.14).
-    Populate,
+    Populate = 23,
     /// Every access is a fault (Linux 6.13; not for locked memory). Unlike a change of protection
     /// it does not split the mapping, which costs more than making and unmapping it.
-    Guard,
+    Guard = 102,
 }
 
 /// Has the system do something with whole pages of ours. False where it does not.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn advise(start: *mut u8, size_bytes: usize, advice: Advice) -> bool {
-    let number = match advice {
-        Advice::HugePages => libc::MADV_HUGEPAGE,
-        Advice::Populate => libc::MADV_POPULATE_WRITE,
-        Advice::Guard => 102,
-    };
     // SAFETY: the range is in a mapping of ours. None of these changes what can be read there, but
     // for guards, which are for pages to which no reference exists.
-    unsafe { libc::madvise(start.cast(), size_bytes, number) == 0 }
+    unsafe { libc::madvise(start.cast(), size_bytes, advice as libc::c_int) == 0 }
 }
 
 /// Has the system do something with pages: this one knows none of it.
