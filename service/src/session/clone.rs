@@ -148,7 +148,7 @@ impl Service {
             trigger: request.trigger,
             started_boottime_ns: now.boottime_ns,
             taken: session.buffers.iter().map(|_| None).collect(),
-            memory_state: if wants_memory { MemoryState::Wanted } else { MemoryState::Settled },
+            memory_state: if wants_memory { MemoryState::Wanted } else { MemoryState::Decided },
             memory: Vec::new(),
             flags: if for_bugreport { FlushFlags::CLONE_FOR_BUGREPORT } else { FlushFlags::CLONE },
             in_file: copies_file || (request.into_file && has_file),

@@ -26,7 +26,7 @@ pub(super) enum MemoryState {
     Wanted,
     UnderWay,
     /// There is some, or the copy gets it for itself.
-    Settled,
+    Decided,
 }
 
 /// Memory that a clone will need. See [`Service::poll_clone`].
@@ -82,7 +82,7 @@ impl Service {
         let CloneMemory { source_id, clone_id, ready } = memory;
         let session = self.sessions.get_mut(&source_id);
         let Some(clone) = session.and_then(|session| session.clones.get_mut(&clone_id)) else { return };
-        if std::mem::replace(&mut clone.memory_state, MemoryState::Settled) != MemoryState::UnderWay {
+        if std::mem::replace(&mut clone.memory_state, MemoryState::Decided) != MemoryState::UnderWay {
             return;
         }
         clone.memory = ready;
