@@ -661,5 +661,4 @@ case_our_long_trace() {
 
 our_consumer=(our_query our_record our_events our_command our_config our_interrupted
     our_background our_background_wait our_filter our_detach our_detach_without_file our_clone
-    our_trigger_stops
-    our_trigger_starts our_flight_recorder our_long_trace)
+    our_trigger_stops our_trigger_starts our_flight_recorder our_long_trace)

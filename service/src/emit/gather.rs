@@ -8,8 +8,7 @@
 //! ```
 //!
 //! A step of a session's file that tells of its buffers waits in the same way. A consumer is
-//! answered in the order in which it asked, each answer with what was committed
-//! before it was begun.
+//! answered in the order in which it asked; each answer has what was committed before it was begun.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! The memory of clones, made ready by another thread before the buffers are copied: the system
-//! takes up to hundreds of milliseconds to find it, for which the loop would read no commits.
+//! may take long to find it, and the loop would read no commits meanwhile.
 //!
 //! ```text
 //!   the service's thread                               any thread

@@ -43,19 +43,9 @@ pub struct CloneMemory {
 }
 
 impl ShardedBuffer {
-    /// A read-only copy of all shards at one cut, made by the calling thread and those of the pool,
-    /// if there is one, each a part at a time. All shards are locked for the time of the copy.
-    /// Waits for a read pass to be dropped: not for a thread that has one.
-    ///
-    /// # Errors
-    /// If the system has no memory.
-    pub fn clone_in_pool(&self, pool: Option<&ThreadPool>) -> Result<ShardedBuffer, CreateError> {
-        self.clone_in_memory(None, pool)
-    }
-
-    /// The memory that a clone will need, made ready for what the buffer has now. To find it takes
-    /// the system up to hundreds of milliseconds: a thread for which nobody waits can do that
-    /// before the clone. Committers go on meanwhile.
+    /// The memory that a clone will need, made ready for what the buffer has now. The system may
+    /// take long to find it: a thread for which nobody waits can do that before the clone.
+    /// Committers go on meanwhile.
     ///
     /// # Errors
     /// If the system has no memory.
@@ -64,11 +54,14 @@ impl ShardedBuffer {
         self.ready_memory(None, None, |shard| self.shared.after_unlock(shard, self.owner))
     }
 
-    /// As [`clone_in_pool`](Self::clone_in_pool), into memory that was made ready before. What was
-    /// made for a buffer of another size is not used.
+    /// A read-only copy of all shards at one cut, made by the calling thread and those of the pool,
+    /// if there is one, each a part at a time. All shards are locked for the time of the copy.
+    /// Waits for a read pass to be dropped: not for a thread that has one.
+    ///
+    /// It goes into the memory, if there is some that was made ready for a buffer of this size.
     ///
     /// # Errors
-    /// As there.
+    /// If the system has no memory.
     pub fn clone_in_memory(
         &self,
         memory: Option<CloneMemory>,

@@ -4,6 +4,7 @@
 use std::io::{self, IoSlice, Write};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use rayon::ThreadPool;
 use watershed_engine::{BufferStats, CreateError, Ledger, WriterStats};
 
 use super::ShardedBuffer;
@@ -22,10 +23,18 @@ impl ShardedBuffer {
         self.read_pass_to(self.cut(), writer)
     }
 
-    /// A read-only copy, by the calling thread alone.
+    /// A read-only copy into new memory.
     ///
     /// # Errors
-    /// As [`clone_in_pool`](Self::clone_in_pool).
+    /// As [`clone_in_memory`](Self::clone_in_memory).
+    pub fn clone_in_pool(&self, pool: Option<&ThreadPool>) -> Result<ShardedBuffer, CreateError> {
+        self.clone_in_memory(None, pool)
+    }
+
+    /// The same, by the calling thread alone.
+    ///
+    /// # Errors
+    /// As there.
     pub fn clone_read_only(&self) -> Result<ShardedBuffer, CreateError> {
         self.clone_in_pool(None)
     }
