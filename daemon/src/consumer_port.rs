@@ -16,7 +16,7 @@ use std::fs::File;
 
 use watershed_service::{
     ClockReadings, ConnectError, ConsumerEvent, ConsumerId, FlushFlags, FlushId, ObservedEvents, OutputFile,
-    PacketBatch, PeerIdentity, ReadProgress, SessionId,
+    PacketBatch, PeerIdentity, ReadBegun, ReadProgress, SessionId,
 };
 use watershed_wire::Decode as _;
 use watershed_wire::ipc::messages::EnableTracingRequest;
@@ -33,6 +33,7 @@ mod clones;
 use crate::connection::{Closed, Connection, REPLY_BYTES_MAX};
 use crate::core::Core;
 use crate::log::Topic;
+use crate::waiting::Job;
 
 /// How long a consumer may refuse what is sent to it (spec, service 1.7).
 pub(crate) const SEND_LIMIT_MS: u64 = 10_000;
@@ -49,6 +50,8 @@ pub(crate) struct ConsumerPort {
     /// By the session that the clone will be.
     clones: BTreeMap<SessionId, ReplyTo>,
     reading: Option<ReplyTo>,
+    /// What another thread reads, or the service has to wait for, comes first.
+    waits_for_read: bool,
     batch: PacketBatch,
     observing: Option<ReplyTo>,
     /// What happened since events were last sent.
@@ -74,6 +77,7 @@ impl ConsumerPort {
             stats: VecDeque::new(),
             clones: BTreeMap::new(),
             reading: None,
+            waits_for_read: false,
             batch: PacketBatch::new(),
             observing: None,
             events: protos::ObservableEvents::default(),
@@ -103,6 +107,7 @@ impl ConsumerPort {
             }
             ConsumerMethod::Flush => self.flush(&call, core, now),
             ConsumerMethod::ReadBuffers => {
+                service.handle_read_buffers(consumer_id);
                 if let Some(before) = self.reading.replace(reply_to) {
                     self.connection.host.reject(before);
                 }
@@ -278,6 +283,10 @@ impl ConsumerPort {
                 (Some(reply_to), None) => self.reject(reply_to),
                 (None, _) => Ok(()),
             },
+            ConsumerEvent::ReadReady => {
+                self.waits_for_read = false;
+                Ok(())
+            }
             ConsumerEvent::InstanceState { producer_name, data_source_name, started } => {
                 let state = match started {
                     true => DataSourceInstanceState::Started,
@@ -334,22 +343,47 @@ impl ConsumerPort {
     /// Whether packets are to be read and the consumer has taken most of what was read before.
     pub(crate) fn wants_packets(&self) -> bool {
         let has_room = self.connection.host.out().size_bytes() < REPLY_BYTES_MAX;
-        self.reading.is_some() && has_room && !self.connection.is_gone()
+        self.reading.is_some() && !self.waits_for_read && has_room && !self.connection.is_gone()
     }
 
-    /// Reads packets for the consumer: one batch.
-    pub(crate) fn read(&mut self, core: &mut Core, now: &ClockReadings) -> Result<(), Closed> {
+    /// Begins the next step of reading for the consumer. What may wait is done by another thread.
+    pub(crate) fn begin_read(&mut self, core: &mut Core, now: &ClockReadings) -> Result<(), Closed> {
+        let batch = std::mem::take(&mut self.batch);
+        match core.service.begin_read(self.consumer_id, now) {
+            ReadBegun::Step(step) if step.may_wait() => {
+                self.waits_for_read = true;
+                core.waiting.begin(Job::Read(step, batch));
+                Ok(())
+            }
+            ReadBegun::Step(step) => {
+                let (packets, progress) = core.service.handle_read(step.run(batch), now);
+                self.take_read(packets, progress)
+            }
+            ReadBegun::Nothing => self.take_read(PacketBatch::new(), ReadProgress::Nothing),
+            ReadBegun::Later => {
+                self.waits_for_read = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// Packets for the consumer.
+    pub(crate) fn take_read(&mut self, packets: PacketBatch, progress: ReadProgress) -> Result<(), Closed> {
+        self.waits_for_read = false;
         let Some(reply_to) = self.reading else { return Ok(()) };
-        let progress = core.service.read_packets(self.consumer_id, &mut self.batch, now);
         let has_more = progress == ReadProgress::More;
         let host = &mut self.connection.host;
-        for reply in read_buffers_replies(self.batch.packets()) {
-            host.reply_bytes(reply_to, &reply.bytes, has_more || !reply.is_last)
-                .map_err(Closed::CannotTell)?;
+        // A reply that has nothing and ends nothing is not sent.
+        if !(has_more && packets.is_empty()) {
+            for reply in read_buffers_replies(packets.packets()) {
+                host.reply_bytes(reply_to, &reply.bytes, has_more || !reply.is_last)
+                    .map_err(Closed::CannotTell)?;
+            }
         }
         if !has_more {
             self.reading = None;
         }
+        self.batch = packets;
         Ok(())
     }
 }

@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 
 use watershed_service::Service;
 
-use crate::clone_memory::CloneThreads;
 use crate::files::Files;
 use crate::log::Log;
 use crate::output_path;
+use crate::waiting::WaitingThreads;
 
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) service: Service,
     pub(crate) files: Files,
-    pub(crate) clones: CloneThreads,
+    pub(crate) waiting: WaitingThreads,
     pub(crate) log: Log,
     pub(crate) output_folder: Option<PathBuf>,
 }

@@ -10,9 +10,9 @@
 //!     |      |                                                                    | outputs of a call
 //!     |    timers that are due                                                    | are delivered
 //!     |      |                                                                    | before the next
-//!     |    files and clones: results of their threads, what is to be done next   -+
+//!     |    files, reads, clones: results of their threads, what is to be done     -+
 //!     |      |
-//!     |    each listed connection: read packets for it, send what it takes, close it if it does not
+//!     |    each listed connection: begin to read for it, send what it takes, close it if it does not
 //!     |      |
 //!     +-- nothing left to do at once? then go on with what commits have left (handle_idle)
 //! ```
@@ -34,7 +34,6 @@ use watershed_shell::socket::peer_credentials;
 use watershed_smb::SharedMemory;
 use watershed_wire::framing::RECEIVE_SIZE_BYTES_MAX;
 
-use crate::clone_memory::CloneThreads;
 use crate::connection::{Closed, Connection, Ready};
 use crate::consumer_port::{self, ConsumerPort};
 use crate::core::Core;
@@ -46,6 +45,7 @@ use crate::peer::Peer;
 use crate::peers::Peers;
 use crate::producer_port::{self, ProducerPort};
 use crate::status::Status;
+use crate::waiting::{Job, JobResult, WaitingThreads};
 use crate::wake::{Stopper, Wake};
 
 /// Calls of one connection in one turn.
@@ -157,13 +157,13 @@ impl Daemon {
             workers,
             memory: Box::new(|size_bytes| SharedMemory::create(size_bytes).map(Arc::new)),
             read_pool: read_pool(),
-            readies_clones: true,
+            never_waits: true,
             filter_clock: Some(machine::monotonic_ns),
         });
         let core = Core {
             service,
             files: Files::start(Arc::clone(&wake)).map_err(DaemonError::FileThread)?,
-            clones: CloneThreads::new(Arc::clone(&wake)),
+            waiting: WaitingThreads::new(Arc::clone(&wake)),
             log: Log::new(Box::new(log)),
             output_folder: options.output_folder,
         };
@@ -384,13 +384,35 @@ impl Daemon {
     }
 
     fn work_on_files(&mut self, now: &ClockReadings) {
-        self.core.clones.work(&mut self.core.service, now);
-        self.deliver(now);
+        self.take_results(now);
+        while let Some(work) = self.core.service.poll_clone() {
+            self.core.waiting.begin(Job::Clone(work));
+        }
         while self.core.files.take_result(&mut self.core.service, now) {
             self.deliver(now);
         }
         self.core.files.hand_out(&mut self.core.service, now);
         self.deliver(now);
+    }
+
+    /// Takes what came of jobs that may have waited.
+    fn take_results(&mut self, now: &ClockReadings) {
+        while let Some(result) = self.core.waiting.take_result() {
+            match result {
+                JobResult::Clone(memory) => self.core.service.handle_clone_memory(memory, now),
+                JobResult::Read(done) => {
+                    let consumer_id = done.consumer_id();
+                    let (packets, progress) = self.core.service.handle_read(done, now);
+                    let port = self.peers.list_consumer(consumer_id);
+                    if let Some((token, Err(why))) =
+                        port.map(|(token, port)| (token, port.take_read(packets, progress)))
+                    {
+                        self.close(token, &why, now);
+                    }
+                }
+            }
+            self.deliver(now);
+        }
     }
 
     /// Reads for consumers, and sends what sockets take.

@@ -16,7 +16,6 @@
 //! The protocol is Perfetto's (spec, service 1 to 3); its frames are in [`watershed_wire::ipc`].
 #![forbid(unsafe_code)]
 
-mod clone_memory;
 mod connection;
 mod consumer_port;
 mod core;
@@ -30,6 +29,7 @@ mod peer;
 mod peers;
 mod producer_port;
 mod status;
+mod waiting;
 mod wake;
 
 pub use event_loop::Daemon;

@@ -8,8 +8,8 @@ use crate::consumer_port::ConsumerPort;
 use crate::core::Core;
 use crate::producer_port::ProducerPort;
 
-/// Batches of about 32 KiB read for one consumer in one turn.
-const READS_PER_TURN: usize = 8;
+/// Steps of reading that are begun for one consumer in one turn.
+const READS_PER_TURN: usize = 2;
 
 #[derive(Debug)]
 pub(crate) enum Peer {
@@ -87,14 +87,16 @@ impl Peer {
             Peer::Producer(port) => port.connection.send(now.monotonic_ns),
             Peer::Consumer(port) => {
                 port.send_events()?;
+                port.connection.send(now.monotonic_ns)?;
+                // A step that does not wait is done at once; it may be the last but one.
                 for _ in 0..READS_PER_TURN {
                     if !port.wants_packets() {
                         break;
                     }
-                    port.read(core, now)?;
+                    port.begin_read(core, now)?;
                     port.connection.send(now.monotonic_ns)?;
                 }
-                port.connection.send(now.monotonic_ns)
+                Ok(())
             }
         }
     }

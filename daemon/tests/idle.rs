@@ -47,6 +47,7 @@ fn an_idle_session_wakes_nobody() {
     (1..=100).for_each(|number| producer.write(1, number));
     assert!(consumer.flush_with(&mut producer));
     assert!(consumer.read().len() >= 100);
+    support::settle("a thread without a job ends", || !sleeps().contains_key("trace-waits"));
     std::thread::sleep(Duration::from_millis(500));
     let before = sleeps();
     std::thread::sleep(Duration::from_secs(4));

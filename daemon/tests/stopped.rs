@@ -122,3 +122,66 @@ fn a_file_waits_for_a_shard_and_the_loop_does_not() {
     assert_eq!(stats.expect("they come last").buffer_stats[0].chunks_written(), 30);
     daemon.stop();
 }
+
+/// Who reads waits for the shard, nobody else does, not even another one who reads; and everything
+/// that was committed before comes once and in order.
+#[test]
+fn a_read_waits_for_a_shard_and_the_loop_does_not() {
+    const READ_SIZE_KB: u32 = 12 << 10;
+    for shard in [0, 1] {
+        let mut stopped_config = of_size();
+        stopped_config.buffers[0].size_kb = Some(READ_SIZE_KB);
+        let daemon = TestDaemon::start(1);
+        let (mut producer, mut consumer, mut other) =
+            (daemon.producer(), daemon.consumer(), daemon.consumer());
+        consumer.enable(&stopped_config);
+        producer.serve_until(|producer| producer.buffers.len() == 1);
+        write(&mut producer, 1..=10);
+        other.enable(&config());
+        producer.serve_until(|producer| producer.buffers.len() == 2);
+        let buffers = producer.buffers.clone();
+        write(&mut producer, 100..=110);
+        // Told of its sequences once: what waits from now on is the read itself.
+        assert_eq!(numbers(&consumer.read()), (1..=10).collect::<Vec<_>>());
+        let read = while_stopped((READ_SIZE_KB as usize) << 10, shard, || {
+            producer.buffers.truncate(1);
+            write(&mut producer, 11..=20);
+            let read = consumer.0.call(ConsumerMethod::ReadBuffers, &protos::ReadBuffersRequest {});
+            producer.buffers.clone_from(&buffers);
+            for number in 111..=120 {
+                assert_eq!(other.state().num_sessions_started(), 2, "another one is answered");
+                write(&mut producer, number..=number);
+            }
+            assert_eq!(numbers(&other.read()), (100..=120).collect::<Vec<_>>());
+            assert!(consumer.0.try_next().is_none(), "the shard is waited for");
+            read
+        });
+        assert_eq!(numbers(&consumer.read_of(read)), (11..=20).collect::<Vec<_>>());
+    }
+}
+
+/// A consumer goes while a thread waits for its read: what it did not get the next one gets.
+#[test]
+fn what_is_read_for_one_that_has_gone_is_not_lost() {
+    const LEFT_SIZE_KB: u32 = 13 << 10;
+    let mut config = of_size();
+    config.buffers[0].size_kb = Some(LEFT_SIZE_KB);
+    let daemon = TestDaemon::start(1);
+    let (mut producer, mut consumer, mut other) = (daemon.producer(), daemon.consumer(), daemon.consumer());
+    consumer.enable(&config);
+    producer.serve_until(|producer| !producer.buffers.is_empty());
+    write(&mut producer, 1..=10);
+    assert_eq!(numbers(&consumer.read()).len(), 10);
+    while_stopped((LEFT_SIZE_KB as usize) << 10, 0, || {
+        write(&mut producer, 11..=20);
+        consumer.0.call(ConsumerMethod::ReadBuffers, &protos::ReadBuffersRequest {});
+        other.state();
+        let detach = protos::DetachRequest { key: Some("left".to_owned()) };
+        consumer.0.ask::<protos::DetachResponse>(ConsumerMethod::Detach, &detach).expect("it is detached");
+        drop(consumer);
+        let attach = protos::AttachRequest { key: Some("left".to_owned()) };
+        other.0.ask::<protos::AttachResponse>(ConsumerMethod::Attach, &attach).expect("it is there");
+    });
+    write(&mut producer, 21..=30);
+    assert_eq!(numbers(&other.read()), (11..=30).collect::<Vec<_>>());
+}

@@ -28,7 +28,7 @@ fn service() -> Service {
         workers: None,
         memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
         read_pool: Box::new(|| None),
-        readies_clones: false,
+        never_waits: false,
         filter_clock: None,
     })
 }

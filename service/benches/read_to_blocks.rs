@@ -63,7 +63,7 @@ fn filled() -> (Service, ConsumerId, u64) {
         workers: None,
         memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
         read_pool: Box::new(|| None),
-        readies_clones: false,
+        never_waits: false,
         filter_clock: None,
     });
     let now = ClockReadings::default();

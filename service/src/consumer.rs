@@ -18,6 +18,8 @@ pub(crate) struct Consumer {
     pub(crate) session_id: Option<SessionId>,
     pub(crate) observed: ObservedEvents,
     pub(crate) stats: PendingStats,
+    /// It wants to read and is to be told when it can.
+    pub(crate) waits_to_read: bool,
 }
 
 /// Where a session with `write_into_file` writes. The file itself is the shell's, in every case.
@@ -54,8 +56,14 @@ impl Service {
         }
         self.counters.last_consumer_id += 1;
         let consumer_id = ConsumerId(self.counters.last_consumer_id);
-        let (observed, stats) = (ObservedEvents::NONE, PendingStats::default());
-        self.consumers.insert(consumer_id, Consumer { identity, session_id: None, observed, stats });
+        let consumer = Consumer {
+            identity,
+            session_id: None,
+            observed: ObservedEvents::NONE,
+            stats: PendingStats::default(),
+            waits_to_read: false,
+        };
+        self.consumers.insert(consumer_id, consumer);
         Ok(consumer_id)
     }
 

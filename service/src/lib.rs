@@ -55,7 +55,7 @@
 //!     workers: None,
 //!     memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
 //!     read_pool: Box::new(|| None),
-//!     readies_clones: false,
+//!     never_waits: false,
 //!     filter_clock: None,
 //! });
 //! let now = ClockReadings::default(); // A shell reads its clocks here.
@@ -147,7 +147,7 @@ pub use producer::{
     ConnectedProducer, PeerIdentity, ProducerHello, ProducerMemory, ProducerWelcome, RegisteredDataSource,
     ScrapingMode,
 };
-pub use read::{PacketBatch, RESERVED_FIELDS, Unread, WriteTrace};
+pub use read::{PacketBatch, RESERVED_FIELDS, ReadBegun, ReadDone, ReadStep, Unread, WriteTrace};
 pub use service::Service;
 pub use session::{
     CloneMemory, CloneRequest, CloneSource, CloneWork, ClonedSession, FileWrite, FileWritten,

@@ -17,6 +17,7 @@
 //! | starts of sessions by name | consumers | [`START_TIMES_MAX`] | found by name |
 //! | pending flushes of a session | a consumer | [`PENDING_FLUSHES_MAX`] | once each when it ends; all that end together share one scrape |
 //! | statistics that a consumer waits for | the consumer | [`PENDING_STATS_MAX`] | one after the other |
+//! | steps of reads that another thread does | consumers | one of a session, [`READ_STEP_BYTES`]; of a session that has gone until its thread is done | once each |
 //! | flushes that wait for a producer | consumers | [`PENDING_FLUSHES_MAX`] a session | an acknowledgement takes its own |
 //! | commits that wait for an acknowledgement | a producer without shared memory | [`HELD_COMMIT_BYTES_MAX`] | once each |
 //! | triggers of a call | a producer | [`TRIGGERS_PER_CALL_MAX`] | found by name in each session |
@@ -129,8 +130,9 @@ pub const FILE_FLUSH_PERIOD_MS: u32 = 5000;
 /// Events about other sessions kept between two reads.
 pub const CONCURRENT_EVENTS_MAX: usize = 4096;
 
-/// A read for a consumer ends after this many bytes, the packet that crosses the line included.
-pub const READ_PACKETS_BYTES: usize = 32 * 1024;
+/// A step of a read for a consumer ends after this many bytes, the packet that crosses the line
+/// included. About as much as a socket takes at once.
+pub const READ_STEP_BYTES: usize = 256 * 1024;
 /// A block of a trace ends after this many bytes, the packet that crosses the line included.
 pub const READ_FRAMED_BYTES: usize = 1 << 20;
 /// One step of writing a trace ends after this many bytes, the packet that crosses the line
@@ -185,6 +187,6 @@ const _: () = assert!(DURATION_MS_MAX_GUARDRAIL <= DURATION_MS_MAX);
 const _: () = assert!(GUARDRAIL_BUFFERS_KB_MAX <= BUFFER_SIZE_KB_MAX as u64);
 const _: () = assert!(FILE_WRITE_PERIOD_MS_MIN <= FILE_WRITE_PERIOD_MS_DEFAULT);
 const _: () = assert!(FLUSH_TIMEOUT_MS_DEFAULT <= SLOW_START_MS && STOP_TIMEOUT_MS_DEFAULT <= SLOW_START_MS);
-const _: () = assert!(READ_PACKETS_BYTES < READ_FRAMED_BYTES && READ_FRAMED_BYTES < WRITE_TRACE_BYTES);
+const _: () = assert!(READ_STEP_BYTES < READ_FRAMED_BYTES && READ_FRAMED_BYTES < WRITE_TRACE_BYTES);
 const _: () = assert!(READ_FRAMED_BYTES < READ_IN_POOL_BYTES_MIN as usize, "small reads are one thread's");
 const _: () = assert!(WRITER_ID_MAX <= u16::MAX as u32);

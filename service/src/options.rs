@@ -45,9 +45,11 @@ pub struct ServiceOptions {
     pub memory: MemoryFactory,
     /// Threads for large reads. What is read does not depend on them.
     pub read_pool: PoolFactory,
-    /// Whether the shell makes the memory of clones ready, on a thread for which nobody waits: see
-    /// [`Service::poll_clone`](crate::Service::poll_clone). If not, the service does it.
-    pub readies_clones: bool,
+    /// Whether the service must not wait for a thread that has a shard, nor for memory. Then the
+    /// shell has other threads for what may: steps of reads ([`ReadStep`](crate::ReadStep)) and of
+    /// files ([`FileWrite`](crate::FileWrite)), and the memory of clones
+    /// ([`Service::poll_clone`](crate::Service::poll_clone)). If not, the service does all at once.
+    pub never_waits: bool,
     /// Reads a clock that never goes back, in nanoseconds, on any thread: to say in the statistics
     /// how long filters took. `None`: nobody says.
     pub filter_clock: Option<fn() -> u64>,

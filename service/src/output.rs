@@ -90,6 +90,9 @@ pub enum ConsumerEvent {
     },
     /// Statistics that the consumer asked for; `None` if its session has gone meanwhile.
     TraceStats(Option<Box<protos::TraceStats>>),
+    /// What [`Service::begin_read`](crate::Service::begin_read) has said "later" of is to be tried
+    /// again.
+    ReadReady,
     /// A data source instance has started or stopped.
     InstanceState {
         /// Name of its producer.
@@ -184,8 +187,8 @@ pub enum ReadProgress {
     More,
     /// Everything that can be read now has been.
     Done,
-    /// There is nothing to read: no session, or one that writes into a file. What the consumer port
-    /// answers with an empty reply.
+    /// There is nothing to read now: no session, one that writes into a file, or one that another
+    /// thread reads or copies. What the consumer port answers with an empty reply.
     Nothing,
 }
 

@@ -109,6 +109,9 @@ impl Service {
 
     /// The next thing to deliver. Call it until `None` after every other call.
     pub fn poll_output(&mut self) -> Option<Output> {
+        if self.outputs.is_empty() {
+            self.tell_readers();
+        }
         self.outputs.pop_front()
     }
 

@@ -288,7 +288,7 @@ fn service_options(system: SystemInfo, shards: Shards) -> ServiceOptions {
         workers: None,
         memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
         read_pool: read_pool(),
-        readies_clones: false,
+        never_waits: false,
         filter_clock: Some(machine::monotonic_ns),
     }
 }

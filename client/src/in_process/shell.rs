@@ -361,6 +361,7 @@ impl Shell {
             ConsumerEvent::InstanceState { .. }
             | ConsumerEvent::TraceStats(_)
             | ConsumerEvent::CloneTriggerHit { .. }
+            | ConsumerEvent::ReadReady
             | ConsumerEvent::Cloned { .. } => {}
         }
     }

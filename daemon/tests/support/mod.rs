@@ -464,6 +464,11 @@ impl Consumer {
     /// Reads all packets that can be read now and decoded.
     pub fn read(&mut self) -> Vec<protos::TracePacket> {
         let request_id = self.0.call(ConsumerMethod::ReadBuffers, &protos::ReadBuffersRequest {});
+        self.read_of(request_id)
+    }
+
+    /// The packets of a read that was asked for.
+    pub fn read_of(&mut self, request_id: u64) -> Vec<protos::TracePacket> {
         let (mut packets, mut packet) = (Vec::new(), Vec::new());
         loop {
             let (reply, has_more) = self.0.answer(request_id).expect("it is not rejected");

@@ -35,4 +35,6 @@ pub(crate) struct Consumer {
     pub(crate) stats: VecDeque<TraceStats>,
     /// Of which session, and whether without its filter.
     pub(crate) clones: BTreeMap<SessionId, (SessionId, bool)>,
+    /// It reads in steps, and the last one is not over.
+    pub(crate) is_reading: bool,
 }

@@ -3,7 +3,7 @@
 use prost::Message as _;
 use watershed_service::{
     CloneRequest, CloneSource, ConsumerEvent, ConsumerId, FlushFlags, ObservedEvents, OutputFile,
-    PacketBatch, PeerIdentity, ReadProgress, SessionId, SessionState, limits,
+    PacketBatch, PeerIdentity, ReadBegun, ReadProgress, ReadStep, SessionId, SessionState, limits,
 };
 use watershed_wire::protos::TraceConfig;
 use watershed_wire::reader::{Limits, TraceReader};
@@ -27,8 +27,8 @@ impl World {
         let key = self.last_key;
         self.log(|| format!("c{key} connects, uid {uid}, {id:?}"));
         self.key_of_consumer.insert(id, key);
-        let (flushes, stats, clones) = Default::default();
-        self.consumers.insert(key, Consumer { id, uid, flushes, stats, clones });
+        let (flushes, stats, clones, is_reading) = Default::default();
+        self.consumers.insert(key, Consumer { id, uid, flushes, stats, clones, is_reading });
         key
     }
 
@@ -109,6 +109,10 @@ impl World {
                     self.flushes.extend(self.service.session_of(id).map(|session_id| (flush_id, session_id)));
                 }
             }
+            Request::Read if self.choices.one_in(2) => {
+                self.call(|service, _| service.handle_read_buffers(id));
+                self.begin_read(key, id);
+            }
             Request::Read => {
                 self.read(id);
             }
@@ -176,6 +180,43 @@ impl World {
         true
     }
 
+    /// Begins a step, which is run later.
+    fn begin_read(&mut self, key: u32, id: ConsumerId) {
+        let session_id = self.service.session_of(id);
+        let begun = self.call(|service, now| service.begin_read(id, now));
+        let Some(consumer) = self.consumers.get_mut(&key) else { return };
+        consumer.is_reading = !matches!(begun, ReadBegun::Nothing);
+        if let (ReadBegun::Step(step), Some(session_id)) = (begun, session_id) {
+            let at_ns = self.now.monotonic_ns + self.delay_ns();
+            self.schedule(at_ns, Event::Read(session_id, step));
+        }
+    }
+
+    pub(crate) fn run_read(&mut self, session_id: SessionId, step: ReadStep) {
+        let id = step.consumer_id();
+        let done = step.run(PacketBatch::new());
+        self.report.steps += 1;
+        let is_its_session = self.service.session_of(id) == Some(session_id);
+        let (packets, progress) = self.call(|service, now| service.handle_read(done, now));
+        if is_its_session {
+            let mut bytes = Vec::new();
+            append_framed(&packets, &mut bytes);
+            check_turn(of_producers(&bytes).into_iter(), limits::READ_STEP_BYTES);
+            self.take(session_id, &bytes);
+        } else if let Some(session) = self.sessions.get_mut(&session_id) {
+            assert!(packets.is_empty(), "packets of another one's session");
+            session.was_handed_back = true;
+            self.report.handed_back += 1;
+        }
+        let Some(key) = self.key_of_consumer.get(&id).copied() else { return };
+        match progress {
+            ReadProgress::More => self.begin_read(key, id),
+            ReadProgress::Done | ReadProgress::Nothing => {
+                self.consumers.get_mut(&key).expect("it is there").is_reading = false;
+            }
+        }
+    }
+
     fn read_framed(&mut self, id: ConsumerId) -> Option<Vec<u8>> {
         let mut all = Vec::new();
         loop {
@@ -192,20 +233,18 @@ impl World {
 
     fn read_batches(&mut self, id: ConsumerId) -> Option<Vec<u8>> {
         let (mut all, mut batch) = (Vec::new(), PacketBatch::new());
+        self.call(|service, _| service.handle_read_buffers(id));
         loop {
-            let progress = self.call(|service, now| service.read_packets(id, &mut batch, now));
+            let begun = self.call(|service, now| service.begin_read(id, now));
+            let ReadBegun::Step(step) = begun else { return None };
+            let (packets, progress) = self.call(|service, now| service.handle_read(step.run(batch), now));
             let before = all.len();
-            for packet in batch.packets() {
-                all.push(10);
-                prost::encoding::encode_varint(packet.len() as u64, &mut all);
-                all.extend_from_slice(packet);
+            append_framed(&packets, &mut all);
+            check_turn(of_producers(&all[before..]).into_iter(), limits::READ_STEP_BYTES);
+            if progress != ReadProgress::More {
+                return Some(all);
             }
-            check_turn(of_producers(&all[before..]).into_iter(), limits::READ_PACKETS_BYTES);
-            match progress {
-                ReadProgress::More => {}
-                ReadProgress::Done => return Some(all),
-                ReadProgress::Nothing => return None,
-            }
+            batch = packets;
         }
     }
 
@@ -339,6 +378,10 @@ impl World {
 
     /// An event arrives at its consumer, which may do something about it.
     pub(crate) fn take_event(&mut self, key: u32, event: ConsumerEvent) {
+        if event == ConsumerEvent::ReadReady {
+            let id = self.consumers.get(&key).map(|consumer| consumer.id);
+            return id.into_iter().for_each(|id| self.begin_read(key, id));
+        }
         let request = match event {
             ConsumerEvent::CloneTriggerHit { session_id, trigger } => Request::Clone(CloneRequest {
                 source: CloneSource::Session(session_id),
@@ -452,6 +495,15 @@ impl World {
             assert!(clone.iter().all(is_there), "a clone has what was not there");
         }
         self.report.clones_compared += 1;
+    }
+}
+
+/// As packets lie in a file.
+fn append_framed(batch: &PacketBatch, out: &mut Vec<u8>) {
+    for packet in batch.packets() {
+        out.push(10);
+        prost::encoding::encode_varint(packet.len() as u64, out);
+        out.extend_from_slice(packet);
     }
 }
 

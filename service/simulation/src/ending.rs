@@ -44,6 +44,7 @@ impl World {
             Event::CloneMemory(memory) => {
                 self.call(|service, now| service.handle_clone_memory(memory, now));
             }
+            Event::Read(session_id, step) => self.run_read(session_id, step),
             Event::FileDone(session_id) => {
                 let result = self.file_result();
                 self.fail_file(session_id, result.is_err());
@@ -122,6 +123,7 @@ impl World {
             let (flushes, clones) = (&consumer.flushes, &consumer.clones);
             assert!(flushes.is_empty() && clones.is_empty(), "not answered: {flushes:?}, {clones:?}");
             assert!(consumer.stats.is_empty(), "no statistics: {:?}", consumer.stats);
+            assert!(!consumer.is_reading, "a read is not over");
         }
         self.leave();
     }

@@ -31,6 +31,10 @@ pub struct Report {
     pub in_files: u64,
     /// Compressed parts of files.
     pub compressed: u64,
+    /// Steps of reads between whose beginning and end something else happened.
+    pub steps: u64,
+    /// Of which had lost their consumer when they ended, but not the session.
+    pub handed_back: u64,
     /// Sessions that another connection took over.
     pub attached: u64,
     /// Connections that ended in the middle of something.
@@ -57,6 +61,8 @@ impl Report {
             (&mut self.filtered, other.filtered),
             (&mut self.in_files, other.in_files),
             (&mut self.compressed, other.compressed),
+            (&mut self.steps, other.steps),
+            (&mut self.handed_back, other.handed_back),
             (&mut self.attached, other.attached),
             (&mut self.deaths, other.deaths),
             (&mut self.lies, other.lies),

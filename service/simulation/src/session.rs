@@ -14,7 +14,8 @@ pub(crate) struct Session {
     pub(crate) uid: i32,
     pub(crate) config: TraceConfig,
     pub(crate) is_filtered: bool,
-    /// A clone without the filter may have what was filtered for the original's file.
+    /// A clone without the filter may have what was filtered for the original's file, or for one
+    /// of its consumers that had gone.
     may_be_filtered: bool,
     pub(crate) is_roomy: bool,
     /// Buffers were emptied or handed to a clone, or a file could not be written.
@@ -29,6 +30,8 @@ pub(crate) struct Session {
     pub(crate) num_hits_told: u64,
     pub(crate) key: Option<String>,
     pub(crate) was_detached: bool,
+    /// Something was read for a consumer that did not have it any more.
+    pub(crate) was_handed_back: bool,
     pub(crate) ends_told: u64,
     pub(crate) ends_wanted: u64,
 }
@@ -50,6 +53,7 @@ impl Session {
             num_hits_told: 0,
             key: None,
             was_detached: false,
+            was_handed_back: false,
             ends_told: 0,
             ends_wanted: 1,
         }
@@ -118,7 +122,7 @@ impl Session {
         Session {
             uid,
             is_filtered: self.is_filtered && !skips_filter,
-            may_be_filtered: self.is_filtered && self.config.write_into_file(),
+            may_be_filtered: self.is_filtered && (self.config.write_into_file() || self.was_handed_back),
             is_clone: true,
             key: None,
             ends_wanted: 0,

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use watershed_service::{
     ClockReadings, CloneMemory, ConsumerEvent, ConsumerId, FileAction, FileWrite, FlushId, Output,
-    ProducerCommand, ProducerId, Service, ServiceOptions, SessionId, Shards, SystemInfo,
+    ProducerCommand, ProducerId, ReadStep, Service, ServiceOptions, SessionId, Shards, SystemInfo,
 };
 use watershed_smb::SharedMemory;
 
@@ -57,6 +57,7 @@ pub(crate) enum Event {
     Written(FileWrite),
     FileDone(SessionId),
     CloneMemory(CloneMemory),
+    Read(SessionId, ReadStep),
 }
 
 /// When the last thing that a connection carries arrives, in both directions.
@@ -122,7 +123,7 @@ impl World {
             made.lock().expect("no thread panicked").push(Arc::downgrade(&memory));
             Ok(memory)
         };
-        let readies_clones = choices.one_in(2);
+        let never_waits = choices.one_in(2);
         let service = Service::new(ServiceOptions {
             seed: 1,
             uid: 4242,
@@ -134,7 +135,7 @@ impl World {
             workers: None,
             memory: Box::new(memory),
             read_pool: Box::new(|| None),
-            readies_clones,
+            never_waits,
             filter_clock: None,
         });
         let now = ClockReadings {

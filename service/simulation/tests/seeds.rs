@@ -52,6 +52,8 @@ fn whatever_happens() {
             sums.filtered,
             sums.in_files,
             sums.compressed,
+            sums.steps,
+            sums.handed_back * 10,
             sums.attached,
             sums.deaths,
             sums.lies,

@@ -101,9 +101,9 @@ impl Service {
     }
 
     /// Statistics of the session's buffers, for its trace, with all that was committed when this
-    /// was first asked. `None`: not yet. Without workers it waits for whoever has a shard.
+    /// was first asked. `None`: not yet. In a shell that may wait it waits for whoever has a shard.
     pub(crate) fn look(&mut self, session_id: SessionId) -> Option<Vec<Statistics>> {
-        if self.options.workers.is_none() {
+        if !self.options.never_waits {
             return Some(self.look_now(session_id));
         }
         let begun = self.sessions.get_mut(&session_id)?.look.take();

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   before the data of a pass                                          after it, if all was read
+//!   what was read and not handed out (filtered and stamped) -
 //!   clocks (initial, then drift) - sync marker - config - uuid -       read_tracing_buffers_completed - stats
 //!   provenance - system info - lifecycle events - other sessions
 //!              once: config, uuid, provenance, system info
@@ -40,8 +41,9 @@ impl Service {
     ) -> bool {
         let session = self.sessions.get_mut(&session_id).filter(|session| !session.waits_for_trigger());
         let Some(session) = session else { return true };
-        let mut out =
-            Emitter { sink, uid: self.options.uid, filtering: Some(&session.filtering), has_room: true };
+        let handed_back = std::mem::take(&mut session.pending.handed_back);
+        let has_room = handed_back.packets().all(|packet| sink.packet(&[packet], &read::Stamp::EMPTY));
+        let mut out = Emitter { sink, uid: self.options.uid, filtering: Some(&session.filtering), has_room };
         let builtin = *session.config.builtin();
         let primary_clock = builtin.primary_trace_clock.unwrap_or(BOOTTIME_CLOCK_ID as i32);
         for clocks in session.pending.initial_clocks.take().into_iter().chain(session.pending.clocks.drain())

@@ -2,7 +2,7 @@
 //! stamped.
 //!
 //! ```text
-//!   one pass               threshold: 32 KiB for a consumer, 1 MiB of a trace, 32 MiB to a writer
+//!   one pass               threshold: 256 KiB for a consumer, 1 MiB of a trace, 32 MiB to a writer
 //!   +---------------------+    +-----------------------------------------+--------------------+
 //!   | what the service    |    | producers' packets, buffer by buffer    | if all was read:   |
 //!   | has to say          | -> | shards -> fields ok? -> slices + stamp  | read completed,    |
@@ -22,6 +22,7 @@ mod pass;
 mod sequences;
 mod sink;
 mod source;
+mod step;
 
 use std::sync::LazyLock;
 
@@ -33,6 +34,8 @@ pub(crate) use sequences::SharedSequences;
 pub use sink::{PacketBatch, Unread, WriteTrace};
 pub(crate) use sink::{Sink, TraceSink};
 pub(crate) use source::{PassSource, SharedPool};
+pub(crate) use step::ReadState;
+pub use step::{ReadBegun, ReadDone, ReadStep};
 pub(crate) use watershed_shards::framing::Stamp;
 
 /// Top-level fields of `TracePacket` that only the service may write: what a producer sends with

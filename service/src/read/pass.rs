@@ -1,17 +1,17 @@
-//! One pass over what a session has, and the consumer's calls that make one.
+//! Reads for shells that may wait: each call is steps that are begun, done and ended at once.
 
 use std::io::IoSlice;
 use std::sync::Arc;
 
 use crate::clock::ClockReadings;
 use crate::ids::{ConsumerId, SessionId};
-use crate::limits::{READ_FRAMED_BYTES, READ_PACKETS_BYTES, WRITE_TRACE_BYTES};
+use crate::limits::{READ_FRAMED_BYTES, WRITE_TRACE_BYTES};
 use crate::output::ReadProgress;
-use crate::read::{PacketBatch, PassSource, Sink, TraceSink, Unread, WriteTrace};
+use crate::read::step::{ReadBegun, StepEnd};
+use crate::read::{PassSource, Sink, TraceSink, Unread, WriteTrace};
 use crate::service::Service;
-use crate::session::Session;
 
-/// Why a pass ended.
+/// Why a pass over the buffers ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PassEnd {
     /// Enough bytes; there may be more to read.
@@ -24,23 +24,11 @@ pub(crate) enum PassEnd {
 }
 
 impl Service {
-    /// Reads packets of the consumer's session: about 32 KiB of them, in `batch`, which is cleared
-    /// first.
+    /// Reads packets as they lie in a trace file: about 1 MiB of them, appended to `block`. What
+    /// one gets by calling it until [`ReadProgress::Done`] is a whole trace.
     ///
     /// Reading takes packets out of the buffers. It may be done while the session records, and as
     /// often as one likes.
-    pub fn read_packets(
-        &mut self,
-        consumer_id: ConsumerId,
-        batch: &mut PacketBatch,
-        now: &ClockReadings,
-    ) -> ReadProgress {
-        batch.clear();
-        self.read(consumer_id, batch, READ_PACKETS_BYTES, now)
-    }
-
-    /// Reads packets as they lie in a trace file: about 1 MiB of them, appended to `block`. What
-    /// one gets by calling it until [`ReadProgress::Done`] is a whole trace.
     pub fn read_framed(
         &mut self,
         consumer_id: ConsumerId,
@@ -90,6 +78,7 @@ impl Service {
         }
     }
 
+    /// Steps until the sink has enough, each done at once.
     fn read(
         &mut self,
         consumer_id: ConsumerId,
@@ -97,38 +86,16 @@ impl Service {
         threshold_bytes: usize,
         now: &ClockReadings,
     ) -> ReadProgress {
-        let Some(session_id) = self.session_of(consumer_id) else { return ReadProgress::Nothing };
-        if self.sessions.get(&session_id).is_none_or(Session::file_is_open) {
-            return ReadProgress::Nothing;
-        }
-        match self.read_pass(session_id, sink, threshold_bytes, now) {
-            PassEnd::Threshold => ReadProgress::More,
-            PassEnd::Drained | PassEnd::NoRoom => ReadProgress::Done,
-        }
-    }
-
-    fn read_pass(
-        &mut self,
-        session_id: SessionId,
-        sink: &mut impl Sink,
-        threshold_bytes: usize,
-        now: &ClockReadings,
-    ) -> PassEnd {
-        self.settle(session_id);
-        let looked = if self.tells_of_sequences(session_id) { self.look_now(session_id) } else { Vec::new() };
-        if !self.emit_before_data(session_id, sink, &looked, now) {
-            return PassEnd::NoRoom;
-        }
-        let Some(source) = self.pass_source(session_id) else { return PassEnd::Drained };
-        let passed = source.read(sink, threshold_bytes);
-        self.note_invalid(session_id, passed.num_invalid);
-        if passed.end != PassEnd::Drained {
-            return passed.end;
-        }
-        let looked = self.tells_statistics(session_id).then(|| self.look_now(session_id));
-        match self.emit_after_data(session_id, sink, looked, now) {
-            true => PassEnd::Drained,
-            false => PassEnd::NoRoom,
+        self.handle_read_buffers(consumer_id);
+        loop {
+            let ReadBegun::Step(step) = self.begin_read(consumer_id, now) else {
+                return ReadProgress::Nothing;
+            };
+            let (session_id, ran) = (step.session_id, step.run_into(sink, threshold_bytes));
+            let progress = self.end_read_step(session_id, ran, now);
+            if ran.end != StepEnd::Pass(PassEnd::Drained) {
+                return progress;
+            }
         }
     }
 

@@ -31,6 +31,7 @@ use crate::filter::Filtering;
 use crate::ids::{ConsumerId, SessionId};
 use crate::limits;
 use crate::output::{ConsumerEvent, FlushFlags};
+use crate::read::ReadState;
 use crate::service::Service;
 use crate::session::clone_memory::MemoryState;
 use crate::session::flush::AfterFlush;
@@ -102,12 +103,14 @@ pub(crate) struct PendingClone {
     copies_file: bool,
     /// Flushes that are not over.
     flushes_left: usize,
+    /// Those whose flush is over and whose buffers have not been taken.
+    flushed: Vec<CloneGroup>,
     all_flushed: bool,
     error: Option<String>,
 }
 
-/// Which buffers of a session a flush for a clone is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Which buffers of a session a flush for a clone is for, in the order in which they are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum CloneGroup {
     Transferred,
     Copied,
@@ -141,7 +144,7 @@ impl Service {
         let groups = session.clone_groups();
         let copies_file = session.file_is_open();
         let for_bugreport = request.for_bugreport || request.source == CloneSource::ForBugreport;
-        let wants_memory = self.options.readies_clones && groups.contains(&CloneGroup::Copied);
+        let wants_memory = self.options.never_waits && groups.contains(&CloneGroup::Copied);
         let clone = PendingClone {
             consumer_id,
             skip_filter: request.skip_filter || request.source == CloneSource::ForBugreport,
@@ -154,6 +157,7 @@ impl Service {
             in_file: copies_file || (request.into_file && has_file),
             copies_file,
             flushes_left: groups.len(),
+            flushed: Vec::new(),
             all_flushed: true,
             error: None,
         };
@@ -170,7 +174,7 @@ impl Service {
         let Some(flags) = session.clones.get(&clone_id).map(|clone| clone.flags) else { return };
         let groups = session.clone_groups();
         if groups.is_empty() {
-            self.clone_all_flushed(source_id, clone_id, now);
+            self.go_on_with_clone(source_id, clone_id, now);
         }
         for group in groups {
             let then = AfterFlush::Clone(clone_id, group);
@@ -300,35 +304,35 @@ impl Service {
         let Some(clone) = session.clones.get_mut(&clone_id) else { return };
         clone.all_flushed &= success;
         clone.flushes_left -= 1;
-        let (copies_file, is_last) = (clone.copies_file, clone.flushes_left == 0);
-        if !copies_file {
-            self.take_group(session_id, clone_id, group, now);
+        clone.flushed.push(group);
+        self.go_on_with_clone(session_id, clone_id, now);
+    }
+
+    /// Takes the buffers whose flush is over, unless a step of the file or of a consumer's read is
+    /// under way. If it has all of them the clone is made.
+    fn go_on_with_clone(&mut self, session_id: SessionId, clone_id: SessionId, now: &ClockReadings) {
+        let Some(session) = self.sessions.get_mut(&session_id) else { return };
+        let is_being_written = session.file.as_ref().is_some_and(FileWriter::is_being_written);
+        let Some(clone) = session.clones.get_mut(&clone_id) else { return };
+        let is_last = clone.flushes_left == 0;
+        if is_being_written || session.reading.is_under_way || (clone.copies_file && !is_last) {
+            return;
         }
+        let mut flushed = std::mem::take(&mut clone.flushed);
+        flushed.sort_unstable();
+        flushed.into_iter().for_each(|group| self.take_group(session_id, clone_id, group, now));
         if is_last {
-            self.clone_all_flushed(session_id, clone_id, now);
+            self.finish_clone(session_id, clone_id, now);
         }
     }
 
-    /// Makes the clone, unless the file of its original is being written.
-    fn clone_all_flushed(&mut self, session_id: SessionId, clone_id: SessionId, now: &ClockReadings) {
+    /// A step is over for which clones may have waited.
+    pub(crate) fn go_on_with_clones(&mut self, session_id: SessionId, now: &ClockReadings) {
         let Some(session) = self.sessions.get(&session_id) else { return };
-        if session.clones.get(&clone_id).is_some_and(|clone| clone.copies_file) {
-            if session.file.as_ref().is_some_and(FileWriter::is_being_written) {
-                return;
-            }
-            for group in [CloneGroup::Transferred, CloneGroup::Copied] {
-                self.take_group(session_id, clone_id, group, now);
-            }
-        }
-        self.finish_clone(session_id, clone_id, now);
-    }
-
-    /// A write of the session's file is over, for which clones may have waited.
-    pub(super) fn go_on_with_clones(&mut self, session_id: SessionId, now: &ClockReadings) {
-        let Some(session) = self.sessions.get(&session_id) else { return };
-        let waiting = session.clones.iter().filter(|(_, clone)| clone.flushes_left == 0);
+        let is_flushed = |clone: &PendingClone| clone.flushes_left == 0 || !clone.flushed.is_empty();
+        let waiting = session.clones.iter().filter(|(_, clone)| is_flushed(clone));
         for clone_id in waiting.map(|(clone_id, _)| *clone_id).collect::<Vec<_>>() {
-            self.clone_all_flushed(session_id, clone_id, now);
+            self.go_on_with_clone(session_id, clone_id, now);
         }
     }
 
@@ -472,6 +476,7 @@ impl Service {
                 original.map_or_else(FileWriter::of_buffers, |file| file.for_clone(source_id))
             }),
             look: None,
+            reading: ReadState::default(),
             pending,
             sequences: source.sequences.copy(),
             filtering: Arc::new(match clone.skip_filter {
@@ -553,6 +558,7 @@ impl PendingPackets {
             events: self.events.clone(),
             concurrent: self.concurrent.clone(),
             clone_trigger,
+            handed_back: self.handed_back.clone(),
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::limits;
 use crate::options::Shards;
 use crate::output::Warning;
 use crate::producer::Producer;
-use crate::read::SharedSequences;
+use crate::read::{ReadState, SharedSequences};
 use crate::service::Service;
 use crate::session::trigger_rules::{TriggerMode, TriggerRules};
 use crate::session::triggers::SessionTriggers;
@@ -80,6 +80,7 @@ impl Service {
             uuid: self.trace_uuid(config.message()),
             file: has_file.then(|| FileWriter::new(config.message().max_file_size_bytes())),
             look: None,
+            reading: ReadState::default(),
             config,
             state: SessionState::Disabled,
             instances: Instances::default(),

@@ -50,7 +50,7 @@ use crate::emit::OfBuffer;
 use crate::filter::Filtering;
 use crate::ids::{BufferId, ConsumerId, FlushId, SessionId};
 use crate::limits::CONCURRENT_EVENTS_MAX;
-use crate::read::SharedSequences;
+use crate::read::{PacketBatch, ReadState, SharedSequences};
 use crate::service::Service;
 use crate::timer::{TimerClock, TimerTable};
 
@@ -152,6 +152,7 @@ pub(crate) struct Session {
     /// What is to be told of its buffers in the file.
     pub(crate) look: Option<Vec<OfBuffer>>,
     pub(crate) pending: PendingPackets,
+    pub(crate) reading: ReadState,
     pub(crate) sequences: SharedSequences,
     pub(crate) filtering: Arc<Filtering>,
     pub(crate) triggers: SessionTriggers,
@@ -178,6 +179,8 @@ pub(crate) struct PendingPackets {
     pub(crate) concurrent: VecDeque<(u64, protos::ConcurrentSessionEvent)>,
     /// For which the session was cloned.
     pub(crate) clone_trigger: Option<ReceivedTrigger>,
+    /// What was read for a consumer that did not get it: it comes first.
+    pub(crate) handed_back: PacketBatch,
 }
 
 #[derive(Clone, Debug, Default)]

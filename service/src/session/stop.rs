@@ -91,6 +91,7 @@ impl Service {
         let Some(session) = self.sessions.get_mut(&session_id) else { return };
         session.snapshot_clocks(now);
         session.pending.events.tracing_disabled(now);
+        session.reading.restart();
         if session.file_is_open() {
             self.drain_file(session_id);
         } else {

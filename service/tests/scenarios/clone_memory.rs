@@ -11,7 +11,7 @@ use crate::support::producer::packet;
 
 /// A session with a packet in it, of a service whose shell makes memory ready.
 fn world_with_session(config: &TraceConfig) -> (World, ProducerId, ConsumerId, SessionId) {
-    let mut world = World::that_readies_clones();
+    let mut world = World::that_never_waits();
     let producer = world.connect("p");
     for name in ["src", "other"] {
         world.register(producer, name);

@@ -33,7 +33,7 @@ fn options(memory: &Arc<SharedMemory>) -> ServiceOptions {
         workers: None,
         memory: Box::new(move |_| Ok(Arc::clone(&memory))),
         read_pool: Box::new(|| None),
-        readies_clones: false,
+        never_waits: false,
         filter_clock: None,
     }
 }

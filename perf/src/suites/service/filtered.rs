@@ -131,7 +131,7 @@ impl Session {
             workers: None,
             memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
             read_pool: Box::new(|| None),
-            readies_clones: false,
+            never_waits: false,
             filter_clock: Some(watershed_shell::machine::monotonic_ns),
         });
         let now = ClockReadings::default();

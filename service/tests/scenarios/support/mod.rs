@@ -13,8 +13,8 @@ use std::sync::{Arc, LazyLock};
 
 use watershed_service::{
     ClockReadings, ConnectError, ConsumerEvent, ConsumerId, EnableError, FileAction, HugePages, Output,
-    OutputFile, PacketBatch, PeerIdentity, ProducerCommand, ProducerHello, ProducerId, ReadProgress, Service,
-    ServiceOptions, SessionId, Shards, SystemInfo, Warning,
+    OutputFile, PacketBatch, PeerIdentity, ProducerCommand, ProducerHello, ProducerId, ReadBegun,
+    ReadProgress, Service, ServiceOptions, SessionId, Shards, SystemInfo, Warning, limits::READ_STEP_BYTES,
 };
 use watershed_smb::SharedMemory;
 use watershed_wire::protos;
@@ -91,12 +91,12 @@ impl World {
         World::with(1, 1, HugePages::Explicit, false)
     }
 
-    /// The memory of clones is made ready by the test.
-    pub fn that_readies_clones() -> World {
+    /// What may wait is done by the test.
+    pub fn that_never_waits() -> World {
         World::with(1, 1, HugePages::Advise, true)
     }
 
-    fn with(seed: u64, num_shards: usize, huge_pages: HugePages, readies_clones: bool) -> World {
+    fn with(seed: u64, num_shards: usize, huge_pages: HugePages, never_waits: bool) -> World {
         let memory = |size_bytes: usize| SharedMemory::anonymous(size_bytes).map(Arc::new);
         let system = SystemInfo {
             sysname: "Linux".to_owned(),
@@ -117,7 +117,7 @@ impl World {
             workers: None,
             memory: Box::new(memory),
             read_pool: Box::new(|| Some(Arc::clone(&POOL))),
-            readies_clones,
+            never_waits,
             filter_clock: Some(filter_clock),
         });
         // Clocks that differ, so that a mix-up shows.
@@ -348,16 +348,21 @@ impl World {
         bytes
     }
 
-    /// The same by way of batches. Each but the last is full.
+    /// The same in steps. Each but the last two is full.
     pub fn read_batches(&mut self, consumer_id: ConsumerId) -> Vec<Vec<u8>> {
-        let (mut packets, mut batch) = (Vec::new(), PacketBatch::new());
+        let (mut packets, mut batch, mut is_drained) = (Vec::new(), PacketBatch::new(), false);
+        self.service.handle_read_buffers(consumer_id);
         loop {
-            let progress = self.service.read_packets(consumer_id, &mut batch, &self.now);
-            packets.extend(batch.packets().map(<[u8]>::to_vec));
+            let begun = self.service.begin_read(consumer_id, &self.now);
+            let ReadBegun::Step(step) = begun else { return packets };
+            let (read, progress) = self.service.handle_read(step.run(batch), &self.now);
+            packets.extend(read.packets().map(<[u8]>::to_vec));
             if progress != ReadProgress::More {
                 return packets;
             }
-            assert!(batch.packets().map(<[u8]>::len).sum::<usize>() >= 32 * 1024, "a batch that is not full");
+            assert!(!is_drained, "a step that is not full is the last but one");
+            is_drained = read.packets().map(<[u8]>::len).sum::<usize>() < READ_STEP_BYTES;
+            batch = read;
         }
     }
 

@@ -58,7 +58,7 @@ impl CloneWork {
 
 impl Service {
     /// A clone for which memory is to be made ready, if the shell
-    /// [does that](crate::ServiceOptions::readies_clones). To be called until `None` after every
+    /// [does that](crate::ServiceOptions::never_waits). To be called until `None` after every
     /// [`Service::handle_clone_session`].
     pub fn poll_clone(&mut self) -> Option<CloneWork> {
         self.sessions.iter_mut().find_map(|(source_id, session)| {

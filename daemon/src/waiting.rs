@@ -1,0 +1,170 @@
+//! Threads for what may wait: for a thread that has a shard, or for memory. The loop goes on.
+//!
+//! ```text
+//!   loop   --- jobs: a step of a read, memory of a clone --->  a thread that is idle, or a new one
+//!          <-- results, and a wake-up -----------------------
+//! ```
+//!
+//! A job that waits keeps its thread, and no other job: so a shard whose owner is stopped holds up
+//! the reads of its own session and nobody else's. A thread without a job ends after a while.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use watershed_service::limits::{CLONES_MAX, SESSIONS_MAX};
+use watershed_service::{CloneMemory, CloneWork, PacketBatch, ReadDone, ReadStep};
+
+use crate::wake::Wake;
+
+/// Threads at one time: for a read of each session and of each clone, and for each clone that is
+/// being made. Jobs beyond that wait for one of them: those of sessions that have gone are among
+/// them until they are done.
+const THREADS_MAX: usize = SESSIONS_MAX + 2 * CLONES_MAX;
+/// After so long without a job a thread ends.
+const IDLE_MAX: Duration = Duration::from_secs(1);
+
+/// What a thread is to do.
+#[derive(Debug)]
+pub(crate) enum Job {
+    /// Into the batch, whose memory is used again.
+    Read(ReadStep, PacketBatch),
+    Clone(CloneWork),
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) enum JobResult {
+    Read(ReadDone),
+    Clone(CloneMemory),
+}
+
+/// The threads, and the jobs that wait for one.
+#[derive(Debug)]
+pub(crate) struct WaitingThreads {
+    shared: Arc<Shared>,
+    done: Sender<thread::Result<JobResult>>,
+    results: Receiver<thread::Result<JobResult>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    queue: Mutex<Queue>,
+    /// A job was queued, or all are to end.
+    is_queued: Condvar,
+    wake: Arc<Wake>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    num_threads: usize,
+    num_idle: usize,
+    is_over: bool,
+}
+
+impl Job {
+    fn run(self) -> JobResult {
+        match self {
+            Job::Read(step, batch) => JobResult::Read(step.run(batch)),
+            Job::Clone(work) => JobResult::Clone(work.run()),
+        }
+    }
+}
+
+impl WaitingThreads {
+    /// None yet. After each job `wake` is called.
+    pub(crate) fn new(wake: Arc<Wake>) -> WaitingThreads {
+        let (done, results) = mpsc::channel();
+        let shared = Shared { queue: Mutex::default(), is_queued: Condvar::new(), wake };
+        WaitingThreads { shared: Arc::new(shared), done, results, threads: Vec::new() }
+    }
+
+    /// Begins with a job, or queues it if there are threads enough.
+    pub(crate) fn begin(&mut self, job: Job) {
+        let mut queue = self.shared.lock();
+        queue.jobs.push_back(job);
+        if queue.jobs.len() <= queue.num_idle {
+            return self.shared.is_queued.notify_one();
+        }
+        if queue.num_threads >= THREADS_MAX {
+            return;
+        }
+        queue.num_threads += 1;
+        drop(queue);
+        if self.start_thread().is_err() {
+            // The system has no thread.
+            let mut queue = self.shared.lock();
+            queue.num_threads -= 1;
+            let is_alone = queue.num_threads == 0;
+            let job = if is_alone { queue.jobs.pop_front() } else { None };
+            drop(queue);
+            job.into_iter().for_each(|job| self.shared.run(job, &self.done));
+        }
+    }
+
+    /// What came of a job; `None` if no other one is done.
+    pub(crate) fn take_result(&mut self) -> Option<JobResult> {
+        match self.results.try_recv().ok()? {
+            Ok(result) => Some(result),
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    fn start_thread(&mut self) -> std::io::Result<()> {
+        let (shared, done) = (Arc::clone(&self.shared), self.done.clone());
+        let thread = thread::Builder::new().name("trace-waits".to_owned());
+        let thread = thread.spawn(move || {
+            while let Some(job) = shared.next_job() {
+                shared.run(job, &done);
+            }
+        })?;
+        self.threads.retain(|thread| !thread.is_finished());
+        self.threads.push(thread);
+        Ok(())
+    }
+}
+
+impl Drop for WaitingThreads {
+    fn drop(&mut self) {
+        let mut queue = self.shared.lock();
+        queue.is_over = true;
+        drop(queue);
+        self.shared.is_queued.notify_all();
+        for thread in self.threads.drain(..) {
+            // A panic would be that of this module.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self, job: Job, done: &Sender<Result<JobResult, Box<dyn Any + Send>>>) {
+        let result = catch_unwind(AssertUnwindSafe(|| job.run()));
+        // The other end is gone if nobody wants results any more.
+        let _ = done.send(result);
+        self.wake.wake();
+    }
+
+    /// Waits for a job. `None` if there was none for long: then the thread is not counted any more.
+    fn next_job(&self) -> Option<Job> {
+        let mut queue = self.lock();
+        queue.num_idle += 1;
+        let wants_job = |queue: &mut Queue| queue.jobs.is_empty() && !queue.is_over;
+        let waited = self.is_queued.wait_timeout_while(queue, IDLE_MAX, wants_job);
+        queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+        queue.num_idle -= 1;
+        let job = if queue.is_over { None } else { queue.jobs.pop_front() };
+        queue.num_threads -= usize::from(job.is_none());
+        job
+    }
+}
