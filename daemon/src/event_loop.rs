@@ -14,6 +14,8 @@
 //!     |      |
 //!     |    each listed connection: begin to read for it, send what it takes, close it if it does not
 //!     |      |
+//!     |    clones and drops: handed to the threads that may wait
+//!     |      |
 //!     +-- nothing left to do at once? then go on with what commits have left (handle_idle)
 //! ```
 //!
@@ -210,6 +212,7 @@ impl Daemon {
             self.deliver(&now);
             self.work_on_files(&now);
             self.send(&now);
+            self.hand_out();
             if self.wake.take_status_wanted() {
                 self.tell_status();
             }
@@ -385,9 +388,6 @@ impl Daemon {
 
     fn work_on_files(&mut self, now: &ClockReadings) {
         self.take_results(now);
-        while let Some(work) = self.core.service.poll_clone() {
-            self.core.waiting.begin(Job::Clone(work));
-        }
         while self.core.files.take_result(&mut self.core.service, now) {
             self.deliver(now);
         }
@@ -395,11 +395,24 @@ impl Daemon {
         self.deliver(now);
     }
 
+    /// Hands out what the loop would have to wait for.
+    fn hand_out(&mut self) {
+        let Core { service, waiting, .. } = &mut self.core;
+        while waiting.takes_clones()
+            && let Some(work) = service.poll_clone()
+        {
+            waiting.begin(Job::Clone(work));
+        }
+        while let Some(dropped) = service.poll_dropped() {
+            waiting.begin(Job::Drop(dropped));
+        }
+    }
+
     /// Takes what came of jobs that may have waited.
     fn take_results(&mut self, now: &ClockReadings) {
         while let Some(result) = self.core.waiting.take_result() {
             match result {
-                JobResult::Clone(memory) => self.core.service.handle_clone_memory(memory, now),
+                JobResult::Clone(done) => self.core.service.handle_clone_work(done, now),
                 JobResult::Read(done) => {
                     let consumer_id = done.consumer_id();
                     let (packets, progress) = self.core.service.handle_read(done, now);

@@ -1,8 +1,8 @@
 //! Threads for what may wait: for a thread that has a shard, or for memory. The loop goes on.
 //!
 //! ```text
-//!   loop   --- jobs: a step of a read, memory of a clone --->  a thread that is idle, or a new one
-//!          <-- results, and a wake-up -----------------------
+//!   loop   --- jobs: a step of a read; memory, copies of a clone; a drop --->  a thread that is idle,
+//!          <-- results, and a wake-up ---------------------------------------  or a new one
 //! ```
 //!
 //! A job that waits keeps its thread, and no other job: so a shard whose owner is stopped holds up
@@ -17,7 +17,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use watershed_service::limits::{CLONES_MAX, SESSIONS_MAX};
-use watershed_service::{CloneMemory, CloneWork, PacketBatch, ReadDone, ReadStep};
+use watershed_service::{CloneWork, CloneWorkDone, Dropped, PacketBatch, ReadDone, ReadStep};
 
 use crate::wake::Wake;
 
@@ -25,6 +25,9 @@ use crate::wake::Wake;
 /// being made. Jobs beyond that wait for one of them: those of sessions that have gone are among
 /// them until they are done.
 const THREADS_MAX: usize = SESSIONS_MAX + 2 * CLONES_MAX;
+/// Jobs that wait for a thread. A drop beyond that is done by the loop: whoever makes sessions and
+/// gives them up faster than their memory can be given back is slowed down by that.
+const JOBS_QUEUED_MAX: usize = 256;
 /// After so long without a job a thread ends.
 const IDLE_MAX: Duration = Duration::from_secs(1);
 
@@ -34,13 +37,14 @@ pub(crate) enum Job {
     /// Into the batch, whose memory is used again.
     Read(ReadStep, PacketBatch),
     Clone(CloneWork),
+    Drop(Dropped),
 }
 
 /// What came of it.
 #[derive(Debug)]
 pub(crate) enum JobResult {
     Read(ReadDone),
-    Clone(CloneMemory),
+    Clone(CloneWorkDone),
 }
 
 /// The threads, and the jobs that wait for one.
@@ -50,6 +54,8 @@ pub(crate) struct WaitingThreads {
     done: Sender<thread::Result<JobResult>>,
     results: Receiver<thread::Result<JobResult>>,
     threads: Vec<JoinHandle<()>>,
+    /// Jobs of clones without a result.
+    num_clones: usize,
 }
 
 #[derive(Debug)]
@@ -69,10 +75,14 @@ struct Queue {
 }
 
 impl Job {
-    fn run(self) -> JobResult {
+    fn run(self) -> Option<JobResult> {
         match self {
-            Job::Read(step, batch) => JobResult::Read(step.run(batch)),
-            Job::Clone(work) => JobResult::Clone(work.run()),
+            Job::Read(step, batch) => Some(JobResult::Read(step.run(batch))),
+            Job::Clone(work) => Some(JobResult::Clone(work.run())),
+            Job::Drop(dropped) => {
+                drop(dropped);
+                None
+            }
         }
     }
 }
@@ -82,12 +92,23 @@ impl WaitingThreads {
     pub(crate) fn new(wake: Arc<Wake>) -> WaitingThreads {
         let (done, results) = mpsc::channel();
         let shared = Shared { queue: Mutex::default(), is_queued: Condvar::new(), wake };
-        WaitingThreads { shared: Arc::new(shared), done, results, threads: Vec::new() }
+        WaitingThreads { shared: Arc::new(shared), done, results, threads: Vec::new(), num_clones: 0 }
+    }
+
+    /// Whether another job of a clone may be begun: also those of consumers that have gone
+    /// meanwhile take memory.
+    pub(crate) fn takes_clones(&self) -> bool {
+        self.num_clones < CLONES_MAX
     }
 
     /// Begins with a job, or queues it if there are threads enough.
     pub(crate) fn begin(&mut self, job: Job) {
+        self.num_clones += usize::from(matches!(job, Job::Clone(_)));
         let mut queue = self.shared.lock();
+        if matches!(job, Job::Drop(_)) && queue.jobs.len() >= JOBS_QUEUED_MAX {
+            drop(queue);
+            return self.shared.run(job, &self.done);
+        }
         queue.jobs.push_back(job);
         if queue.jobs.len() <= queue.num_idle {
             return self.shared.is_queued.notify_one();
@@ -110,10 +131,9 @@ impl WaitingThreads {
 
     /// What came of a job; `None` if no other one is done.
     pub(crate) fn take_result(&mut self) -> Option<JobResult> {
-        match self.results.try_recv().ok()? {
-            Ok(result) => Some(result),
-            Err(panic) => resume_unwind(panic),
-        }
+        let result = self.results.try_recv().ok()?.unwrap_or_else(|panic| resume_unwind(panic));
+        self.num_clones -= usize::from(matches!(result, JobResult::Clone(_)));
+        Some(result)
     }
 
     fn start_thread(&mut self) -> std::io::Result<()> {
@@ -150,9 +170,11 @@ impl Shared {
 
     fn run(&self, job: Job, done: &Sender<Result<JobResult, Box<dyn Any + Send>>>) {
         let result = catch_unwind(AssertUnwindSafe(|| job.run()));
-        // The other end is gone if nobody wants results any more.
-        let _ = done.send(result);
-        self.wake.wake();
+        if let Some(result) = result.transpose() {
+            // The other end is gone if nobody wants results any more.
+            let _ = done.send(result);
+            self.wake.wake();
+        }
     }
 
     /// Waits for a job. `None` if there was none for long: then the thread is not counted any more.

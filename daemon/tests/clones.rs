@@ -5,10 +5,9 @@ mod support;
 use std::fs::File;
 
 use prost::Message;
-use support::{Consumer, Producer, TestDaemon, config, numbers};
+use support::{Consumer, Producer, TestDaemon, clone, cloned, config, numbers, of_only_session};
 use watershed_wire::ipc::messages::{EnableTracingRequest, TraceConfigMessage};
-use watershed_wire::ipc::{ConsumerMethod, Event, ProducerMethod};
-use watershed_wire::protos::clone_session_request::Selector;
+use watershed_wire::ipc::{ConsumerMethod, ProducerMethod};
 use watershed_wire::protos::trace_config::TriggerConfig;
 use watershed_wire::protos::trace_config::trigger_config::{Trigger, TriggerMode};
 use watershed_wire::protos::{self, observable_events};
@@ -22,32 +21,6 @@ fn attach(consumer: &mut Consumer, key: &str) -> Option<Vec<u8>> {
     let request = protos::AttachRequest { key: Some(key.to_owned()) };
     let reply: TraceConfigMessage = consumer.0.ask(ConsumerMethod::Attach, &request)?;
     reply.trace_config()
-}
-
-/// Clones the only session, while the producer answers flushes.
-fn clone(consumer: &mut Consumer, producer: &mut Producer) -> protos::CloneSessionResponse {
-    let request = of_only_session(consumer);
-    let request_id = consumer.0.call(ConsumerMethod::CloneSession, &request);
-    cloned(consumer, producer, request_id)
-}
-
-fn of_only_session(consumer: &mut Consumer) -> protos::CloneSessionRequest {
-    let id = consumer.state().tracing_sessions[0].id();
-    protos::CloneSessionRequest { selector: Some(Selector::SessionId(id)), ..Default::default() }
-}
-
-fn cloned(consumer: &mut Consumer, producer: &mut Producer, request_id: u64) -> protos::CloneSessionResponse {
-    loop {
-        producer.serve_now();
-        match consumer.0.try_next() {
-            Some(Some(Event::Reply { request_id: of, reply, .. })) if of == request_id => {
-                return protos::CloneSessionResponse::decode(&reply[..]).unwrap();
-            }
-            Some(None) => panic!("the daemon closed the connection"),
-            Some(_) => {}
-            None => std::thread::sleep(std::time::Duration::from_micros(200)),
-        }
-    }
 }
 
 fn activate(producer: &mut Producer, name: &str) -> bool {

@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use prost::Message as _;
-use support::{Producer, TestDaemon, config, numbers};
+use support::{Consumer, Producer, TestDaemon, config, numbers};
 use watershed_shards::while_stopped;
 
 use watershed_wire::ipc::ConsumerMethod;
@@ -17,6 +17,12 @@ const SIZE_KB: u32 = 9 << 10;
 fn of_size() -> protos::TraceConfig {
     let buffer = protos::trace_config::BufferConfig { size_kb: Some(SIZE_KB), ..Default::default() };
     protos::TraceConfig { buffers: vec![buffer], ..config() }
+}
+
+fn of_size_kb(size_kb: u32) -> protos::TraceConfig {
+    let mut config = of_size();
+    config.buffers[0].size_kb = Some(size_kb);
+    config
 }
 
 /// The writers' homes are both shards of the buffer.
@@ -62,11 +68,9 @@ fn statistics_wait_for_a_shard_and_the_loop_does_not() {
 #[test]
 fn who_asked_and_has_gone_is_not_waited_for() {
     const OTHER_SIZE_KB: u32 = 10 << 10;
-    let mut config = of_size();
-    config.buffers[0].size_kb = Some(OTHER_SIZE_KB);
     let daemon = TestDaemon::start(1);
     let (mut producer, mut consumer, mut other) = (daemon.producer(), daemon.consumer(), daemon.consumer());
-    consumer.enable(&config);
+    consumer.enable(&of_size_kb(OTHER_SIZE_KB));
     producer.serve_until(|producer| !producer.buffers.is_empty());
     write(&mut producer, 1..=10);
     let smb = producer.smb.clone().unwrap();
@@ -93,8 +97,7 @@ fn who_asked_and_has_gone_is_not_waited_for() {
 #[test]
 fn a_file_waits_for_a_shard_and_the_loop_does_not() {
     const FILE_SIZE_KB: u32 = 11 << 10;
-    let mut config = of_size();
-    config.buffers[0].size_kb = Some(FILE_SIZE_KB);
+    let mut config = of_size_kb(FILE_SIZE_KB);
     (config.write_into_file, config.file_write_period_ms) = (Some(true), Some(1 << 20));
     let mut daemon = TestDaemon::start(1);
     let (mut producer, mut consumer, mut other) = (daemon.producer(), daemon.consumer(), daemon.consumer());
@@ -129,12 +132,10 @@ fn a_file_waits_for_a_shard_and_the_loop_does_not() {
 fn a_read_waits_for_a_shard_and_the_loop_does_not() {
     const READ_SIZE_KB: u32 = 12 << 10;
     for shard in [0, 1] {
-        let mut stopped_config = of_size();
-        stopped_config.buffers[0].size_kb = Some(READ_SIZE_KB);
         let daemon = TestDaemon::start(1);
         let (mut producer, mut consumer, mut other) =
             (daemon.producer(), daemon.consumer(), daemon.consumer());
-        consumer.enable(&stopped_config);
+        consumer.enable(&of_size_kb(READ_SIZE_KB));
         producer.serve_until(|producer| producer.buffers.len() == 1);
         write(&mut producer, 1..=10);
         other.enable(&config());
@@ -164,11 +165,9 @@ fn a_read_waits_for_a_shard_and_the_loop_does_not() {
 #[test]
 fn what_is_read_for_one_that_has_gone_is_not_lost() {
     const LEFT_SIZE_KB: u32 = 13 << 10;
-    let mut config = of_size();
-    config.buffers[0].size_kb = Some(LEFT_SIZE_KB);
     let daemon = TestDaemon::start(1);
     let (mut producer, mut consumer, mut other) = (daemon.producer(), daemon.consumer(), daemon.consumer());
-    consumer.enable(&config);
+    consumer.enable(&of_size_kb(LEFT_SIZE_KB));
     producer.serve_until(|producer| !producer.buffers.is_empty());
     write(&mut producer, 1..=10);
     assert_eq!(numbers(&consumer.read()).len(), 10);
@@ -184,4 +183,108 @@ fn what_is_read_for_one_that_has_gone_is_not_lost() {
     });
     write(&mut producer, 21..=30);
     assert_eq!(numbers(&other.read()), (11..=30).collect::<Vec<_>>());
+}
+
+/// Neither the memory of a clone nor its copy is waited for by anybody but the clone.
+#[test]
+fn a_clone_waits_for_a_shard_and_the_loop_does_not() {
+    const CLONED_SIZE_KB: u32 = 14 << 10;
+    for is_flushed in [false, true] {
+        let daemon = TestDaemon::start(1);
+        let (mut producer, mut consumer, mut other, mut third) =
+            (daemon.producer(), daemon.consumer(), daemon.consumer(), daemon.consumer());
+        let end = consumer.enable(&of_size_kb(CLONED_SIZE_KB));
+        producer.serve_until(|producer| !producer.buffers.is_empty());
+        write(&mut producer, 1..=10);
+        let request = support::of_only_session(&mut other);
+        let ask = |other: &mut Consumer| other.0.call(ConsumerMethod::CloneSession, &request);
+        let asked = is_flushed.then(|| ask(&mut other));
+        let flush = is_flushed.then(|| producer.wait_for_flush());
+        let asked = while_stopped((CLONED_SIZE_KB as usize) << 10, 0, || {
+            let asked = asked.unwrap_or_else(|| ask(&mut other));
+            flush.into_iter().for_each(|flush| producer.commit(flush));
+            for number in 11..=30 {
+                assert_eq!(third.state().num_sessions(), 1, "another one is answered");
+                write(&mut producer, number..=number);
+            }
+            assert!(other.0.try_next().is_none(), "the shard is waited for");
+            asked
+        });
+        let clone = support::cloned(&mut other, &mut producer, asked);
+        assert!(clone.success(), "{clone:?}");
+        let cloned = numbers(&other.read());
+        assert_eq!(cloned, (1..=cloned.len() as u64).collect::<Vec<_>>());
+        let least = if is_flushed { 10 } else { 30 };
+        assert!(cloned.len() >= least, "{cloned:?}");
+        consumer.disable();
+        producer.serve_now();
+        assert_eq!(consumer.ended(end), None);
+        assert_eq!(numbers(&consumer.read()), (1..=30).collect::<Vec<_>>());
+    }
+}
+
+/// A buffer that is handed over or emptied has another one in its place: nobody waits for it.
+#[test]
+fn clones_that_copy_nothing_do_not_wait_for_a_shard() {
+    const REPLACED_SIZE_KB: u32 = 15 << 10;
+    for clears in [false, true] {
+        let mut config = of_size_kb(REPLACED_SIZE_KB);
+        match clears {
+            true => config.buffers[0].clear_before_clone = Some(true),
+            false => config.buffers[0].transfer_on_clone = Some(true),
+        }
+        let daemon = TestDaemon::start(1);
+        let (mut producer, mut consumer, mut other) =
+            (daemon.producer(), daemon.consumer(), daemon.consumer());
+        consumer.enable(&config);
+        producer.serve_until(|producer| !producer.buffers.is_empty());
+        write(&mut producer, 1..=10);
+        while_stopped((REPLACED_SIZE_KB as usize) << 10, 0, || {
+            write(&mut producer, 11..=20);
+            let clone = support::clone(&mut other, &mut producer);
+            assert!(clone.success(), "{clone:?}");
+            write(&mut producer, 21..=30);
+        });
+        let cloned = if clears { 0..0 } else { 1..21 };
+        assert_eq!(numbers(&other.read()), cloned.collect::<Vec<_>>());
+        assert_eq!(numbers(&consumer.read()), (21..=30).collect::<Vec<_>>());
+    }
+}
+
+/// Memory of this process that has addresses.
+fn mapped_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').next().unwrap().parse::<usize>().unwrap() << 12
+}
+
+/// Who gives a session up does not wait for the shard; its memory goes when that is free.
+#[test]
+fn the_end_of_a_session_does_not_wait_for_a_shard() {
+    const ENDED_SIZE_KB: u32 = 1 << 20;
+    const ENDED_BYTES: usize = (ENDED_SIZE_KB as usize) << 10;
+    for disconnects in [false, true] {
+        let daemon = TestDaemon::start(1);
+        let (mut producer, mut consumer, mut other) =
+            (daemon.producer(), daemon.consumer(), daemon.consumer());
+        consumer.enable(&of_size_kb(ENDED_SIZE_KB));
+        producer.serve_until(|producer| !producer.buffers.is_empty());
+        write(&mut producer, 1..=10);
+        let smb = producer.smb.clone().unwrap();
+        let consumer = while_stopped(ENDED_BYTES, 0, || {
+            write(&mut producer, 11..=20);
+            let mut consumer = Some(consumer);
+            if disconnects {
+                consumer = None;
+            } else if let Some(consumer) = &mut consumer {
+                consumer.free();
+            }
+            support::settle("the session is gone", || other.state().num_sessions() == 0);
+            assert!(mapped_bytes() > ENDED_BYTES, "its memory waits");
+            consumer
+        });
+        support::settle("its memory is given back", || mapped_bytes() < ENDED_BYTES);
+        let is_free = || (0..smb.num_pages()).all(|page| smb.snapshot(page).unwrap().is_free());
+        support::settle("chunks that were queued are free", is_free);
+        drop(consumer);
+    }
 }

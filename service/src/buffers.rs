@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use rayon::ThreadPool;
 use watershed_engine::{BufferConfig, ByteSource, CreateError, ProducerId, WriterId};
 use watershed_shards::{
-    Batch, CloneMemory, CommitError, Committer, Homes, OwnedBytes, ShardedBuffer, ShardedConfig, Source,
-    Topology, WorkerPool,
+    Batch, CommitError, Committer, Homes, OwnedBytes, ShardedBuffer, ShardedConfig, Source, Topology,
+    WorkerPool,
 };
 
 use crate::ids::{BufferId, SessionId};
@@ -109,23 +108,18 @@ impl Buffer {
         })
     }
 
-    /// A copy of what is in it, for the session of a clone. Nothing may wait.
-    pub(crate) fn copy(
-        &self,
-        memory: Option<CloneMemory>,
-        pool: Option<&ThreadPool>,
-    ) -> Result<Buffer, CreateError> {
-        debug_assert!(self.waiting.is_empty(), "what waits would not be in the copy");
-        let trace = Arc::new(self.trace.clone_in_memory(memory, pool)?);
-        let Buffer { session_id, poisoned_told, .. } = *self;
-        Ok(Buffer {
-            trace,
-            session_id,
+    /// A copy that was made for a clone: nothing is written to it. Whose it is is said when the
+    /// clone is a session.
+    pub(crate) fn of_clone(copy: ShardedBuffer) -> Buffer {
+        Buffer {
+            // Of the original its own user was told.
+            poisoned_told: copy.num_poisoned(),
+            trace: Arc::new(copy),
+            session_id: SessionId(0),
             committer: None,
-            poisoned_told,
             waiting: VecDeque::new(),
             num_waited: 0,
-        })
+        }
     }
 
     /// Commits everything in the batch, which is empty afterwards. Returns how many chunks the
@@ -268,12 +262,17 @@ impl BufferTable {
         Some(BufferId(self.last_id))
     }
 
-    /// Puts another buffer in the place of one in which nothing waits, and returns that; `None`,
-    /// and nothing done, if there is none with this id.
-    pub(crate) fn replace(&mut self, id: BufferId, other: Buffer) -> Option<Buffer> {
+    /// Puts another buffer in the place of one, and returns that; `None`, and nothing done, if there
+    /// is none with this id. What waits for room in it comes into the other one, or goes with it.
+    pub(crate) fn replace(&mut self, id: BufferId, other: Buffer, keeps_waiting: bool) -> Option<Buffer> {
         let buffer = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut())?;
-        debug_assert!(buffer.waiting.is_empty(), "it would be counted as one that waits");
-        Some(std::mem::replace(buffer, other))
+        let mut replaced = std::mem::replace(buffer, other);
+        if keeps_waiting {
+            buffer.waiting = std::mem::take(&mut replaced.waiting);
+        } else {
+            replaced.waiting.iter().for_each(|waiting| self.waiting.remove(waiting.producer_id));
+        }
+        Some(replaced)
     }
 
     pub(crate) fn remove(&mut self, id: BufferId) -> Option<Buffer> {
@@ -298,6 +297,11 @@ impl BufferTable {
     pub(crate) fn waiting_of(&self, id: BufferId) -> Option<(Arc<ShardedBuffer>, u64)> {
         let buffer = self.get(id)?;
         Some((Arc::clone(&buffer.trace), buffer.num_waited + buffer.waiting.len() as u64))
+    }
+
+    /// Whether anything was ever committed to the buffer, or waits for that. Does not wait.
+    pub(crate) fn has_commits(&self, id: BufferId) -> bool {
+        self.get(id).is_some_and(|buffer| buffer.trace.has_data() || !buffer.waiting.is_empty())
     }
 
     /// Whether fewer batches have waited so far. Not of a buffer that has gone: its batches have,

@@ -23,7 +23,9 @@
 //!    addressed to a peer that has gone is dropped.
 //! 3. If it has sessions with files, it does what [`Service::poll_file`] says, until there is
 //!    nothing more.
-//! 4. Before it waits it calls [`Service::handle_idle`], and again if that says so and there is
+//! 4. If it has threads that may wait ([`ServiceOptions::never_waits`]), it gives them what
+//!    [`Service::poll_clone`] and [`Service::poll_dropped`] have, until there is nothing more.
+//! 5. Before it waits it calls [`Service::handle_idle`], and again if that says so and there is
 //!    nothing else to do.
 //!
 //! Everything is one `&mut` call at a time: a shell with threads puts a lock around the service.
@@ -115,6 +117,7 @@ mod commit_stats;
 mod compress;
 mod consumer;
 mod direct;
+mod dropped;
 mod emit;
 mod error;
 mod filter;
@@ -135,6 +138,7 @@ pub use clock::ClockReadings;
 pub use commit_stats::{CommitStats, ProducerWaits};
 pub use consumer::OutputFile;
 pub use direct::{DirectCommits, DirectCommitter};
+pub use dropped::Dropped;
 pub use emit::SYNC_MARKER;
 pub use error::{AttachRefused, CloneRefused, ConnectError, DetachRefused, EnableError, FlushRefused};
 pub use filter::FilterError;
@@ -150,7 +154,7 @@ pub use producer::{
 pub use read::{PacketBatch, RESERVED_FIELDS, ReadBegun, ReadDone, ReadStep, Unread, WriteTrace};
 pub use service::Service;
 pub use session::{
-    CloneMemory, CloneRequest, CloneSource, CloneWork, ClonedSession, FileWrite, FileWritten,
+    CloneRequest, CloneSource, CloneWork, CloneWorkDone, ClonedSession, FileWrite, FileWritten,
     ReceivedTrigger, SessionState,
 };
 pub use timer::Deadlines;

@@ -47,8 +47,10 @@ pub struct ServiceOptions {
     pub read_pool: PoolFactory,
     /// Whether the service must not wait for a thread that has a shard, nor for memory. Then the
     /// shell has other threads for what may: steps of reads ([`ReadStep`](crate::ReadStep)) and of
-    /// files ([`FileWrite`](crate::FileWrite)), and the memory of clones
-    /// ([`Service::poll_clone`](crate::Service::poll_clone)). If not, the service does all at once.
+    /// files ([`FileWrite`](crate::FileWrite)), the memory and the copies of clones
+    /// ([`Service::poll_clone`](crate::Service::poll_clone)), and what is to be dropped
+    /// ([`Service::poll_dropped`](crate::Service::poll_dropped)). If not, the service does all at
+    /// once.
     pub never_waits: bool,
     /// Reads a clock that never goes back, in nanoseconds, on any thread: to say in the statistics
     /// how long filters took. `None`: nobody says.

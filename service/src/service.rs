@@ -11,6 +11,7 @@ use crate::clock::ClockReadings;
 use crate::commit_stats::ProducerWaits;
 use crate::consumer::Consumer;
 use crate::direct::DirectCommits;
+use crate::dropped::Dropped;
 use crate::ids::{ConsumerId, SessionId};
 use crate::options::ServiceOptions;
 use crate::output::{ConsumerEvent, Output, ProducerCommand, Warning};
@@ -42,6 +43,7 @@ pub struct Service {
     pub(crate) trigger_history: TriggerHistory,
     pub(crate) counters: Counters,
     pub(crate) outputs: VecDeque<Output>,
+    pub(crate) dropped: VecDeque<Dropped>,
 }
 
 /// Numbers given out and things counted since the service began.
@@ -104,6 +106,7 @@ impl Service {
                 waits: ProducerWaits::default(),
             },
             outputs: VecDeque::new(),
+            dropped: VecDeque::new(),
         }
     }
 
@@ -138,6 +141,7 @@ impl Service {
             self.retry_commits();
             self.handle_ready();
         }
+        self.go_on_with_waiting_clones(now);
         while let Some((session_id, due)) = self.most_overdue(now) {
             match due {
                 Due::Flushes => self.finish_flushes(session_id, now),
@@ -183,13 +187,15 @@ impl Service {
     }
 
     /// How many producers, data sources, consumers, sessions, buffers and waiting producers there
-    /// are in all tables: 0 when everybody has gone. For tests of what is left behind.
+    /// are in all tables, and what is to be dropped: 0 when everybody has gone. For tests of what is
+    /// left behind.
     pub fn num_rows(&self) -> usize {
         self.producers.len()
             + self.sources.num_rows()
             + self.consumers.len()
             + self.sessions.len()
             + self.buffers.len()
+            + self.dropped.len()
             + usize::from(self.has_waiting())
     }
 

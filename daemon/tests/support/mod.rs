@@ -326,6 +326,21 @@ impl Producer {
         }
     }
 
+    /// Waits until the daemon asks for a flush: with what it is to be answered.
+    pub fn wait_for_flush(&mut self) -> protos::CommitDataRequest {
+        loop {
+            let event = self.client.next().expect("the daemon closed the connection");
+            if let Event::Reply { method: ProducerMethod::GetAsyncCommand, reply, .. } = &event
+                && let Some(ProducerCommand::Flush(flush)) =
+                    GetAsyncCommandResponse::decode(&reply[..]).unwrap().cmd
+            {
+                let flush_request_id = flush.request_id;
+                return protos::CommitDataRequest { flush_request_id, ..Default::default() };
+            }
+            self.serve(event);
+        }
+    }
+
     fn serve(&mut self, event: Event<ProducerMethod>) {
         let Event::Reply { method: ProducerMethod::GetAsyncCommand, reply, .. } = event else { return };
         match GetAsyncCommandResponse::decode(&reply[..]).unwrap().cmd {
@@ -492,6 +507,39 @@ impl Consumer {
             .ask(ConsumerMethod::QueryServiceState, &protos::QueryServiceStateRequest::default())
             .unwrap();
         reply.service_state.unwrap()
+    }
+}
+
+/// Clones the only session, while the producer answers flushes.
+pub fn clone(consumer: &mut Consumer, producer: &mut Producer) -> protos::CloneSessionResponse {
+    let request = of_only_session(consumer);
+    let request_id = consumer.0.call(ConsumerMethod::CloneSession, &request);
+    cloned(consumer, producer, request_id)
+}
+
+pub fn of_only_session(consumer: &mut Consumer) -> protos::CloneSessionRequest {
+    let id = consumer.state().tracing_sessions[0].id();
+    protos::CloneSessionRequest {
+        selector: Some(protos::clone_session_request::Selector::SessionId(id)),
+        ..Default::default()
+    }
+}
+
+pub fn cloned(
+    consumer: &mut Consumer,
+    producer: &mut Producer,
+    request_id: u64,
+) -> protos::CloneSessionResponse {
+    loop {
+        producer.serve_now();
+        match consumer.0.try_next() {
+            Some(Some(Event::Reply { request_id: of, reply, .. })) if of == request_id => {
+                return protos::CloneSessionResponse::decode(&reply[..]).unwrap();
+            }
+            Some(None) => panic!("the daemon closed the connection"),
+            Some(_) => {}
+            None => thread::sleep(Duration::from_micros(200)),
+        }
     }
 }
 

@@ -41,9 +41,8 @@ impl World {
             Event::ActOfConsumer(key) => self.act_of_consumer(key),
             Event::Arrival => self.arrive(),
             Event::Written(step) => self.write_file(step),
-            Event::CloneMemory(memory) => {
-                self.call(|service, now| service.handle_clone_memory(memory, now));
-            }
+            // Now, though it was handed out a while ago.
+            Event::Clone(work) => self.call(|service, now| service.handle_clone_work(work.run(), now)),
             Event::Read(session_id, step) => self.run_read(session_id, step),
             Event::FileDone(session_id) => {
                 let result = self.file_result();

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
 use watershed_service::{
-    ClockReadings, CloneMemory, ConsumerEvent, ConsumerId, FileAction, FileWrite, FlushId, Output,
+    ClockReadings, CloneWork, ConsumerEvent, ConsumerId, FileAction, FileWrite, FlushId, Output,
     ProducerCommand, ProducerId, ReadStep, Service, ServiceOptions, SessionId, Shards, SystemInfo,
 };
 use watershed_smb::SharedMemory;
@@ -56,7 +56,7 @@ pub(crate) enum Event {
     Arrival,
     Written(FileWrite),
     FileDone(SessionId),
-    CloneMemory(CloneMemory),
+    Clone(CloneWork),
     Read(SessionId, ReadStep),
 }
 
@@ -225,8 +225,9 @@ impl World {
             self.note_file_clones();
             if let Some(work) = self.service.poll_clone() {
                 let at_ns = self.now.monotonic_ns + self.delay_ns();
-                self.schedule(at_ns, Event::CloneMemory(work.run()));
+                self.schedule(at_ns, Event::Clone(work));
             }
+            while self.service.poll_dropped().is_some() {}
             let Some(action) = self.service.poll_file() else { return };
             let at_ns = self.now.monotonic_ns + self.delay_ns();
             match action {

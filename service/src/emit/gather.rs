@@ -164,6 +164,17 @@ impl Service {
         }
     }
 
+    /// A buffer of the session is another one now: what was gathered of it is left.
+    pub(crate) fn restart_stats(&mut self, session_id: SessionId) {
+        let consumers = self.consumers.iter_mut();
+        let restarted: Vec<ConsumerId> = consumers
+            .filter_map(|(id, consumer)| {
+                consumer.stats.gathering.take_if(|(of, _)| *of == session_id).map(|_| *id)
+            })
+            .collect();
+        restarted.into_iter().for_each(|consumer_id| self.go_on_with_stats(consumer_id));
+    }
+
     fn begin_gathering(&self, session_id: SessionId) -> Vec<OfBuffer> {
         let buffer_ids = self.sessions.get(&session_id).into_iter().flat_map(|session| &session.buffers);
         let begin = |buffer_id: &BufferId| {

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Steps follow each other until a pass has read everything; the step behind that is what the
-//! service has to say of it. One step of a session is under way at a time: no clone is made of its
-//! buffers meanwhile. If the session is not the consumer's any more when the step ends, another
+//! service has to say of it. One step of a session is under way at a time, and no clone is made of
+//! its buffers meanwhile. If the session is not the consumer's any more when the step ends, another
 //! consumer gets what was read, before everything else.
 
 use std::fmt;
@@ -99,6 +99,13 @@ impl ReadState {
     }
 }
 
+impl Session {
+    /// Whether a step is under way, or a copy, which is to have what no step has.
+    fn may_not_be_read(&self) -> bool {
+        self.reading.is_under_way || self.is_being_copied()
+    }
+}
+
 impl ReadStep {
     /// For whom.
     pub fn consumer_id(&self) -> ConsumerId {
@@ -162,7 +169,7 @@ impl Service {
         let Some(session) = self.sessions.get(&session_id).filter(|session| !session.file_is_open()) else {
             return ReadBegun::Nothing;
         };
-        if session.reading.is_under_way {
+        if session.may_not_be_read() {
             return self.read_later(consumer_id);
         }
         let is_tail = session.reading.is_drained;
@@ -235,7 +242,7 @@ impl Service {
     pub(crate) fn tell_readers(&mut self) {
         for (consumer_id, consumer) in &mut self.consumers {
             let session = consumer.session_id.and_then(|session_id| self.sessions.get(&session_id));
-            let has_to_wait = |session: &Session| session.reading.is_under_way || session.waits_for_shards();
+            let has_to_wait = |session: &Session| session.may_not_be_read() || session.waits_for_shards();
             if consumer.waits_to_read && !session.is_some_and(has_to_wait) {
                 consumer.waits_to_read = false;
                 self.outputs.push_back(crate::Output::Consumer(*consumer_id, ConsumerEvent::ReadReady));

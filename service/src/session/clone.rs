@@ -28,19 +28,19 @@ use crate::buffers::Buffer;
 use crate::clock::ClockReadings;
 use crate::error::CloneRefused;
 use crate::filter::Filtering;
-use crate::ids::{ConsumerId, SessionId};
+use crate::ids::{BufferId, ConsumerId, SessionId};
 use crate::limits;
 use crate::output::{ConsumerEvent, FlushFlags};
 use crate::read::ReadState;
 use crate::service::Service;
-use crate::session::clone_memory::MemoryState;
+use crate::session::clone_work::{CloneTask, CloneWork, TaskKind};
 use crate::session::flush::AfterFlush;
 use crate::session::triggers::SessionTriggers;
 use crate::session::{
     FileWriter, Instances, PendingPackets, ReceivedTrigger, Session, SessionCounters, SessionState,
 };
 use crate::timer::TimerTable;
-use watershed_shards::CloneMemory;
+use watershed_shards::{CloneMemory, ShardedBuffer};
 use watershed_wire::protos::trace_stats::FinalFlushOutcome;
 
 const ROOT_UID: i32 = 0;
@@ -90,9 +90,11 @@ pub(crate) struct PendingClone {
     trigger: Option<ReceivedTrigger>,
     started_boottime_ns: u64,
     /// By index, once they are there, with the time at which they were taken.
-    taken: Vec<Option<(Buffer, u64)>>,
-    /// What becomes of its memory before data sources are flushed.
-    pub(super) memory_state: MemoryState,
+    pub(super) taken: Vec<Option<(Buffer, u64)>>,
+    /// When the others were copied.
+    pub(super) copied_at_ns: u64,
+    /// What another thread is to do for it, or does.
+    pub(super) task: CloneTask,
     /// What was made ready, by index.
     pub(super) memory: Vec<(usize, CloneMemory)>,
     /// Of the flushes.
@@ -105,12 +107,22 @@ pub(crate) struct PendingClone {
     flushes_left: usize,
     /// Those whose flush is over and whose buffers have not been taken.
     flushed: Vec<CloneGroup>,
+    /// Of their buffers: what had to find room first when the flush was over.
+    behind: Vec<Behind>,
     all_flushed: bool,
-    error: Option<String>,
+    pub(super) error: Option<String>,
 }
 
-/// Which buffers of a session a flush for a clone is for, in the order in which they are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// So many batches of a buffer have to find room.
+#[derive(Debug)]
+struct Behind {
+    id: BufferId,
+    trace: Arc<ShardedBuffer>,
+    num_batches: u64,
+}
+
+/// Which buffers of a session a flush for a clone is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CloneGroup {
     Transferred,
     Copied,
@@ -151,13 +163,15 @@ impl Service {
             trigger: request.trigger,
             started_boottime_ns: now.boottime_ns,
             taken: session.buffers.iter().map(|_| None).collect(),
-            memory_state: if wants_memory { MemoryState::Wanted } else { MemoryState::Decided },
+            copied_at_ns: 0,
+            task: if wants_memory { CloneTask::Wanted(TaskKind::Memory) } else { CloneTask::Nothing },
             memory: Vec::new(),
             flags: if for_bugreport { FlushFlags::CLONE_FOR_BUGREPORT } else { FlushFlags::CLONE },
             in_file: copies_file || (request.into_file && has_file),
             copies_file,
             flushes_left: groups.len(),
             flushed: Vec::new(),
+            behind: Vec::new(),
             all_flushed: true,
             error: None,
         };
@@ -254,24 +268,35 @@ impl Service {
 
     /// Empties the buffers whose old contents no clone wants.
     fn clear_before_clone(&mut self, session_id: SessionId) -> Result<(), CloneRefused> {
-        self.settle(session_id);
+        self.settle_unless_never_waits(session_id);
         let Some(session) = self.sessions.get(&session_id) else { return Ok(()) };
-        let configs = session.config.message().buffers.iter().enumerate();
-        let cleared: Vec<usize> =
-            configs.filter(|(_, config)| config.clear_before_clone()).map(|(index, _)| index).collect();
+        let configs = session.config.message().buffers.iter().zip(&session.buffers).enumerate();
+        let cleared: Vec<usize> = configs
+            .filter(|(_, (config, id))| config.clear_before_clone() && self.buffers.has_commits(**id))
+            .map(|(index, _)| index)
+            .collect();
         for index in cleared {
-            let buffer_id =
-                self.sessions.get(&session_id).and_then(|session| session.buffers.get(index).copied());
-            let Some(buffer) = buffer_id.and_then(|id| self.buffers.get(id)) else { continue };
-            if buffer.trace.has_data() {
-                self.replace_buffer(session_id, index).map_err(CloneRefused::NoMemory)?;
-            }
+            let old = self.replace_buffer(session_id, index, false).map_err(CloneRefused::NoMemory)?;
+            self.discard(old);
         }
         Ok(())
     }
 
-    /// Puts an empty buffer in the place of one of the session's, and returns that.
-    fn replace_buffer(&mut self, session_id: SessionId, index: usize) -> Result<Buffer, String> {
+    /// Where the service may wait, nothing waits for room behind this.
+    fn settle_unless_never_waits(&mut self, session_id: SessionId) {
+        if !self.options.never_waits {
+            self.settle(session_id);
+        }
+    }
+
+    /// Puts an empty buffer in the place of one of the session's, and returns that. What waits for
+    /// room goes with it, or comes into the empty one.
+    fn replace_buffer(
+        &mut self,
+        session_id: SessionId,
+        index: usize,
+        keeps_waiting: bool,
+    ) -> Result<Buffer, String> {
         let gone = || "the session has ended".to_owned();
         let session = self.sessions.get(&session_id).ok_or_else(gone)?;
         let buffer_id = *session.buffers.get(index).ok_or_else(gone)?;
@@ -281,13 +306,13 @@ impl Service {
         let empty = self.new_buffer(session_id, config, index, page_bytes);
         let empty = empty.map_err(|error| error.to_string())?;
         let trace = Arc::clone(&empty.trace);
-        let replaced = self.buffers.replace(buffer_id, empty).ok_or_else(gone)?;
+        let replaced = self.buffers.replace(buffer_id, empty, keeps_waiting).ok_or_else(gone)?;
         self.direct.replace(buffer_id, &trace);
-        // It may be of the other one.
-        self.sessions
-            .values_mut()
-            .filter(|session| session.buffers.contains(&buffer_id))
-            .for_each(|session| session.look = None);
+        // What was to be told of the other one is begun again, and nothing else keeps its memory.
+        if let Some(session) = self.sessions.get_mut(&session_id) {
+            session.look = None;
+        }
+        self.restart_stats(session_id);
         Ok(replaced)
     }
 
@@ -305,84 +330,87 @@ impl Service {
         clone.all_flushed &= success;
         clone.flushes_left -= 1;
         clone.flushed.push(group);
+        self.settle_unless_never_waits(session_id);
+        let Some(session) = self.sessions.get_mut(&session_id) else { return };
+        let ids = (0..session.buffers.len()).filter(|index| session.clone_group(*index) == group);
+        let behind = ids.filter_map(|index| {
+            Some((session.buffers[index], self.buffers.waiting_of(session.buffers[index])?))
+        });
+        let behind: Vec<_> =
+            behind.map(|(id, (trace, num_batches))| Behind { id, trace, num_batches }).collect();
+        if let Some(clone) = session.clones.get_mut(&clone_id) {
+            clone.behind.extend(behind);
+        }
         self.go_on_with_clone(session_id, clone_id, now);
     }
 
-    /// Takes the buffers whose flush is over, unless a step of the file or of a consumer's read is
-    /// under way. If it has all of them the clone is made.
+    /// Takes the buffers whose flush is over, when what waited for room then has found it, and
+    /// unless a step of the file or of a consumer's read is under way. If it has all of them the
+    /// clone is made.
     fn go_on_with_clone(&mut self, session_id: SessionId, clone_id: SessionId, now: &ClockReadings) {
         let Some(session) = self.sessions.get_mut(&session_id) else { return };
         let is_being_written = session.file.as_ref().is_some_and(FileWriter::is_being_written);
         let Some(clone) = session.clones.get_mut(&clone_id) else { return };
-        let is_last = clone.flushes_left == 0;
-        if is_being_written || session.reading.is_under_way || (clone.copies_file && !is_last) {
+        clone
+            .behind
+            .retain(|Behind { id, trace, num_batches }| self.buffers.is_behind(*id, trace, *num_batches));
+        let (is_last, is_free) = (clone.flushes_left == 0, clone.task == CloneTask::Nothing);
+        let is_being_read = is_being_written || session.reading.is_under_way;
+        if is_being_read || !is_free || !clone.behind.is_empty() || (clone.copies_file && !is_last) {
             return;
         }
-        let mut flushed = std::mem::take(&mut clone.flushed);
-        flushed.sort_unstable();
-        flushed.into_iter().for_each(|group| self.take_group(session_id, clone_id, group, now));
-        if is_last {
-            self.finish_clone(session_id, clone_id, now);
+        let flushed = std::mem::take(&mut clone.flushed);
+        let has_copies = flushed.contains(&CloneGroup::Copied);
+        if has_copies {
+            (clone.task, clone.copied_at_ns) = (CloneTask::Wanted(TaskKind::Copy), now.boottime_ns);
+        }
+        if flushed.contains(&CloneGroup::Transferred) {
+            self.transfer(session_id, clone_id, now);
+        }
+        match has_copies {
+            true if !self.options.never_waits => {
+                let done = self.poll_clone().map(CloneWork::run);
+                done.into_iter().for_each(|done| self.handle_clone_work(done, now));
+            }
+            true => {}
+            false if is_last => self.finish_clone(session_id, clone_id, now),
+            false => {}
         }
     }
 
-    /// A step is over for which clones may have waited.
+    /// Something is over for which clones may have waited: a step, or a copy.
     pub(crate) fn go_on_with_clones(&mut self, session_id: SessionId, now: &ClockReadings) {
         let Some(session) = self.sessions.get(&session_id) else { return };
-        let is_flushed = |clone: &PendingClone| clone.flushes_left == 0 || !clone.flushed.is_empty();
-        let waiting = session.clones.iter().filter(|(_, clone)| is_flushed(clone));
-        for clone_id in waiting.map(|(clone_id, _)| *clone_id).collect::<Vec<_>>() {
+        for clone_id in session.clones.keys().copied().collect::<Vec<_>>() {
             self.go_on_with_clone(session_id, clone_id, now);
         }
     }
 
-    /// Takes the buffers of one kind for the clone.
-    fn take_group(
-        &mut self,
-        session_id: SessionId,
-        clone_id: SessionId,
-        group: CloneGroup,
-        now: &ClockReadings,
-    ) {
-        self.settle(session_id);
-        let Some(session) = self.sessions.get(&session_id) else { return };
-        let indices: Vec<usize> =
-            (0..session.buffers.len()).filter(|index| session.clone_group(*index) == group).collect();
-        let clone = self.sessions.get_mut(&session_id).and_then(|session| session.clones.get_mut(&clone_id));
-        let Some(clone) = clone else { return };
-        let mut memory = std::mem::take(&mut clone.memory);
-        let mut taken = Vec::with_capacity(indices.len());
-        for index in indices {
-            let ready = memory.iter().position(|(of, _)| *of == index);
-            let ready = ready.map(|at| memory.swap_remove(at).1);
-            taken.push((index, self.take_for_clone(session_id, index, group, ready)));
+    /// Goes on with clones for which batches have had to find room.
+    pub(crate) fn go_on_with_waiting_clones(&mut self, now: &ClockReadings) {
+        let waits = |session: &Session| session.clones.values().any(|clone| !clone.behind.is_empty());
+        let waiting = self.sessions.iter().filter(|(_, session)| waits(session));
+        for session_id in waiting.map(|(session_id, _)| *session_id).collect::<Vec<_>>() {
+            self.go_on_with_clones(session_id, now);
         }
-        let Some(session) = self.sessions.get_mut(&session_id) else { return };
-        let Some(clone) = session.clones.get_mut(&clone_id) else { return };
-        // That of the other kind's buffers.
-        clone.memory = memory;
-        for (index, buffer) in taken {
+    }
+
+    /// Hands the buffers that are transferred to the clone.
+    fn transfer(&mut self, session_id: SessionId, clone_id: SessionId, now: &ClockReadings) {
+        let Some(session) = self.sessions.get(&session_id) else { return };
+        let indices = 0..session.buffers.len();
+        let transferred = indices.filter(|index| session.clone_group(*index) == CloneGroup::Transferred);
+        for index in transferred.collect::<Vec<_>>() {
+            let buffer = self.replace_buffer(session_id, index, true);
+            let session = self.sessions.get_mut(&session_id);
+            let Some(clone) = session.and_then(|session| session.clones.get_mut(&clone_id)) else { return };
             match buffer {
                 Ok(buffer) => clone.taken[index] = Some((buffer, now.boottime_ns)),
                 Err(reason) => clone.error = Some(reason),
             }
         }
-    }
-
-    fn take_for_clone(
-        &mut self,
-        session_id: SessionId,
-        index: usize,
-        group: CloneGroup,
-        memory: Option<CloneMemory>,
-    ) -> Result<Buffer, String> {
-        if group == CloneGroup::Transferred {
-            return self.replace_buffer(session_id, index);
-        }
-        let buffer_id = self.sessions.get(&session_id).and_then(|session| session.buffers.get(index));
-        let buffer = buffer_id.and_then(|id| self.buffers.get(*id)).ok_or("the session has ended")?;
-        let pool = (self.options.read_pool)();
-        buffer.copy(memory, pool.as_deref()).map_err(|error| error.to_string())
+        // What waited behind it finds room in the new ones.
+        self.retry_commits();
     }
 
     /// Everything is there: the clone becomes a session, or the consumer is told why not.
@@ -390,14 +418,23 @@ impl Service {
         let Some(source) = self.sessions.get_mut(&source_id) else { return };
         let Some(clone) = source.clones.remove(&clone_id) else { return };
         let (consumer_id, in_file) = (clone.consumer_id, clone.in_file);
-        let result = match &clone.error {
-            Some(reason) => Err(reason.clone()),
+        let result = match self.why_no_clone(&clone) {
+            Some(reason) => {
+                self.discard(clone);
+                Err(reason)
+            }
             None => self.add_clone(source_id, clone_id, clone, now),
         };
         // A clone in a file is told of when the file is closed.
         if result.is_err() || !in_file {
             self.tell(consumer_id, ConsumerEvent::Cloned { session_id: clone_id, result });
         }
+    }
+
+    fn why_no_clone(&self, clone: &PendingClone) -> Option<String> {
+        let has_session = self.session_of(clone.consumer_id).is_some();
+        let refused = has_session.then(|| CloneRefused::AlreadyHasSession.to_string());
+        clone.error.clone().or(refused)
     }
 
     /// The file of a clone is closed.
@@ -429,11 +466,7 @@ impl Service {
         now: &ClockReadings,
     ) -> Result<ClonedSession, String> {
         let consumer_id = clone.consumer_id;
-        let consumer = self.consumers.get(&consumer_id).ok_or("the consumer has gone")?;
-        if consumer.session_id.is_some() {
-            return Err(CloneRefused::AlreadyHasSession.to_string());
-        }
-        let consumer_uid = consumer.identity.uid;
+        let consumer_uid = self.consumers.get(&consumer_id).ok_or("the consumer has gone")?.identity.uid;
         let mut buffers = Vec::with_capacity(clone.taken.len());
         let mut cloned_at_ns = Vec::with_capacity(clone.taken.len());
         for (mut buffer, at_ns) in clone.taken.into_iter().flatten() {
@@ -508,14 +541,19 @@ impl Service {
         for (clone_id, clone) in std::mem::take(&mut session.clones) {
             let result = Err("the original session has ended".to_owned());
             self.tell(clone.consumer_id, ConsumerEvent::Cloned { session_id: clone_id, result });
+            self.discard(clone);
         }
     }
 
     /// The consumer is gone: nobody wants what is being made for it.
     pub(crate) fn drop_clones_of(&mut self, consumer_id: ConsumerId) {
-        for session in self.sessions.values_mut() {
-            session.clones.retain(|_, clone| clone.consumer_id != consumer_id);
-        }
+        let is_its = |clone: &PendingClone| clone.consumer_id == consumer_id;
+        let sessions = self.sessions.values_mut();
+        let unwanted: Vec<PendingClone> = sessions
+            .flat_map(|session| session.clones.extract_if(.., |_, clone| is_its(clone)))
+            .map(|(_, clone)| clone)
+            .collect();
+        self.discard(unwanted);
     }
 }
 

@@ -1,91 +1,159 @@
-//! The memory of clones, made ready by another thread before the buffers are copied: the system
-//! may take long to find it, and the loop would read no commits meanwhile.
+//! What another thread does for a clone: it makes memory ready before data sources are flushed, for
+//! the system may take long to find it, and copies the buffers behind that, which waits for threads
+//! that have a shard. The loop reads commits meanwhile.
 //!
 //! ```text
 //!   the service's thread                               any thread
-//!   poll_clone: whose memory is wanted           --->  run: maps it, and touches its pages
-//!   handle_clone_memory: flushes, then copies    <---  the memory
+//!   poll_clone: memory is wanted                 --->  run: maps it, and touches its pages
+//!   handle_clone_work: flushes                   <---  the memory
+//!   poll_clone: flushed, no read is under way    --->  run: a cut of each buffer, then copies
+//!   handle_clone_work: a session                 <---  the copies
 //! ```
 //!
-//! When the buffers are copied little of it is missing: what they have filled since.
+//! When the buffers are copied little of the memory is missing: what they have filled since. From
+//! then until the copies are there no read of the original begins, for a consumer or a file.
 
 use std::sync::Arc;
 
-use watershed_shards::{CloneMemory as BufferMemory, ShardedBuffer};
+use watershed_shards::{CloneMemory, ShardedBuffer};
 
+use crate::buffers::Buffer;
 use crate::clock::ClockReadings;
 use crate::ids::SessionId;
 use crate::service::Service;
-use crate::session::PendingClone;
 use crate::session::clone::CloneGroup;
+use crate::session::{PendingClone, Session};
 
-/// How far the memory of a pending clone is.
+/// What a pending clone needs of another thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MemoryState {
-    /// Somebody is to make it ready.
-    Wanted,
-    UnderWay,
-    /// There is some, or the copy gets it for itself.
-    Decided,
+pub(super) enum CloneTask {
+    /// Nothing, now.
+    Nothing,
+    Wanted(TaskKind),
+    UnderWay(TaskKind),
 }
 
-/// Memory that a clone will need. See [`Service::poll_clone`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TaskKind {
+    Memory,
+    Copy,
+}
+
+/// Something to be done for a clone. See [`Service::poll_clone`].
+#[derive(Debug)]
 pub struct CloneWork {
     source_id: SessionId,
     clone_id: SessionId,
-    /// Those that will be copied, with their index in the config.
-    buffers: Vec<(usize, Arc<ShardedBuffer>)>,
+    kind: TaskKind,
+    /// Those that are copied, with their index in the config.
+    buffers: Vec<(usize, Arc<ShardedBuffer>, Option<CloneMemory>)>,
 }
 
-/// What came of a [`CloneWork`], for [`Service::handle_clone_memory`].
+/// What came of a [`CloneWork`], for [`Service::handle_clone_work`].
 #[derive(Debug)]
-pub struct CloneMemory {
+pub struct CloneWorkDone {
     source_id: SessionId,
     clone_id: SessionId,
-    ready: Vec<(usize, BufferMemory)>,
+    result: WorkResult,
+}
+
+/// By index.
+#[derive(Debug)]
+enum WorkResult {
+    Memory(Vec<(usize, CloneMemory)>),
+    Copies(Vec<(usize, Result<ShardedBuffer, String>)>),
 }
 
 impl CloneWork {
-    /// Makes the memory ready. Committers go on meanwhile.
-    pub fn run(self) -> CloneMemory {
-        let CloneWork { source_id, clone_id, buffers } = self;
-        // Where there is none now, the copy tries again, and says what failed.
-        let ready = |(index, buffer): (usize, Arc<ShardedBuffer>)| Some((index, buffer.clone_memory().ok()?));
-        CloneMemory { source_id, clone_id, ready: buffers.into_iter().filter_map(ready).collect() }
+    /// Does it. Committers go on meanwhile. Waits for threads that have a shard.
+    pub fn run(self) -> CloneWorkDone {
+        let CloneWork { source_id, clone_id, kind, buffers } = self;
+        let result = match kind {
+            // Where there is none now, the copy tries again, and says what failed.
+            TaskKind::Memory => WorkResult::Memory(
+                buffers
+                    .into_iter()
+                    .filter_map(|(index, trace, _)| Some((index, trace.clone_memory().ok()?)))
+                    .collect(),
+            ),
+            TaskKind::Copy => WorkResult::Copies(copies(buffers)),
+        };
+        CloneWorkDone { source_id, clone_id, result }
+    }
+}
+
+/// Copies of all, as they are at one time.
+fn copies(
+    buffers: Vec<(usize, Arc<ShardedBuffer>, Option<CloneMemory>)>,
+) -> Vec<(usize, Result<ShardedBuffer, String>)> {
+    let cuts: Vec<u64> = buffers.iter().map(|(_, trace, _)| trace.cut()).collect();
+    let copy = |((index, trace, memory), cut): ((usize, Arc<ShardedBuffer>, _), u64)| {
+        (index, trace.clone_in_memory(cut, memory, None).map_err(|error| error.to_string()))
+    };
+    buffers.into_iter().zip(cuts).map(copy).collect()
+}
+
+impl Session {
+    /// Whether buffers of it are being copied, or are to be.
+    pub(crate) fn is_being_copied(&self) -> bool {
+        let is_copy = |task| matches!(task, CloneTask::Wanted(kind) | CloneTask::UnderWay(kind) if kind == TaskKind::Copy);
+        self.clones.values().any(|clone| is_copy(clone.task))
     }
 }
 
 impl Service {
-    /// A clone for which memory is to be made ready, if the shell
-    /// [does that](crate::ServiceOptions::never_waits). To be called until `None` after every
-    /// [`Service::handle_clone_session`].
+    /// What is to be done for a clone, if the shell
+    /// [has threads that may wait](crate::ServiceOptions::never_waits). To be called until `None`
+    /// after every other call.
     pub fn poll_clone(&mut self) -> Option<CloneWork> {
         self.sessions.iter_mut().find_map(|(source_id, session)| {
             let indices: Vec<usize> = (0..session.buffers.len())
                 .filter(|index| session.clone_group(*index) == CloneGroup::Copied)
                 .collect();
-            let is_wanted = |clone: &PendingClone| clone.memory_state == MemoryState::Wanted;
-            let (clone_id, clone) = session.clones.iter_mut().find(|(_, clone)| is_wanted(clone))?;
-            clone.memory_state = MemoryState::UnderWay;
+            let wanted = |clone: &PendingClone| match clone.task {
+                CloneTask::Wanted(kind) => Some(kind),
+                _ => None,
+            };
+            let mut clones = session.clones.iter_mut();
+            let (clone_id, clone, kind) =
+                clones.find_map(|(id, clone)| wanted(clone).map(|kind| (*id, clone, kind)))?;
+            clone.task = CloneTask::UnderWay(kind);
+            let mut memory = std::mem::take(&mut clone.memory);
+            let mut take_memory = |index: usize| {
+                let at = memory.iter().position(|(of, _)| *of == index)?;
+                Some(memory.swap_remove(at).1)
+            };
             let trace = |index: usize| {
                 let buffer = self.buffers.get(*session.buffers.get(index)?)?;
-                Some((index, Arc::clone(&buffer.trace)))
+                Some((index, Arc::clone(&buffer.trace), take_memory(index)))
             };
             let buffers = indices.into_iter().filter_map(trace).collect();
-            Some(CloneWork { source_id: *source_id, clone_id: *clone_id, buffers })
+            Some(CloneWork { source_id: *source_id, clone_id, kind, buffers })
         })
     }
 
-    /// The memory of a clone is there: the clone goes on. Ignored if nobody wants it any more.
-    pub fn handle_clone_memory(&mut self, memory: CloneMemory, now: &ClockReadings) {
-        let CloneMemory { source_id, clone_id, ready } = memory;
+    /// Something has been done for a clone, which goes on. Ignored if nobody wants it any more.
+    pub fn handle_clone_work(&mut self, done: CloneWorkDone, now: &ClockReadings) {
+        let CloneWorkDone { source_id, clone_id, result } = done;
         let session = self.sessions.get_mut(&source_id);
-        let Some(clone) = session.and_then(|session| session.clones.get_mut(&clone_id)) else { return };
-        if std::mem::replace(&mut clone.memory_state, MemoryState::Decided) != MemoryState::UnderWay {
-            return;
+        let Some(clone) = session.and_then(|session| session.clones.get_mut(&clone_id)) else {
+            return self.discard(result);
+        };
+        clone.task = CloneTask::Nothing;
+        match result {
+            WorkResult::Memory(memory) => {
+                clone.memory = memory;
+                self.flush_for_clone(source_id, clone_id, now);
+            }
+            WorkResult::Copies(copies) => {
+                for (index, copy) in copies {
+                    match copy {
+                        Ok(trace) => clone.taken[index] = Some((Buffer::of_clone(trace), clone.copied_at_ns)),
+                        Err(reason) => clone.error = Some(reason),
+                    }
+                }
+                self.go_on_with_clones(source_id, now);
+            }
         }
-        clone.memory = ready;
-        self.flush_for_clone(source_id, clone_id, now);
     }
 }

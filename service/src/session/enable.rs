@@ -211,10 +211,9 @@ impl Service {
     }
 
     pub(super) fn remove_buffers(&mut self, buffer_ids: &[BufferId]) {
-        for buffer_id in buffer_ids {
-            self.direct.remove_buffer(*buffer_id);
-            self.buffers.remove(*buffer_id);
-        }
+        buffer_ids.iter().for_each(|buffer_id| self.direct.remove_buffer(*buffer_id));
+        let removed: Vec<Buffer> = buffer_ids.iter().filter_map(|id| self.buffers.remove(*id)).collect();
+        self.discard(removed);
     }
 
     /// What can be left out without making the trace wrong.

@@ -170,7 +170,7 @@ impl Service {
     fn has_file_work_of(&self, session_id: SessionId) -> bool {
         let Some(session) = self.sessions.get(&session_id) else { return false };
         let Some(file) = session.file.as_ref().filter(|file| file.has_work()) else { return false };
-        if file.wants_write() && session.waits_for_shards() {
+        if file.wants_write() && (session.waits_for_shards() || session.is_being_copied()) {
             return false;
         }
         !file.is_to_be_closed() || !(session.is_file_wanted() || self.is_copied_from(session_id))

@@ -21,7 +21,7 @@
 
 mod change_config;
 mod clone;
-mod clone_memory;
+mod clone_work;
 mod config;
 mod detach;
 mod enable;
@@ -56,7 +56,7 @@ use crate::timer::{TimerClock, TimerTable};
 
 pub(crate) use clone::PendingClone;
 pub use clone::{CloneRequest, CloneSource, ClonedSession};
-pub use clone_memory::{CloneMemory, CloneWork};
+pub use clone_work::{CloneWork, CloneWorkDone};
 pub(crate) use config::SessionConfig;
 pub(crate) use events::LifecycleEvents;
 pub(crate) use file::FileWriter;

@@ -1,4 +1,4 @@
-//! Clones whose memory another thread makes ready: the service waits for it, and for nothing else.
+//! Clones for which another thread makes memory ready and copies: the service waits for neither.
 
 use watershed_service::{
     CloneRequest, CloneSource, ConsumerEvent, ConsumerId, ProducerCommand, ProducerId, SessionId,
@@ -37,6 +37,15 @@ fn ask_for_clone(world: &mut World, session: SessionId) -> ConsumerId {
     consumer
 }
 
+/// The flush is over, and the buffers are copied.
+fn flush_and_copy(world: &mut World, producer: ProducerId) {
+    world.acknowledge_flush(producer);
+    world.run_due();
+    let (work, now) = (world.service.poll_clone().expect("buffers are to be copied"), world.now);
+    world.service.handle_clone_work(work.run(), &now);
+    world.run_due();
+}
+
 fn num_flushes(world: &mut World, producer: ProducerId) -> usize {
     let is_flush = |command: &ProducerCommand| matches!(command, ProducerCommand::Flush { .. });
     world.commands(producer).iter().filter(|command| is_flush(command)).count()
@@ -56,13 +65,11 @@ fn data_sources_are_flushed_when_the_memory_is_ready() {
     let target = world.producers[&producer].target_buffer(0);
     world.write(producer, 1, target, &[packet("meanwhile")]);
     let now = world.now;
-    world.service.handle_clone_memory(work.clone().run(), &now);
-    // A second answer is not waited for.
-    world.service.handle_clone_memory(work.run(), &now);
+    world.service.handle_clone_work(work.run(), &now);
     world.pump();
     assert_eq!(num_flushes(&mut world, producer), 1);
-    world.acknowledge_flush(producer);
-    world.run_due();
+    assert!(world.service.poll_clone().is_none());
+    flush_and_copy(&mut world, producer);
     assert!(matches!(world.events_of(consumer)[..], [ConsumerEvent::Cloned { result: Ok(_), .. }]));
     assert_eq!(world.read(consumer).texts(), ["before", "meanwhile"]);
 }
@@ -81,11 +88,10 @@ fn memory_is_made_ready_only_for_buffers_that_are_copied() {
     let consumer = ask_for_clone(&mut world, session);
     let work = world.service.poll_clone().expect("one of them is copied");
     let now = world.now;
-    world.service.handle_clone_memory(work.run(), &now);
+    world.service.handle_clone_work(work.run(), &now);
     world.pump();
     assert_eq!(num_flushes(&mut world, producer), 2);
-    world.acknowledge_flush(producer);
-    world.run_due();
+    flush_and_copy(&mut world, producer);
     assert_eq!(world.read(consumer).texts(), ["before", "copied"]);
 
     config.buffers[1].transfer_on_clone = Some(true);
@@ -104,12 +110,12 @@ fn memory_that_comes_too_late_is_dropped() {
     world.service.handle_consumer_disconnect(gone, &now);
     let consumer = ask_for_clone(&mut world, session);
     let work = world.service.poll_clone().expect("memory is wanted");
-    world.service.handle_clone_memory(of_gone.run(), &now);
+    world.service.handle_clone_work(of_gone.run(), &now);
     world.pump();
     assert_eq!(num_flushes(&mut world, producer), 0, "nobody wants it");
     world.free(original);
     assert!(matches!(world.events_of(consumer)[..], [ConsumerEvent::Cloned { result: Err(_), .. }]));
-    world.service.handle_clone_memory(work.run(), &now);
+    world.service.handle_clone_work(work.run(), &now);
     world.pump();
     assert!(world.events_of(consumer).is_empty());
 }

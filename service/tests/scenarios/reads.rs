@@ -232,16 +232,22 @@ fn a_clone_waits_for_a_step() {
         };
         session.world.service.handle_clone_session(other, request, false, &now).expect("allowed");
         let work = session.world.service.poll_clone().expect("memory is wanted");
-        session.world.service.handle_clone_memory(work.run(), &now);
+        session.world.service.handle_clone_work(work.run(), &now);
         session.world.pump();
         session.world.acknowledge_flush(session.producer);
         session.world.run_due();
-        assert!(session.world.events_of(other).is_empty(), "a step is under way");
+        assert!(session.world.service.poll_clone().is_none(), "a step is under way");
         let _ = session.end(done);
-        assert!(matches!(session.world.events_of(other)[..], [ConsumerEvent::Cloned { result: Ok(_), .. }]));
-        let left: &[&str] = if leaves { &["two", "three"] } else { &["three"] };
-        assert_eq!(session.read(other), left);
         let reader = if leaves { session.attach() } else { consumer };
+        let work = session.world.service.poll_clone().expect("buffers are to be copied");
+        assert!(matches!(session.begin(reader), ReadBegun::Later), "the copy is to have it");
+        session.write("four");
+        session.world.service.handle_clone_work(work.run(), &now);
+        session.world.pump();
+        assert_eq!(session.world.events_of(reader).pop(), Some(ConsumerEvent::ReadReady));
+        assert!(matches!(session.world.events_of(other)[..], [ConsumerEvent::Cloned { result: Ok(_), .. }]));
+        let left: &[&str] = if leaves { &["two", "three", "four"] } else { &["three", "four"] };
+        assert_eq!(session.read(other), left);
         assert_eq!(session.read(reader), left);
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   look at what is listed -> touch its memory in the new region -> again, while there is more
 //!     (before that, by another thread, too: clone_memory)
-//!   cut -> drain each shard up to it -> lock all -> copy bytes and structures -> unlock all
+//!   drain each shard up to the cut -> lock all -> copy bytes and structures -> unlock all
 //! ```
 //!
 //! While shards are held every commit to them queues, so the memory is made ready before: of a
@@ -54,8 +54,9 @@ impl ShardedBuffer {
         self.ready_memory(None, None, |shard| self.shared.after_unlock(shard, self.owner))
     }
 
-    /// A read-only copy of all shards at one cut, made by the calling thread and those of the pool,
-    /// if there is one, each a part at a time. All shards are locked for the time of the copy.
+    /// A read-only copy of what a [`cut`](Self::cut) covers that was taken before, made by the
+    /// calling thread and those of the pool, if there is one, each a part at a time. What has been
+    /// written over since the cut is not in it. All shards are locked for the time of the copy.
     /// Waits for a read pass to be dropped: not for a thread that has one.
     ///
     /// It goes into the memory, if there is some that was made ready for a buffer of this size.
@@ -64,6 +65,7 @@ impl ShardedBuffer {
     /// If the system has no memory.
     pub fn clone_in_memory(
         &self,
+        cut: u64,
         memory: Option<CloneMemory>,
         pool: Option<&ThreadPool>,
     ) -> Result<ShardedBuffer, CreateError> {
@@ -84,7 +86,7 @@ impl ShardedBuffer {
         // have been drained. What else gets there meanwhile is behind the cut and is not read from
         // the copy. No shard is held while another one is drained: that one may need an extent of
         // the first.
-        let limit = self.limit.unwrap_or_else(|| shared.tickets.cut());
+        let limit = self.limit.map_or(cut, |limit| limit.min(cut));
         for (shard, _) in shared.slots.made() {
             // Others are helped at the end, as above.
             self.lock_drained(shard, limit).note_rest();
@@ -284,7 +286,7 @@ mod tests {
         let (base, ready_bytes) = (memory.region.base(), resident_bytes(&memory.region));
         // What is committed meanwhile finds its memory ready, too: the ring is full.
         fill(&buffer, 8);
-        let clone = buffer.clone_in_memory(Some(memory), None).unwrap();
+        let clone = buffer.clone_in_memory(buffer.cut(), Some(memory), None).unwrap();
         let region = &clone.shared.config.region;
         assert_eq!((region.base(), resident_bytes(region)), (base, ready_bytes));
 
@@ -292,7 +294,7 @@ mod tests {
         fill(&smaller, 1);
         let memory = buffer.clone_memory().unwrap();
         let base = memory.region.base();
-        let clone = smaller.clone_in_memory(Some(memory), None).unwrap();
+        let clone = smaller.clone_in_memory(smaller.cut(), Some(memory), None).unwrap();
         assert_eq!(clone.size_bytes(), 1 << 20);
         assert_ne!(clone.shared.config.region.base(), base, "it is of another size");
     }

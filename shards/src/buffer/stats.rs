@@ -47,9 +47,9 @@ pub struct StatsPass {
 }
 
 impl ShardedBuffer {
-    /// Whether anything was ever committed.
+    /// Whether anything was ever committed. Waits for nobody.
     pub fn has_data(&self) -> bool {
-        self.ledger().written.chunks != 0
+        self.cut() != 0
     }
 
     /// Whether something may be left of a sequence: a chunk, or what is remembered of it.

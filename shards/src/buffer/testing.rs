@@ -28,7 +28,7 @@ impl ShardedBuffer {
     /// # Errors
     /// As [`clone_in_memory`](Self::clone_in_memory).
     pub fn clone_in_pool(&self, pool: Option<&ThreadPool>) -> Result<ShardedBuffer, CreateError> {
-        self.clone_in_memory(None, pool)
+        self.clone_in_memory(self.cut(), None, pool)
     }
 
     /// The same, by the calling thread alone.

@@ -15,14 +15,6 @@ use watershed_shards::ShardedBuffer;
 
 const COMMITTERS: u16 = 4;
 
-/// `has_data`.
-pub(super) fn has_data(options: &Options) -> Result<Measurement, WrongAnswer> {
-    beside("beside_has_data", options, |buffer| {
-        buffer.has_data();
-        Ok(())
-    })
-}
-
 /// The statistics.
 pub(super) fn stats(options: &Options) -> Result<Measurement, WrongAnswer> {
     beside("beside_stats", options, |buffer| {

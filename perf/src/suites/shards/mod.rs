@@ -63,7 +63,6 @@ fn workloads() -> Vec<Workload> {
         Workload::new("retention_skewed_32k_pages", |options| {
             retention::skewed("retention_skewed_32k_pages", 64, 32768, options)
         }),
-        Workload::new("beside_has_data", beside::has_data),
         Workload::new("beside_stats", beside::stats),
         Workload::new("beside_read_start", beside::read_start),
         Workload::new("beside_clone", beside::clone),
