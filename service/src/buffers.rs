@@ -262,8 +262,9 @@ impl BufferTable {
         Some(BufferId(self.last_id))
     }
 
-    /// Puts another buffer in the place of one, and returns that; `None`, and nothing done, if there
-    /// is none with this id. What waits for room in it comes into the other one, or goes with it.
+    /// Puts another buffer in the place of one, and returns that; `None`, and nothing done, if
+    /// there is none with this id. What waits for room in it comes into the other one, or goes with
+    /// it.
     pub(crate) fn replace(&mut self, id: BufferId, other: Buffer, keeps_waiting: bool) -> Option<Buffer> {
         let buffer = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut())?;
         let mut replaced = std::mem::replace(buffer, other);

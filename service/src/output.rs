@@ -331,7 +331,6 @@ pub enum Warning {
 fn because(reason: Reduced) -> &'static str {
     match reason {
         Reduced::Discard => "a DISCARD buffer has one, so that it ends where it is full",
-        Reduced::Sink => "overwritten packets are kept, which takes the order of one ring",
         Reduced::TooSmall => "it is too small for more",
     }
 }

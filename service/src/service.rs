@@ -187,8 +187,8 @@ impl Service {
     }
 
     /// How many producers, data sources, consumers, sessions, buffers and waiting producers there
-    /// are in all tables, and what is to be dropped: 0 when everybody has gone. For tests of what is
-    /// left behind.
+    /// are in all tables, and what is to be dropped: 0 when everybody has gone. For tests of what
+    /// is left behind.
     pub fn num_rows(&self) -> usize {
         self.producers.len()
             + self.sources.num_rows()

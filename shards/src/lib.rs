@@ -39,7 +39,7 @@ pub use {
     buffer::stats::{Poisoned, Statistics, StatsPass},
     commit::{CommitError, Committer, QueueFull},
     read::merge::Pieces,
-    read::{PacketWriter, ReadPass, Wait, framing},
+    read::{PacketWriter, ReadPass, framing},
     shard::homes::Homes,
     shard::topology::{MAX_SHARDS, Topology},
     shard::worker::{WorkerPool, WorkerStats},

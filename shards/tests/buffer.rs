@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Bytes, info, owned, payload, read_all};
-use watershed_engine::{BufferConfig, ChunkInfo, CreateError, FillPolicy, HugePages, Packet, Refused};
+use watershed_engine::{BufferConfig, ChunkInfo, CreateError, FillPolicy, HugePages, Refused};
 use watershed_shards::{Batch, CommitError, Reduced, ShardedBuffer, ShardedConfig, Source};
 
 fn config(size_bytes: usize, num_shards: usize) -> ShardedConfig {
@@ -15,14 +15,11 @@ fn a_buffer_reports_why_it_has_fewer_shards_than_wanted() {
     let discarding =
         BufferConfig { size_bytes: 4 << 20, policy: FillPolicy::Discard, huge_pages: HugePages::No };
     let discarding = ShardedConfig { buffer: discarding, ..config(4 << 20, 4) };
-    let sink = || Box::new(|_: &Packet<'_>| true);
     for (created, num_shards, reduced) in [
         (ShardedBuffer::create(config(4 << 20, 4)), 4, None),
         (ShardedBuffer::create(config(4 << 20, 5)), 4, Some(Reduced::TooSmall)),
         (ShardedBuffer::create(discarding.clone()), 1, Some(Reduced::Discard)),
         (ShardedBuffer::create(ShardedConfig { num_shards: Some(1), ..discarding }), 1, None),
-        (ShardedBuffer::create_with_sink(config(4 << 20, 4), sink()), 1, Some(Reduced::Sink)),
-        (ShardedBuffer::create_with_sink(config(4 << 20, 1), sink()), 1, None),
     ] {
         let report = created.unwrap().report();
         assert_eq!((report.layout.num_shards, report.reduced), (num_shards, reduced), "{report:?}");

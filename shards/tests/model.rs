@@ -257,7 +257,7 @@ impl<const SHARDS: usize, const POOL: usize> Subject for Sharded<SHARDS, POOL> {
     fn return_loss(&mut self, _: u32, _: u16, _: u32) {}
 
     fn clone_read_only(&self) -> Self {
-        Self::of(self.buffer.clone_in_pool(common::pools()[POOL]).unwrap())
+        Self::of(self.buffer.clone_read_only().unwrap())
     }
 
     fn take_evicted(&mut self) -> Vec<Packet> {

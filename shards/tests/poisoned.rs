@@ -120,7 +120,8 @@ fn chunks_that_were_queued_for_a_shard_that_panics_are_freed() {
         }
     };
     let config = ShardedConfig { num_shards: Some(1), ..ShardedConfig::ring(128 << 10) };
-    let buffer = ShardedBuffer::create_with_sink(config, Box::new(sink)).unwrap();
+    let buffer = ShardedBuffer::create(config).unwrap();
+    buffer.set_sink(Box::new(sink));
     let mut committer = buffer.committer().unwrap();
     let smb = shared_memory(64);
     let mut batch = |from: u32, refused: usize| {

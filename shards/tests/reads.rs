@@ -44,7 +44,7 @@ fn several_threads_read_what_one_would() {
         let buffer = filled(num_shards);
         let expected = expected(&buffer);
         for pool in pools() {
-            let copy = buffer.clone_in_pool(pool).unwrap();
+            let copy = buffer.clone_read_only().unwrap();
             let mut bytes = Vec::new();
             let mut pass = copy.read_pass(write_packet).with_pool(pool);
             assert!(pass.unread_bytes() > 16 << 20);
@@ -58,10 +58,10 @@ fn several_threads_read_what_one_would() {
 
 /// A disk may be slow: the pool's threads are others' meanwhile.
 #[test]
-fn a_clone_does_not_wait_for_a_reader_that_writes() {
+fn a_read_does_not_wait_for_a_reader_that_writes() {
     let (slow, other, pool) = (filled(2), filled(2), pools()[1]);
     let (writing, is_writing) = mpsc::channel();
-    let (cloned, is_cloned) = mpsc::channel();
+    let (read, is_read) = mpsc::channel();
     std::thread::scope(|scope| {
         let reader = scope.spawn(move || {
             let mut waited = None;
@@ -69,7 +69,7 @@ fn a_clone_does_not_wait_for_a_reader_that_writes() {
             let written = pass.write_all(|_| {
                 waited.get_or_insert_with(|| {
                     writing.send(()).unwrap();
-                    is_cloned.recv_timeout(Duration::from_secs(10))
+                    is_read.recv_timeout(Duration::from_secs(10))
                 });
                 Ok::<_, ()>(())
             });
@@ -77,9 +77,9 @@ fn a_clone_does_not_wait_for_a_reader_that_writes() {
             waited.expect("there is something to write")
         });
         is_writing.recv().unwrap();
-        other.clone_in_pool(pool).unwrap();
-        cloned.send(()).unwrap();
-        assert_eq!(reader.join().unwrap(), Ok(()), "it was cloned when the reader went on");
+        other.read_pass(write_packet).with_pool(pool).write_all(|_| Ok::<_, ()>(())).unwrap();
+        read.send(()).unwrap();
+        assert_eq!(reader.join().unwrap(), Ok(()), "it was read when the reader went on");
     });
 }
 
@@ -269,7 +269,7 @@ fn what_a_failed_write_left_comes_first_in_the_next_pass_and_is_in_clones() {
                 assert!(buffer.extracted_bytes() > 512 << 10, "{} bytes ahead", buffer.extracted_bytes());
             }
             let rest = &expected[got.len()..];
-            let of_clone = drain(&mut buffer.clone_in_pool(pool).unwrap().read_pass(write_packet));
+            let of_clone = drain(&mut buffer.clone_read_only().unwrap().read_pass(write_packet));
             assert!(of_clone == rest, "{num_shards} shards: the rest is in a clone");
             let mut pass = buffer.read_pass(write_packet);
             assert!(drain(&mut pass) == rest, "{num_shards} shards: the rest comes next");

@@ -199,7 +199,7 @@ fn stress(num_shards: usize, size_bytes: usize, has_workers: bool) -> ShardedBuf
                 }
                 // Every other time the memory is made ready before.
                 let memory = pool.map(|_| watched("clone's memory", || buffer.clone_memory()).unwrap());
-                let copy = watched("clone", || buffer.clone_in_memory(buffer.cut(), memory, pool)).unwrap();
+                let copy = watched("clone", || buffer.clone_in_memory(buffer.cut(), memory)).unwrap();
                 let mut of_copy = HashMap::new();
                 for got in read_in_pool(&copy, pool) {
                     let text = String::from_utf8_lossy(&got.bytes).into_owned();

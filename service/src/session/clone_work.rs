@@ -88,7 +88,7 @@ fn copies(
 ) -> Vec<(usize, Result<ShardedBuffer, String>)> {
     let cuts: Vec<u64> = buffers.iter().map(|(_, trace, _)| trace.cut()).collect();
     let copy = |((index, trace, memory), cut): ((usize, Arc<ShardedBuffer>, _), u64)| {
-        (index, trace.clone_in_memory(cut, memory, None).map_err(|error| error.to_string()))
+        (index, trace.clone_in_memory(cut, memory).map_err(|error| error.to_string()))
     };
     buffers.into_iter().zip(cuts).map(copy).collect()
 }

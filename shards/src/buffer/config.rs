@@ -50,8 +50,6 @@ impl ShardedConfig {
 pub enum Reduced {
     /// A DISCARD buffer ends at an exact byte: it has one.
     Discard,
-    /// A sink sees the order of the whole buffer: it has one.
-    Sink,
     /// Each shard needs eight extents of 128 KiB or 32 SMB pages.
     TooSmall,
 }

@@ -10,7 +10,7 @@ pub(crate) mod testing;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use watershed_engine::{BufferConfig, CreateError, FillPolicy, OverwriteSink, mem::Region};
+use watershed_engine::{BufferConfig, CreateError, FillPolicy, mem::Region};
 
 use crate::buffer::config::{Reduced, Report, ShardedConfig};
 use crate::commit::Committer;
@@ -49,24 +49,6 @@ impl ShardedBuffer {
     /// # Errors
     /// [`CreateError`]: the size is out of range, or the system has no memory or no threads.
     pub fn create(config: ShardedConfig) -> Result<ShardedBuffer, CreateError> {
-        Self::create_with(config, None)
-    }
-
-    /// As [`create`](Self::create), with a sink for overwritten packets. The buffer has one shard.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn create_with_sink(
-        config: ShardedConfig,
-        sink: Box<dyn OverwriteSink>,
-    ) -> Result<ShardedBuffer, CreateError> {
-        Self::create_with(config, Some(sink))
-    }
-
-    fn create_with(
-        config: ShardedConfig,
-        sink: Option<Box<dyn OverwriteSink>>,
-    ) -> Result<ShardedBuffer, CreateError> {
         let size_bytes = config.buffer.size_bytes;
         if size_bytes > BufferConfig::MAX_SIZE_BYTES {
             return Err(CreateError::TooLarge { size_bytes });
@@ -74,10 +56,9 @@ impl ShardedBuffer {
         let size_bytes = size_bytes.max(1).next_multiple_of(4096);
         let wanted =
             config.num_shards.unwrap_or_else(|| config.topology.default_num_shards()).clamp(1, MAX_SHARDS);
-        let (most, reason) = match () {
-            () if config.buffer.policy == FillPolicy::Discard => (1, Reduced::Discard),
-            () if sink.is_some() => (1, Reduced::Sink),
-            () => (wanted, Reduced::TooSmall),
+        let (most, reason) = match config.buffer.policy {
+            FillPolicy::Discard => (1, Reduced::Discard),
+            FillPolicy::RingBuffer => (wanted, Reduced::TooSmall),
         };
         let layout = ExtentLayout::new(size_bytes, most, config.page_bytes);
         let no_memory = |source| CreateError::NoMemory { size_bytes, source };
@@ -92,9 +73,6 @@ impl ShardedBuffer {
             homes: config.homes,
         };
         let shared = Arc::new(Shared::new(shared_config, config.queue_capacity.max(1)));
-        if let (Some(sink), Some(mut guard)) = (sink, ShardGuard::try_lock(&shared, 0, OwnerId(0))) {
-            guard.engine().set_overwrite_sink(Some(sink));
-        }
         if let Some(link) = &shared.config.workers {
             link.start(&shared);
         }
@@ -182,12 +160,12 @@ impl ShardedBuffer {
 
     /// Locks a shard, waiting for its owner.
     pub(crate) fn lock(&self, shard: usize) -> ShardGuard<'_> {
-        ShardGuard::lock(&self.shared, shard, self.owner, |_, _| {})
+        ShardGuard::lock(&self.shared, shard, self.owner)
     }
 
     /// Locks a shard in which all that the cut covers has been written, waiting for its owner.
     pub(crate) fn lock_drained(&self, shard: usize, cut: u64) -> ShardGuard<'_> {
-        lock_drained(&self.shared, (shard, cut), self.owner, |_, _| {})
+        lock_drained(&self.shared, (shard, cut), self.owner)
     }
 
     /// Visits each shard that was ever used, locked and drained up to a cut, one after another.

@@ -13,7 +13,6 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use rayon::ThreadPool;
 use watershed_engine::{
     CreateError, HugePages,
     mem::{Region, page_size_bytes},
@@ -21,14 +20,13 @@ use watershed_engine::{
 
 use crate::buffer::ShardedBuffer;
 use crate::buffer::config::Report;
-use crate::read::parallel::for_each;
 use crate::shard::budget::DrainBudget;
 use crate::shard::guard::ShardGuard;
 use crate::shard::{POISONED, Shared, SharedConfig};
 use crate::sync::{AtomicUsize, Ordering};
 
-/// What one thread touches or copies at a time: a huge page of the new region.
-const STRIDE_BYTES: usize = 2 << 20;
+/// What is touched at a time at most: a huge page of the new region.
+const UNIT_BYTES_MAX: usize = 2 << 20;
 
 /// While memory is made ready others commit, a third as much at most as was made ready: after so
 /// many looks little is left.
@@ -51,11 +49,10 @@ impl ShardedBuffer {
     /// If the system has no memory.
     pub fn clone_memory(&self) -> Result<CloneMemory, CreateError> {
         // A clone may come much later, or never: who has queued something meanwhile is helped.
-        self.ready_memory(None, None, |shard| self.shared.after_unlock(shard, self.owner))
+        self.ready_memory(None, |shard| self.shared.after_unlock(shard, self.owner))
     }
 
-    /// A read-only copy of what a [`cut`](Self::cut) covers that was taken before, made by the
-    /// calling thread and those of the pool, if there is one, each a part at a time. What has been
+    /// A read-only copy of what a [`cut`](Self::cut) covers that was taken before. What has been
     /// written over since the cut is not in it. All shards are locked for the time of the copy.
     /// Waits for a read pass to be dropped: not for a thread that has one.
     ///
@@ -67,12 +64,11 @@ impl ShardedBuffer {
         &self,
         cut: u64,
         memory: Option<CloneMemory>,
-        pool: Option<&ThreadPool>,
     ) -> Result<ShardedBuffer, CreateError> {
         let shared = &*self.shared;
         let reading = self.reading.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         // Here it is helped when the copy is made: it should have nothing that is behind the cut.
-        let memory = self.ready_memory(memory, pool, |_| {})?;
+        let memory = self.ready_memory(memory, |_| {})?;
         let config = SharedConfig {
             layout: shared.config.layout,
             policy: shared.config.policy,
@@ -94,10 +90,14 @@ impl ShardedBuffer {
         let held_from = Instant::now();
         let mut guards: Vec<ShardGuard<'_>> =
             shared.slots.made().map(|(shard, _)| self.lock(shard)).collect();
-        copy_bytes(pool, &shared.config.region, &copy.config.region, guards.iter().flat_map(filled));
+        for range in guards.iter().flat_map(filled) {
+            // SAFETY: the shards whose bytes are read are locked, nobody else knows the new region,
+            // and no two ranges overlap.
+            unsafe { copy.config.region.copy_range_touched(&shared.config.region, range) };
+        }
         // Relaxed: whoever reads the copy has got it from this thread.
         copy.extracted_bytes.store(self.extracted_bytes(), Ordering::Relaxed);
-        let copy_structure = |original: &mut ShardGuard<'_>| {
+        for original in &mut guards {
             if let (Some(engine), Some(guard)) =
                 (&original.state.engine, ShardGuard::try_lock(&copy, original.shard, self.owner))
             {
@@ -112,8 +112,7 @@ impl ShardedBuffer {
                 // copy whose original has it.
                 guard.state.engine = Some(unsafe { engine.copy_structure(Arc::clone(&copy.config.region)) });
             }
-        };
-        for_each(pool, guards.iter_mut(), copy_structure);
+        }
         let locked: Vec<usize> = guards.iter().map(|guard| guard.shard).collect();
         drop(guards);
         let held = held_from.elapsed();
@@ -135,7 +134,7 @@ impl ShardedBuffer {
 
     /// What is touched at a time: no more than one extent, of which nothing else may be wanted.
     fn unit_bytes(&self) -> usize {
-        self.shared.config.layout.extent_bytes.min(STRIDE_BYTES)
+        self.shared.config.layout.extent_bytes.min(UNIT_BYTES_MAX)
     }
 
     /// New memory for a copy, unless there is some of the right size. Of what lies in shards now,
@@ -144,7 +143,6 @@ impl ShardedBuffer {
     fn ready_memory(
         &self,
         memory: Option<CloneMemory>,
-        pool: Option<&ThreadPool>,
         after_unlock: impl Fn(usize),
     ) -> Result<CloneMemory, CreateError> {
         let (size_bytes, unit_bytes) = (self.size_bytes(), self.unit_bytes());
@@ -173,7 +171,7 @@ impl ShardedBuffer {
             if !is_wanted.contains(&true) {
                 break;
             }
-            touch(pool, &mut memory.region, unit_bytes, &is_wanted);
+            touch(&mut memory.region, unit_bytes, &is_wanted);
             memory.is_ready.iter_mut().zip(is_wanted).for_each(|(is_ready, wanted)| *is_ready |= wanted);
         }
         Ok(memory)
@@ -186,34 +184,11 @@ fn filled(guard: &ShardGuard<'_>) -> Vec<Range<usize>> {
 }
 
 /// Writes to each page of the wanted units of a new region.
-fn touch(pool: Option<&ThreadPool>, region: &mut Region, unit_bytes: usize, is_wanted: &[bool]) {
-    let strides = region.as_mut_slice().chunks_mut(STRIDE_BYTES);
-    let strides: Vec<_> = strides.zip(is_wanted.chunks(STRIDE_BYTES / unit_bytes)).collect();
-    for_each(pool, strides.into_iter(), |(bytes, is_wanted)| {
-        for (unit, _) in bytes.chunks_mut(unit_bytes).zip(is_wanted).filter(|(_, is_wanted)| **is_wanted) {
-            unit.iter_mut().step_by(page_size_bytes()).for_each(|byte| *byte = 0);
-        }
-    });
-}
-
-/// Copies ranges of one region to the same places of another, which nobody else has seen. The
-/// caller has locked all shards.
-fn copy_bytes(
-    pool: Option<&ThreadPool>,
-    from: &Region,
-    to: &Region,
-    ranges: impl Iterator<Item = Range<usize>>,
-) {
-    let pieces: Vec<Range<usize>> = ranges
-        .flat_map(|Range { start, end }| {
-            (start..end).step_by(STRIDE_BYTES).map(move |start| start..end.min(start + STRIDE_BYTES))
-        })
-        .collect();
-    for_each(pool, pieces.into_iter(), |piece| {
-        // SAFETY: the caller has locked the shards whose bytes are read, nobody else knows the new
-        // region, and no two ranges overlap.
-        unsafe { to.copy_range_touched(from, piece) }
-    });
+fn touch(region: &mut Region, unit_bytes: usize, is_wanted: &[bool]) {
+    let units = region.as_mut_slice().chunks_mut(unit_bytes).zip(is_wanted);
+    for (unit, _) in units.filter(|(_, is_wanted)| **is_wanted) {
+        unit.iter_mut().step_by(page_size_bytes()).for_each(|byte| *byte = 0);
+    }
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -266,13 +241,16 @@ mod tests {
             let guards: Vec<_> = (0..num_shards).map(|shard| buffer.lock(shard)).collect();
             let filled_bytes: usize = guards.iter().flat_map(filled).map(|range| range.len()).sum();
             let ready_bytes = resident_bytes(&region);
-            copy_bytes(None, &buffer.shared.config.region, &region, guards.iter().flat_map(filled));
+            for range in guards.iter().flat_map(filled) {
+                // SAFETY: all shards are locked, and nobody else knows the new region.
+                unsafe { region.copy_range_touched(&buffer.shared.config.region, range) };
+            }
             assert_eq!(resident_bytes(&region), ready_bytes, "{num_shards} shards, {mb} MiB");
             assert!(filled_bytes > (8 << 20), "{filled_bytes}");
             // Where there are huge pages, the last of them is ready as a whole.
-            let most = filled_bytes + num_shards * buffer.report.layout.extent_bytes.min(STRIDE_BYTES);
+            let most = filled_bytes + num_shards * buffer.report.layout.extent_bytes.min(UNIT_BYTES_MAX);
             assert!(
-                (filled_bytes..=most + STRIDE_BYTES).contains(&ready_bytes),
+                (filled_bytes..=most + UNIT_BYTES_MAX).contains(&ready_bytes),
                 "{ready_bytes} of {filled_bytes}"
             );
         }
@@ -286,7 +264,7 @@ mod tests {
         let (base, ready_bytes) = (memory.region.base(), resident_bytes(&memory.region));
         // What is committed meanwhile finds its memory ready, too: the ring is full.
         fill(&buffer, 8);
-        let clone = buffer.clone_in_memory(buffer.cut(), Some(memory), None).unwrap();
+        let clone = buffer.clone_in_memory(buffer.cut(), Some(memory)).unwrap();
         let region = &clone.shared.config.region;
         assert_eq!((region.base(), resident_bytes(region)), (base, ready_bytes));
 
@@ -294,7 +272,7 @@ mod tests {
         fill(&smaller, 1);
         let memory = buffer.clone_memory().unwrap();
         let base = memory.region.base();
-        let clone = smaller.clone_in_memory(smaller.cut(), Some(memory), None).unwrap();
+        let clone = smaller.clone_in_memory(smaller.cut(), Some(memory)).unwrap();
         assert_eq!(clone.size_bytes(), 1 << 20);
         assert_ne!(clone.shared.config.region.base(), base, "it is of another size");
     }

@@ -1,8 +1,8 @@
-//! Statistics, ledger and histograms of all shards: at once, or bit by bit without waiting.
+//! Statistics and histograms of all shards: at once, or bit by bit without waiting.
 
 use std::sync::Arc;
 
-use watershed_engine::{BufferStats, Ledger, ProducerId, WriterId, WriterStats};
+use watershed_engine::{BufferStats, ProducerId, WriterId, WriterStats};
 
 use crate::batch::key_of;
 use crate::buffer::ShardedBuffer;
@@ -93,17 +93,6 @@ impl ShardedBuffer {
         self.for_each_of(self.poisoned_shards(), |guard| add_poisoned(&mut sum, guard));
         sum
     }
-
-    /// What became of every record of all shards.
-    pub fn ledger(&self) -> Ledger {
-        let mut sum = Ledger::default();
-        self.for_each_shard(|guard| {
-            if let Some(engine) = &guard.state.engine {
-                add_ledger(&mut sum, engine.ledger());
-            }
-        });
-        sum
-    }
 }
 
 impl StatsPass {
@@ -161,7 +150,7 @@ fn add_poisoned(sum: &mut Poisoned, guard: &ShardGuard<'_>) {
 }
 
 macro_rules! add_fields {
-    ($sum:expr, $part:expr, $($($field:ident).+)*) => { $( $sum.$($field).+ += $part.$($field).+; )* };
+    ($sum:expr, $part:expr, $($field:ident)*) => { $( $sum.$field += $part.$field; )* };
 }
 
 fn add_stats(sum: &mut BufferStats, part: &BufferStats) {
@@ -171,16 +160,9 @@ fn add_stats(sum: &mut BufferStats, part: &BufferStats) {
         readaheads_failed abi_violations trace_writer_packet_loss);
 }
 
-fn add_ledger(sum: &mut Ledger, part: Ledger) {
-    add_fields!(sum, part, written.chunks written.bytes read.chunks read.bytes overwritten.chunks overwritten.bytes
-        empty.chunks empty.bytes damaged.chunks damaged.bytes listed.chunks listed.bytes
-        duplicate_commits forgotten_sequences);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use watershed_engine::Amount;
 
     /// Every field is named here, so that none is forgotten above.
     #[test]
@@ -215,22 +197,5 @@ mod tests {
         let mut sum = BufferStats::default();
         add_stats(&mut sum, &part);
         assert_eq!(sum, part);
-
-        let mut amount = || Amount { chunks: number(), bytes: number() };
-        let part = Ledger {
-            written: amount(),
-            read: amount(),
-            overwritten: amount(),
-            empty: amount(),
-            damaged: amount(),
-            listed: amount(),
-            duplicate_commits: number(),
-            forgotten_sequences: number(),
-        };
-        let mut sum = Ledger::default();
-        add_ledger(&mut sum, part);
-        assert_eq!(sum, part);
-        add_ledger(&mut sum, part);
-        assert_eq!(sum.listed.bytes, 2 * part.listed.bytes);
     }
 }

@@ -4,8 +4,7 @@
 use std::io::{self, IoSlice, Write};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use rayon::ThreadPool;
-use watershed_engine::{BufferStats, CreateError, Ledger, WriterStats};
+use watershed_engine::{BufferStats, CreateError, Ledger, OverwriteSink, WriterStats};
 
 use super::ShardedBuffer;
 use crate::read::merge::Pieces;
@@ -27,16 +26,8 @@ impl ShardedBuffer {
     ///
     /// # Errors
     /// As [`clone_in_memory`](Self::clone_in_memory).
-    pub fn clone_in_pool(&self, pool: Option<&ThreadPool>) -> Result<ShardedBuffer, CreateError> {
-        self.clone_in_memory(self.cut(), None, pool)
-    }
-
-    /// The same, by the calling thread alone.
-    ///
-    /// # Errors
-    /// As there.
     pub fn clone_read_only(&self) -> Result<ShardedBuffer, CreateError> {
-        self.clone_in_pool(None)
+        self.clone_in_memory(self.cut(), None)
     }
 
     /// Shards that have panicked.
@@ -51,6 +42,17 @@ impl ShardedBuffer {
             bytes += guard.state.engine.as_ref().map_or(0, |engine| engine.metadata_bytes())
         });
         bytes
+    }
+
+    /// What became of every record of all shards.
+    pub fn ledger(&self) -> Ledger {
+        let mut sum = Ledger::default();
+        self.for_each_shard(|guard| {
+            if let Some(engine) = &guard.state.engine {
+                add_ledger(&mut sum, &engine.ledger());
+            }
+        });
+        sum
     }
 
     /// Statistics of the buffer.
@@ -110,6 +112,12 @@ impl ShardedBuffer {
         }
     }
 
+    /// Gives packets that the first shard overwrites to a sink, which is called in the middle of an
+    /// eviction.
+    pub fn set_sink(&self, sink: Box<dyn OverwriteSink>) {
+        self.lock(0).engine().set_overwrite_sink(Some(sink));
+    }
+
     /// Panics while it owns a shard, as an engine with a mistake would.
     pub fn panic_in_shard(&self, shard: usize) {
         let _guard = self.lock(shard);
@@ -124,8 +132,25 @@ impl ShardedBuffer {
 
     /// Locks a shard until the guard is dropped, like a thread that stops while it owns the shard.
     pub fn stop_shard(&self, shard: usize) -> Stopped<'_> {
-        Stopped { _guard: ShardGuard::lock(&self.shared, shard, OwnerId(STOPPED_OWNER), |_, _| {}) }
+        Stopped { _guard: ShardGuard::lock(&self.shared, shard, OwnerId(STOPPED_OWNER)) }
     }
+}
+
+fn add_ledger(sum: &mut Ledger, part: &Ledger) {
+    let pairs = [
+        (&mut sum.written, part.written),
+        (&mut sum.read, part.read),
+        (&mut sum.overwritten, part.overwritten),
+        (&mut sum.empty, part.empty),
+        (&mut sum.damaged, part.damaged),
+        (&mut sum.listed, part.listed),
+    ];
+    for (sum, part) in pairs {
+        sum.chunks += part.chunks;
+        sum.bytes += part.bytes;
+    }
+    sum.duplicate_commits += part.duplicate_commits;
+    sum.forgotten_sequences += part.forgotten_sequences;
 }
 
 /// All buffers of the process, for tests of programs that do not hand theirs out.
@@ -144,7 +169,7 @@ pub fn while_stopped<R>(size_bytes: usize, shard: usize, call: impl FnOnce() -> 
     let of_size = |shared: &Arc<Shared>| shared.config.region.size_bytes() == size_bytes;
     let shared = made.iter().filter_map(Weak::upgrade).find(of_size).expect("there is such a buffer");
     drop(made);
-    let guard = ShardGuard::lock(&shared, shard, OwnerId(STOPPED_OWNER), |_, _| {});
+    let guard = ShardGuard::lock(&shared, shard, OwnerId(STOPPED_OWNER));
     let result = call();
     guard.unlock_looked_at(&mut DrainBudget::new());
     result
@@ -191,4 +216,36 @@ fn write_all(out: &mut impl Write, mut slices: &mut [IoSlice<'_>]) -> io::Result
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use watershed_engine::Amount;
+
+    /// Every field is named here, so that none is forgotten above.
+    #[test]
+    fn every_field_is_in_the_sum() {
+        let mut next = 0;
+        let mut number = || {
+            next += 1;
+            next
+        };
+        let mut amount = || Amount { chunks: number(), bytes: number() };
+        let part = Ledger {
+            written: amount(),
+            read: amount(),
+            overwritten: amount(),
+            empty: amount(),
+            damaged: amount(),
+            listed: amount(),
+            duplicate_commits: number(),
+            forgotten_sequences: number(),
+        };
+        let mut sum = Ledger::default();
+        add_ledger(&mut sum, &part);
+        assert_eq!(sum, part);
+        add_ledger(&mut sum, &part);
+        assert_eq!(sum.listed.bytes, 2 * part.listed.bytes);
+    }
 }

@@ -83,7 +83,6 @@ pub struct ReadPass<'a, W> {
     /// Of each shard, whether more may come behind its front.
     may_go_on: Vec<bool>,
     unread_bytes: u64,
-    waits: Vec<Wait>,
 }
 
 /// How packets come out of the shards of a pass.
@@ -93,15 +92,6 @@ pub(crate) struct Extractor<'a, W> {
     cut: u64,
     owner: OwnerId,
     block_bytes: usize,
-}
-
-/// Somebody for whom a read had to wait: the owner of a shard, which is at work or is stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wait {
-    /// Whose shard.
-    pub shard: usize,
-    /// Who holds its lock.
-    pub owner: OwnerId,
 }
 
 impl<'a, W: PacketWriter> ReadPass<'a, W> {
@@ -120,7 +110,6 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
             pool: None,
             may_go_on: Vec::new(),
             unread_bytes: 0,
-            waits: Vec::new(),
         };
         pass.reading.resize(shared.slots.len());
         pass.unread_bytes = shared.extracted_bytes.load(Ordering::Relaxed) as u64;
@@ -149,9 +138,7 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
     /// had one.
     fn begin_shard(&mut self, shard: usize, budget: &mut DrainBudget) -> Option<u64> {
         let Extractor { shared, owner, cut, .. } = *self.extractor;
-        let guard = lock_drained(shared, (shard, cut), owner, |shard, owner| {
-            note(&mut self.waits, Wait { shard, owner });
-        });
+        let guard = lock_drained(shared, (shard, cut), owner);
         let listed_bytes = guard.state.engine.as_mut().map(|engine| {
             engine.begin_read();
             engine.ledger().listed.bytes
@@ -198,7 +185,6 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
             }
             Ok(())
         });
-        extraction.into_waits().into_iter().for_each(|wait| note(&mut self.waits, wait));
         shared.run_pending_drains(self.extractor.owner, &mut DrainBudget::new());
         result
     }
@@ -215,17 +201,6 @@ impl<'a, W: PacketWriter> ReadPass<'a, W> {
     pub fn unread_bytes(&self) -> u64 {
         self.unread_bytes
     }
-
-    /// For whom this pass had to wait so far, each once.
-    pub fn waits(&self) -> &[Wait] {
-        &self.waits
-    }
-}
-
-fn note(waits: &mut Vec<Wait>, wait: Wait) {
-    if !waits.contains(&wait) {
-        waits.push(wait);
-    }
 }
 
 /// How much is extracted from a shard at a time.
@@ -241,14 +216,12 @@ fn block_bytes(num_shards: usize, is_parallel: bool) -> usize {
 impl<W: PacketWriter> Extractor<'_, W> {
     /// Fills an empty block with the next packets of a shard. Unlocks the shard between two
     /// budgets. Whether there may be more.
-    fn extract(&self, shard: usize, block: &mut Block, waits: &mut Vec<Wait>) -> bool {
+    fn extract(&self, shard: usize, block: &mut Block) -> bool {
         let shared = self.shared;
         block.bytes.reserve_exact(self.block_bytes + self.block_bytes / 8);
         let mut has_more = true;
         while has_more && block.bytes.len() < self.block_bytes {
-            let mut guard = ShardGuard::lock(shared, shard, self.owner, |shard, owner| {
-                note(waits, Wait { shard, owner });
-            });
+            let mut guard = ShardGuard::lock(shared, shard, self.owner);
             has_more = self.copy_packets(&mut guard, block);
             if shared.has_extents() {
                 guard.return_empty_extents();

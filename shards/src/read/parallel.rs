@@ -7,7 +7,8 @@
 //! read slower, but does not stop it until the end, when they must have been there once.
 //!
 //! The other way round, the pool's threads never wait for the calling one, which may write to a
-//! slow disk: those that find enough extracted go, and are asked for again. Clones want them, too.
+//! slow disk: those that find enough extracted go, and are asked for again. Other reads want them,
+//! too.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +16,7 @@ use rayon::{Scope, ThreadPool};
 
 use crate::read::block_pool::BlockPool;
 use crate::read::merge::{Backlog, Block};
-use crate::read::{Extractor, PacketWriter, Wait, note};
+use crate::read::{Extractor, PacketWriter};
 use crate::sync::Ordering;
 
 /// Blocks of a shard that lie ready at most, besides the one that is being handed out.
@@ -36,7 +37,6 @@ struct State<'p> {
     block_pool: &'p mut BlockPool,
     /// Shards from which a thread is extracting.
     is_taken: Vec<bool>,
-    waits: Vec<Wait>,
     /// Threads of the pool that extract, or were asked to.
     num_helpers: usize,
     /// The calling thread is done, or one of the others has panicked.
@@ -85,8 +85,7 @@ impl<'p, W: PacketWriter> Extraction<'p, W> {
         pool: Option<&'p ThreadPool>,
     ) -> Extraction<'p, W> {
         let is_taken = vec![false; backlogs.len()];
-        let state =
-            State { backlogs, block_pool, is_taken, waits: Vec::new(), num_helpers: 0, is_over: false };
+        let state = State { backlogs, block_pool, is_taken, num_helpers: 0, is_over: false };
         Extraction { extractor, pool, state: Mutex::new(state), block_ready: Condvar::new() }
     }
 
@@ -138,8 +137,8 @@ impl<'p, W: PacketWriter> Extraction<'p, W> {
             None => state.block_pool.take_newest(),
         };
         drop(state);
-        let mut taken = TakenShard { extraction: self, shard, block, has_more: true, waits: Vec::new() };
-        taken.has_more = self.extractor.extract(shard, &mut taken.block, &mut taken.waits);
+        let mut taken = TakenShard { extraction: self, shard, block, has_more: true };
+        taken.has_more = self.extractor.extract(shard, &mut taken.block);
         drop(taken);
         self.lock()
     }
@@ -171,11 +170,6 @@ impl<'p, W: PacketWriter> Extraction<'p, W> {
         }
         false
     }
-
-    /// For whom the threads had to wait.
-    pub(crate) fn into_waits(self) -> Vec<Wait> {
-        self.state.into_inner().unwrap_or_else(PoisonError::into_inner).waits
-    }
 }
 
 /// Lets the pool's threads stop, whatever ends the calling thread's part of the pass.
@@ -194,14 +188,12 @@ struct TakenShard<'a, 'p, W> {
     shard: usize,
     block: Block,
     has_more: bool,
-    waits: Vec<Wait>,
 }
 
 impl<W> Drop for TakenShard<'_, '_, W> {
     fn drop(&mut self) {
         let mut state = self.extraction.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State { backlogs, block_pool, is_taken, waits, is_over, .. } = &mut *state;
-        self.waits.drain(..).for_each(|wait| note(waits, wait));
+        let State { backlogs, block_pool, is_taken, is_over, .. } = &mut *state;
         self.block.discard_unfinished();
         let block = std::mem::take(&mut self.block);
         match block.is_empty() {
@@ -223,32 +215,9 @@ impl<W> Drop for TakenShard<'_, '_, W> {
     }
 }
 
-/// Does `work` with each of `parts`, on this thread and on those of the pool, if there is one: each
-/// thread takes the next part when it is done with one.
-pub(crate) fn for_each<P>(pool: Option<&ThreadPool>, parts: P, work: impl Fn(P::Item) + Sync)
-where
-    P: ExactSizeIterator<Item: Send> + Send,
-{
-    let Some(pool) = pool else { return parts.for_each(work) };
-    let num_others = pool.current_num_threads().min(parts.len().saturating_sub(1));
-    let parts = Mutex::new(parts);
-    let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let work_on = || std::iter::from_fn(next).for_each(&work);
-    pool.in_place_scope(|scope| {
-        (0..num_others).for_each(|_| scope.spawn(|_| work_on()));
-        work_on();
-    });
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::AtomicUsize;
-    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-
-    fn pool(num_threads: usize) -> ThreadPool {
-        rayon::ThreadPoolBuilder::new().num_threads(num_threads).build().unwrap()
-    }
 
     /// The state of shards that have so many blocks ready, and more to extract.
     fn with_state(num_blocks: &[usize], check: impl FnOnce(&mut State<'_>)) {
@@ -259,7 +228,6 @@ mod tests {
             backlogs: &mut backlogs,
             block_pool: &mut BlockPool::default(),
             is_taken,
-            waits: Vec::new(),
             num_helpers: 0,
             is_over: false,
         });
@@ -281,30 +249,5 @@ mod tests {
             state.backlogs[1].blocks.pop_front();
             assert!(state.is_short());
         });
-    }
-
-    #[test]
-    fn every_part_is_done_once() {
-        let pool = pool(3);
-        for num_parts in [0, 1, 2, 3, 100] {
-            for pool in [None, Some(&pool)] {
-                let mut parts = vec![0; num_parts];
-                for_each(pool, parts.iter_mut(), |part: &mut i32| *part += 1);
-                assert_eq!(parts, vec![1; num_parts]);
-            }
-        }
-    }
-
-    #[test]
-    fn a_panic_in_a_part_comes_out_when_all_have_stopped() {
-        let (pool, done) = (pool(2), AtomicUsize::new(0));
-        let work = |part| match part {
-            // Without the panic's message.
-            7 => resume_unwind(Box::new("broken")),
-            // Relaxed: the threads have stopped before it is read.
-            _ => _ = done.fetch_add(1, Ordering::Relaxed),
-        };
-        let result = catch_unwind(AssertUnwindSafe(|| for_each(Some(&pool), 0..64, work)));
-        assert!(result.is_err() && done.into_inner() < 64);
     }
 }

@@ -215,9 +215,8 @@ pub(crate) fn lock_drained<'a>(
     shared: &'a Shared,
     (shard, cut): (usize, u64),
     owner: OwnerId,
-    mut on_wait: impl FnMut(usize, OwnerId),
 ) -> ShardGuard<'a> {
-    let mut guard = ShardGuard::lock(shared, shard, owner, &mut on_wait);
+    let mut guard = ShardGuard::lock(shared, shard, owner);
     guard.sort_queue(cut);
     loop {
         let result = guard.drain_until(cut, &mut DrainBudget::new());
@@ -230,7 +229,7 @@ pub(crate) fn lock_drained<'a>(
             // Other owners hold all extents, and will return one.
             std::thread::yield_now();
         }
-        guard = ShardGuard::lock(shared, shard, owner, &mut on_wait);
+        guard = ShardGuard::lock(shared, shard, owner);
     }
 }
 

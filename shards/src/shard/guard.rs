@@ -118,22 +118,11 @@ impl<'a> ShardGuard<'a> {
     }
 
     /// Locks a shard, waiting for its owner. For reads, clones and statistics; committers never
-    /// wait, and get no lock meanwhile. `on_wait` is told, again and again, who is waited for.
-    pub(crate) fn lock(
-        shared: &'a Shared,
-        shard: usize,
-        owner: OwnerId,
-        mut on_wait: impl FnMut(usize, OwnerId),
-    ) -> ShardGuard<'a> {
+    /// wait, and get no lock meanwhile.
+    pub(crate) fn lock(shared: &'a Shared, shard: usize, owner: OwnerId) -> ShardGuard<'a> {
         let backoff = crossbeam_utils::Backoff::new();
         let mut polls = 0;
-        loop {
-            let lock = &shared.slots.get(shard).lock;
-            match lock.poll_lock(owner) {
-                // SAFETY: the shard was just locked.
-                Ok(()) => return unsafe { ShardGuard::of_locked(shared, shard, owner) },
-                Err(holder) => on_wait(shard, holder),
-            }
+        while shared.slots.get(shard).lock.poll_lock(owner).is_err() {
             // Where no other thread wants this core, a yield returns at once.
             if polls < MAX_YIELDS {
                 polls += 1;
@@ -142,6 +131,8 @@ impl<'a> ShardGuard<'a> {
                 std::thread::sleep(POLL_INTERVAL);
             }
         }
+        // SAFETY: the shard was just locked.
+        unsafe { ShardGuard::of_locked(shared, shard, owner) }
     }
 
     #[inline]
