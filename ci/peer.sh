@@ -635,6 +635,20 @@ case_our_trigger_starts() {
     whole trace sys_stats trigger
 }
 
+case_our_trigger_clones() {
+    config 'trigger_config { trigger_mode: CLONE_SNAPSHOT trigger_timeout_ms: 60000
+        triggers { name: "snap" stop_delay_ms: 100 } }'
+    recording STARTED our_record
+    record_some
+    watershed trigger snap
+    until_true whole trace.0 sys_stats clone_snapshot_trigger
+    their_trigger snap
+    until_true whole trace.1 sys_stats clone_snapshot_trigger
+    sessions STARTED "" 1
+    our_end
+    fails test -e trace
+}
+
 case_our_flight_recorder() {
     config
     start recorder watershed flightrecorder -c config.txt --on-trigger oops -o flights
@@ -661,4 +675,4 @@ case_our_long_trace() {
 
 our_consumer=(our_query our_record our_events our_command our_config our_interrupted
     our_background our_background_wait our_filter our_detach our_detach_without_file our_clone
-    our_trigger_stops our_trigger_starts our_flight_recorder our_long_trace)
+    our_trigger_stops our_trigger_starts our_trigger_clones our_flight_recorder our_long_trace)

@@ -143,23 +143,31 @@ pub(super) fn check_triggers(config: &TraceConfig) -> Result<(), Failure> {
     let triggers = config.view().trigger_config.as_ref();
     match triggers.map_or(TriggerMode::Unspecified, TriggerConfig::trigger_mode) {
         TriggerMode::Unspecified => Ok(()),
-        _ => Err(Failure::usage(
-            "the config has a trigger_config, and nobody can send triggers to the service within this \
-             process: record with --daemon while `watershed daemon` runs",
-        )),
+        _ => Err(nobody_triggers()),
     }
 }
 
-/// Refuses configs whose traces nobody would write.
-pub(super) fn check_clones(config: &TraceConfig) -> Result<(), Failure> {
-    let triggers = config.view().trigger_config.as_ref();
-    match triggers.map_or(TriggerMode::Unspecified, TriggerConfig::trigger_mode) {
-        TriggerMode::CloneSnapshot => Err(Failure::usage(
-            "the config has CLONE_SNAPSHOT triggers, each of which makes a trace of its own: \
-             `watershed flightrecorder -c CONFIG -o DIR` writes them",
-        )),
-        _ => Ok(()),
-    }
+pub(super) fn nobody_triggers() -> Failure {
+    Failure::usage(
+        "the config has a trigger_config, and nobody can send triggers to the service within this \
+         process: record with --daemon while `watershed daemon` runs",
+    )
+}
+
+/// Whether each trigger of the config makes a trace of its own.
+pub(super) fn makes_clones(config: &TraceConfig) -> bool {
+    config.view().trigger_config.as_ref().is_some_and(|triggers| match triggers.trigger_mode() {
+        TriggerMode::CloneSnapshot => true,
+        TriggerMode::StopTracing => triggers.use_clone_snapshot_if_available(),
+        TriggerMode::StartTracing | TriggerMode::Unspecified => false,
+    })
+}
+
+/// How long the session lasts at most, if it has an end of its own.
+pub(super) fn time_ms(config: &TraceConfig) -> u64 {
+    let of_triggers = config.view().trigger_config.as_ref().map(TriggerConfig::trigger_timeout_ms);
+    let is_bounded = of_triggers.filter(|_| makes_clones(config));
+    is_bounded.unwrap_or_else(|| config.view().duration_ms()).into()
 }
 
 /// Compares what the config asks for with what there is. Returns lines to warn with.

@@ -13,8 +13,9 @@ use watershed_wire::config::TraceConfig;
 use super::end::End;
 use super::mark::Mark;
 use super::notify::start_timeout;
-use super::output::{Output, Written};
-use super::session::{OnEnd, Service, Session, warn};
+use super::output::Written;
+use super::report::warn;
+use super::session::{Service, Session, Target, Teller};
 use super::{Args, config};
 use crate::exit::Failure;
 use crate::{machine, sources};
@@ -68,10 +69,11 @@ impl Service for Embedded {
     fn start(
         self: Box<Self>,
         config: &TraceConfig,
-        output: &Output,
+        target: &Target,
         mark: Option<&Mark>,
-        on_end: OnEnd,
+        teller: Teller,
     ) -> Result<(Box<dyn Session>, Written), Failure> {
+        let Target::Trace(output) = target else { return Err(config::nobody_triggers()) };
         let (trace_file, written) = output
             .writer()
             .map_err(|error| Failure::failed(format_args!("{}: {error}", output.path().display())))?;
@@ -88,7 +90,7 @@ impl Service for Embedded {
         // With deferred_start it is ready and waits; there is nobody else to start it.
         session.start();
         let awaited = session.clone();
-        let wait = move || on_end(End::from(&*awaited.wait()));
+        let wait = move || teller.over(End::from(&*awaited.wait()));
         thread::Builder::new()
             .name("session".into())
             .spawn(wait)

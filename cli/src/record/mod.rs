@@ -10,6 +10,7 @@
 //! ```
 
 mod android;
+mod clones;
 mod command;
 mod config;
 mod daemon;
@@ -21,6 +22,7 @@ mod notify;
 mod output;
 mod perfetto;
 mod progress;
+mod report;
 mod session;
 mod summary;
 mod tally;
@@ -60,7 +62,9 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "CONFIG")]
     config: Option<PathBuf>,
 
-    /// Write the trace here, to standard output if it is `-` [default: trace-<date>-<time>.pftrace]
+    /// Write the trace here, to standard output if it is `-` [default:
+    /// trace-<date>-<time>.pftrace]. With CLONE_SNAPSHOT triggers in the config each makes a trace
+    /// of its own: OUT.0, OUT.1 and so on
     #[arg(short, long, value_name = "OUT")]
     out: Option<PathBuf>,
 
@@ -94,7 +98,8 @@ pub(crate) struct Args {
     fail_on_loss: bool,
 
     /// Say at the end what was recorded and lost as one line of JSON on standard output, behind
-    /// what COMMAND wrote there: file, bytes, seconds, packets, sequences, losses
+    /// what COMMAND wrote there: file, bytes, seconds, packets, sequences, losses. Of traces for
+    /// triggers each has its line when it is written
     #[arg(long)]
     json: bool,
 

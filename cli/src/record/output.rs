@@ -1,15 +1,12 @@
 //! The trace file: opened before anything is recorded, and never left with half a packet in it.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write};
+use std::io::{self, Write};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::tally::Tally;
-
-/// How much of a file is looked at in one piece.
-const COUNTED_AT_ONCE_BYTES: u64 = 1 << 20;
 
 /// `trace-<date>-<time>` for a recording that starts now, in local time.
 fn default_stem() -> String {
@@ -207,13 +204,8 @@ impl SharedFile {
     /// Counts what the service has written, when it writes no more. A packet that it could not end
     /// is cut off.
     pub(super) fn count(&self) -> io::Result<()> {
-        let mut file = File::open(&self.path)?;
-        let (mut tally, mut block) = (Tally::default(), Vec::new());
-        while (&mut file).take(COUNTED_AT_ONCE_BYTES).read_to_end(&mut block)? > 0 {
-            let whole = tally.count(&block);
-            block.drain(..whole);
-        }
-        if !block.is_empty() {
+        let (tally, is_cut) = Tally::of_file(&self.path)?;
+        if is_cut {
             self.file.set_len(tally.bytes)?;
         }
         *self.tally.lock().unwrap_or_else(PoisonError::into_inner) = tally;

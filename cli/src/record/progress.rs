@@ -41,6 +41,11 @@ impl Progress {
         self.bar.set_position(elapsed.as_millis() as u64);
     }
 
+    /// Has `print` write lines while the line is out of the way.
+    pub(super) fn around(&self, print: impl FnOnce()) {
+        self.bar.suspend(print);
+    }
+
     /// Takes the line away; the summary comes in its place.
     pub(super) fn finish(self) {
         self.bar.finish_and_clear();

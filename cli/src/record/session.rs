@@ -9,7 +9,9 @@ use watershed_client::clock::boottime_ns;
 use watershed_wire::config::TraceConfig;
 
 use super::Args;
+use super::clones::{self, Numbered, Taken};
 use super::command::{CommandHandle, Running, code};
+use super::config;
 use super::daemon::Daemon;
 use super::embedded::Embedded;
 use super::end::End;
@@ -17,7 +19,7 @@ use super::mark::Mark;
 use super::notify::Notify;
 use super::output::{Output, Written};
 use super::progress::Progress;
-use super::summary::{self, Summary};
+use super::report::{self, Recorded, Reported, warn};
 use crate::exit::{Exit, Failure, printed};
 use crate::signals::{self, Received};
 
@@ -26,6 +28,8 @@ const PROGRESS_PERIOD: Duration = Duration::from_millis(250);
 
 /// What a recording waits for.
 enum Event {
+    /// A trigger has come, of a recording with a trace for each.
+    Taken(Box<Taken>),
     /// The session has ended and everything is written: the time is up, somebody stopped it, or it
     /// failed.
     SessionOver(Box<End>),
@@ -33,8 +37,42 @@ enum Event {
     Signal(Received),
 }
 
-/// Called once, when the session has ended and everything is written.
-pub(super) type OnEnd = Box<dyn FnOnce(End) + Send>;
+/// Where the packets of a recording go.
+pub(super) enum Target {
+    Trace(Output),
+    /// A file for each trigger.
+    Clones(Numbered),
+}
+
+impl Target {
+    /// Nothing was recorded.
+    fn discard(self) {
+        if let Target::Trace(output) = self {
+            output.discard();
+        }
+    }
+}
+
+/// What a session tells the recording that waits for it.
+#[derive(Clone)]
+pub(super) struct Teller(Sender<Event>);
+
+impl Teller {
+    /// What has become of a trigger.
+    pub(super) fn taken(&self, taken: Taken) {
+        self.send(Event::Taken(Box::new(taken)));
+    }
+
+    /// The session has ended and everything is written.
+    pub(super) fn over(&self, end: End) {
+        self.send(Event::SessionOver(Box::new(end)));
+    }
+
+    fn send(&self, event: Event) {
+        // A recording that has failed does not wait.
+        let _ = self.0.send(event);
+    }
+}
 
 /// A tracing service that has no session of ours yet.
 pub(super) trait Service {
@@ -47,9 +85,9 @@ pub(super) trait Service {
     fn start(
         self: Box<Self>,
         config: &TraceConfig,
-        output: &Output,
+        target: &Target,
         mark: Option<&Mark>,
-        on_end: OnEnd,
+        teller: Teller,
     ) -> Result<(Box<dyn Session>, Written), Failure>;
 }
 
@@ -81,18 +119,19 @@ pub(super) fn record(args: &Args, config: &TraceConfig, verbose: bool) -> Result
     let config =
         &Mark::removed_from(config).map_err(|error| Failure::usage(format_args!("config: {error}")))?;
     service.check(config)?.iter().for_each(|missing| warn(missing));
-    let output = open_output(args, config)?;
+    let target = match config::makes_clones(config) {
+        true => Target::Clones(Numbered::new(args, config)?),
+        false => Target::Trace(open_output(args, config)?),
+    };
     let (events, incoming) = mpsc::channel();
     watch_signals(&events)?;
 
     let started = Instant::now();
-    let of_session = events.clone();
-    let on_end = Box::new(move |end| drop(of_session.send(Event::SessionOver(Box::new(end)))));
     let mark = (!args.command.is_empty()).then(Mark::new);
-    let (session, written) = match service.start(config, &output, mark.as_ref(), on_end) {
+    let (session, written) = match service.start(config, &target, mark.as_ref(), Teller(events.clone())) {
         Ok(started) => started,
         Err(failure) => {
-            output.discard();
+            target.discard();
             return Err(failure);
         }
     };
@@ -103,7 +142,7 @@ pub(super) fn record(args: &Args, config: &TraceConfig, verbose: bool) -> Result
         Ok(command) => command,
         Err(failure) => {
             drop(session);
-            output.discard();
+            target.discard();
             return Err(failure);
         }
     };
@@ -111,7 +150,7 @@ pub(super) fn record(args: &Args, config: &TraceConfig, verbose: bool) -> Result
         session.notices().iter().for_each(|notice| warn(notice));
     }
 
-    let recording = Recording { session, command, incoming, output, written, started };
+    let recording = Recording { session, command, incoming, target, written, started };
     recording.run(config, args)
 }
 
@@ -179,21 +218,12 @@ fn start_command(
     Ok(Some(handle))
 }
 
-/// A line on standard error.
-pub(super) fn say(message: &dyn std::fmt::Display) {
-    eprintln!("watershed: {message}");
-}
-
-pub(super) fn warn(message: &dyn std::fmt::Display) {
-    eprintln!("watershed: warning: {message}");
-}
-
 /// A recording under way.
 struct Recording {
     session: Box<dyn Session>,
     command: Option<CommandHandle>,
     incoming: Receiver<Event>,
-    output: Output,
+    target: Target,
     written: Written,
     started: Instant,
 }
@@ -201,6 +231,7 @@ struct Recording {
 /// Why a recording ended, and what is known of the command by then.
 #[derive(Default)]
 struct Ended {
+    clones: clones::Report,
     end: Option<Box<End>>,
     command: Option<io::Result<u8>>,
     signal: Option<i32>,
@@ -208,29 +239,24 @@ struct Ended {
     leaves_command: bool,
 }
 
-/// What is said of a recording.
-#[derive(Default)]
-struct Reported {
-    /// What went wrong, if something did.
-    failure: Option<String>,
-    /// The summary, if it is wanted so: it comes behind what the command writes.
-    json: Option<String>,
-}
-
 impl Recording {
     fn run(self, config: &TraceConfig, args: &Args) -> Result<Exit, Failure> {
-        let time_ms = u64::from(config.view().duration_ms());
+        let time_ms = config::time_ms(config);
         let time = (time_ms > 0).then(|| Duration::from_millis(time_ms));
         let progress = Progress::new(time, self.command.is_some());
         let mut ended = Ended::default();
         while ended.end.is_none() {
-            if let Some(event) = self.next_event(&progress) {
-                self.handle(event, &mut ended);
+            match self.next_event(&progress) {
+                Some(Event::Taken(taken)) => {
+                    progress.around(|| ended.clones.take(&taken, config, args));
+                }
+                Some(event) => self.handle(event, &mut ended),
+                None => {}
             }
         }
         let recorded = self.started.elapsed();
         progress.finish();
-        let reported = ended.end.as_deref().map(|end| self.report(config, args, recorded, end));
+        let reported = self.report(config, args, recorded, &mut ended);
 
         // The time may be up before the command is; its output and its code are passed on all the
         // same.
@@ -238,9 +264,9 @@ impl Recording {
             let Ok(event) = self.incoming.recv() else { break };
             self.handle(event, &mut ended);
         }
-        let Reported { failure, json } = reported.unwrap_or_default();
+        let Reported { failure, json } = reported;
         let written = json.map_or(Ok(()), |line| printed(writeln!(io::stdout(), "{line}")));
-        let exit = exit(failure, ended, args)?;
+        let exit = report::exit(failure, ended.signal, ended.command, args)?;
         written.map(|()| exit)
     }
 
@@ -254,6 +280,8 @@ impl Recording {
 
     fn handle(&self, event: Event, ended: &mut Ended) {
         match event {
+            // None comes behind the session's end.
+            Event::Taken(_) => {}
             Event::SessionOver(end) => ended.end = Some(end),
             Event::CommandEnded(code) => {
                 ended.command = Some(code);
@@ -270,49 +298,14 @@ impl Recording {
             }
         }
     }
-
-    /// Prints the summary, unless it is wanted as JSON.
-    fn report(&self, config: &TraceConfig, args: &Args, time: Duration, end: &End) -> Reported {
-        let tally = self.written.tally();
-        let path = self.output.path();
-        if let (Some(error), None, 0) = (&end.error, &end.write_error, tally.bytes) {
-            self.output.remove_if_new();
-            let failure = format!("the recording failed, nothing is in {}: {error}", path.display());
-            return Reported { failure: Some(failure), json: None };
+    fn report(&self, config: &TraceConfig, args: &Args, time: Duration, ended: &mut Ended) -> Reported {
+        let Some(end) = ended.end.as_deref() else { return Reported::default() };
+        match &self.target {
+            Target::Clones(files) => ended.clones.close(files, args, time, end),
+            Target::Trace(output) => {
+                let dropped = self.session.packets_dropped();
+                Recorded { output, written: &self.written, time, end, dropped }.report(config, args)
+            }
         }
-        let losses = summary::losses(config.view(), end, self.session.packets_dropped(), &tally);
-        let is_lossy = !losses.is_empty();
-        let summary = Summary { path, time, tally: &tally, losses };
-        let json = args.json.then(|| serde_json::to_string(&summary).expect("numbers and texts"));
-        if json.is_none() {
-            eprintln!("{summary}");
-        }
-        let path = path.display();
-        let failure = match end {
-            End { write_error: Some(error), .. } => Some(format!("writing {path} failed: {error}")),
-            End { error: Some(error), .. } => Some(format!("the recording failed: {error}")),
-            End { left_out: Some(_), .. } => Some(format!(
-                "the recording ended because {path} was full: max_file_size_bytes is {}",
-                config.view().max_file_size_bytes()
-            )),
-            _ if is_lossy && args.fail_on_loss => Some("the trace does not have everything".to_owned()),
-            _ => None,
-        };
-        Reported { failure, json }
-    }
-}
-
-fn exit(failure: Option<String>, ended: Ended, args: &Args) -> Result<Exit, Failure> {
-    if let Some(failure) = failure {
-        return Err(Failure::failed(failure));
-    }
-    match (ended.signal, ended.command) {
-        (Some(number), _) => Ok(Exit::Signal(number as u8)),
-        (None, Some(Ok(code))) => Ok(Exit::Command(code)),
-        (None, Some(Err(error))) => {
-            let program = args.command.first().map(|p| p.display().to_string()).unwrap_or_default();
-            Err(Failure::failed(format_args!("cannot wait for {program}: {error}")))
-        }
-        (None, None) => Ok(Exit::Done),
     }
 }

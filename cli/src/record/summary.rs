@@ -18,6 +18,8 @@ use crate::text::{counted, printable};
 /// A finished recording, to be printed.
 pub(super) struct Summary<'a> {
     pub(super) path: &'a Path,
+    /// For which the trace was made, if it was for one.
+    pub(super) trigger: Option<&'a str>,
     pub(super) time: Duration,
     pub(super) tally: &'a Tally,
     pub(super) losses: Vec<String>,
@@ -26,10 +28,13 @@ pub(super) struct Summary<'a> {
 impl fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Tally { packets, bytes, .. } = self.tally;
+        write!(f, "{}: ", self.path.display())?;
+        if let Some(trigger) = self.trigger {
+            write!(f, "trigger \"{}\", ", printable(trigger))?;
+        }
         write!(
             f,
-            "{}: {}, {:.1} s, {} from {}",
-            self.path.display(),
+            "{}, {:.1} s, {} from {}",
             HumanBytes(*bytes),
             self.time.as_secs_f64(),
             counted(*packets, "packet"),
@@ -44,8 +49,12 @@ impl fmt::Display for Summary<'_> {
 
 impl Serialize for Summary<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut summary = serializer.serialize_struct("Summary", 6)?;
+        let fields = if self.trigger.is_some() { 7 } else { 6 };
+        let mut summary = serializer.serialize_struct("Summary", fields)?;
         summary.serialize_field("file", &self.path.to_string_lossy())?;
+        if let Some(trigger) = self.trigger {
+            summary.serialize_field("trigger", trigger)?;
+        }
         summary.serialize_field("bytes", &self.tally.bytes)?;
         summary.serialize_field("seconds", &self.time.as_secs_f64())?;
         summary.serialize_field("packets", &self.tally.packets)?;
@@ -81,12 +90,17 @@ pub(super) fn losses(config: &TraceConfig, end: &End, dropped: u64, tally: &Tall
     }
     losses.extend(left_out(config, end));
     if !end.not_offered.is_empty() {
-        losses.push(printable(&format!("what nobody offered: {}", end.not_offered.join(", "))));
+        losses.push(not_offered(end));
     }
     if end.write_error.is_some() {
         losses.push("everything after that, as it could not be written".to_owned());
     }
     losses
+}
+
+/// Names of the data sources that nobody offered.
+pub(super) fn not_offered(end: &End) -> String {
+    printable(&format!("what nobody offered: {}", end.not_offered.join(", ")))
 }
 
 /// What a file that is as large as the config lets it be had no room for.
@@ -194,8 +208,9 @@ mod tests {
         let mut tally = Tally::default();
         (tally.packets, tally.bytes) = (1, 2048);
         let losses = losses(&config, &end(Some(stats)), 0, &tally);
-        let summary = Summary {
+        let mut summary = Summary {
             path: Path::new("t.pftrace"),
+            trigger: None,
             time: Duration::from_millis(1540),
             tally: &tally,
             losses,
@@ -208,6 +223,10 @@ mod tests {
             serde_json::to_string(&summary).unwrap(),
             r#"{"file":"t.pftrace","bytes":2048,"seconds":1.54,"packets":1,"sequences":0,"losses":[]}"#
         );
+        summary.trigger = Some("a\u{1b}b");
+        assert!(summary.to_string().starts_with("t.pftrace: trigger \"a\u{fffd}b\", 2.00 KiB, "));
+        let json = serde_json::to_string(&summary).unwrap();
+        assert!(json.starts_with(r#"{"file":"t.pftrace","trigger":"a\u001bb","bytes":2048,"#), "{json}");
     }
 
     #[test]

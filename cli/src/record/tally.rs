@@ -2,6 +2,9 @@
 //! the summary is about what was recorded, and losses are told by the packets within.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
 
 use watershed_wire::raw::{Field, Fields};
 use watershed_wire::reader::{Limits, TraceReader};
@@ -20,6 +23,8 @@ const KERNEL_EVENTS: u32 = 1;
 const KERNEL_LOST: u32 = 3;
 /// Fields of a bundle before its events.
 const BUNDLE_HEAD: usize = 6;
+/// How much of a file is looked at in one piece.
+const COUNTED_AT_ONCE_BYTES: u64 = 1 << 20;
 /// Field `Trace.packet`.
 const PACKET: u32 = 1;
 
@@ -38,6 +43,18 @@ pub(super) struct Tally {
 impl Tally {
     pub(super) fn sequences(&self) -> usize {
         self.sequences.len()
+    }
+
+    /// Counts what others wrote into a file, and says whether more bytes are behind the last whole
+    /// packet.
+    pub(super) fn of_file(path: &Path) -> io::Result<(Tally, bool)> {
+        let mut file = File::open(path)?;
+        let (mut tally, mut block) = (Tally::default(), Vec::new());
+        while (&mut file).take(COUNTED_AT_ONCE_BYTES).read_to_end(&mut block)? > 0 {
+            let whole = tally.count(&block);
+            block.drain(..whole);
+        }
+        Ok((tally, !block.is_empty()))
     }
 
     /// Counts framed packets from the beginning of `block`, as far as whole ones go, and returns

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use watershed_client::consumer::{CloneOf, Cloned, Consumer, ConsumerError};
+use watershed_wire::protos::TraceStats;
 use watershed_wire::protos::observable_events::CloneTriggerHit;
 
 use super::file::NewFile;
-use super::{Service, fill};
+use super::{Service, fill, say_written};
 use crate::exit::{Exit, Failure};
 
 /// Flushes take 5 s at most unless a config says otherwise, and a file of a long trace is copied.
@@ -57,11 +58,19 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         _ => only_session(&mut consumer)?,
     };
     let for_bugreport = args.of.for_bugreport;
-    clone_as(&mut consumer, &args.out, |consumer, file| match for_bugreport {
+    let written = clone_as(&mut consumer, &args.out, |consumer, file| match for_bugreport {
         true => consumer.clone_for_bugreport(&of, file, TIMEOUT),
         false => consumer.clone_session(&of, None, file, TIMEOUT),
     })?;
+    say_written(&args.out, written.size_bytes);
     Ok(Exit::Done)
+}
+
+/// The trace of a clone, which is whole.
+pub(crate) struct Written {
+    pub(crate) size_bytes: u64,
+    /// `None` if the service does not tell.
+    pub(crate) stats: Option<TraceStats>,
 }
 
 /// Clones a session into a file. The connection has no session before, and none afterwards.
@@ -70,22 +79,28 @@ pub(crate) fn clone_into(
     of: &CloneOf,
     trigger: Option<&CloneTriggerHit>,
     path: &Path,
-) -> Result<(), Failure> {
+) -> Result<Written, Failure> {
     clone_as(consumer, path, |consumer, file| consumer.clone_session(of, trigger, file, TIMEOUT))
+}
+
+/// Whether a trace can be created at this place.
+pub(crate) fn check_place(path: &Path) -> Result<(), Failure> {
+    NewFile::create(path).map(drop)
 }
 
 fn clone_as(
     consumer: &mut Consumer,
     path: &Path,
     clone: impl FnOnce(&mut Consumer, File) -> Result<Cloned, ConsumerError>,
-) -> Result<(), Failure> {
+) -> Result<Written, Failure> {
     let mut file = NewFile::create(path)?;
     let cloned = clone(consumer, file.handle()?).map_err(Failure::failed)?;
     if !cloned.is_in_file {
         fill(consumer, &mut file)?;
     }
+    let stats = consumer.stats().ok();
     consumer.free().map_err(Failure::failed)?;
-    file.finish()
+    Ok(Written { size_bytes: file.finish()?, stats })
 }
 
 fn only_session(consumer: &mut Consumer) -> Result<CloneOf, Failure> {

@@ -4,7 +4,6 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::say;
 use crate::exit::Failure;
 
 /// A file in the making: beside its place, under a name of its own. Removed unless it is finished.
@@ -38,15 +37,14 @@ impl NewFile {
         self.file.get_ref().try_clone().map_err(|error| cannot("open", &self.path, &error))
     }
 
-    /// It is whole, and takes the place of what was there under its name.
-    pub(super) fn finish(mut self) -> Result<(), Failure> {
+    /// It is whole, and takes the place of what was there under its name. Returns its size, in
+    /// bytes.
+    pub(super) fn finish(mut self) -> Result<u64, Failure> {
         let written = self.file.flush().and_then(|()| self.file.get_ref().sync_data());
         let size = written.and_then(|()| self.file.get_ref().metadata());
         let size_bytes = size.map_err(|error| cannot("write", &self.path, &error))?.len();
-        let path = self.path.clone();
         self.keep()?;
-        say(format_args!("{}: {size_bytes} bytes", path.display()));
-        Ok(())
+        Ok(size_bytes)
     }
 
     /// Others go on to write into it, under its name.

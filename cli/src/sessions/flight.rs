@@ -25,7 +25,7 @@ use watershed_wire::protos::trace_config::{BufferConfig, TriggerConfig, buffer_c
 use watershed_wire::raw::Rewrite;
 
 use super::clone::clone_into;
-use super::{REFUSAL_TIMEOUT, Service, say};
+use super::{REFUSAL_TIMEOUT, Service, say, say_written};
 use crate::config;
 use crate::exit::{Exit, Failure};
 use crate::units;
@@ -183,7 +183,10 @@ impl FlightRecorder<'_> {
             .connect()
             .and_then(|mut consumer: Consumer| clone_into(&mut consumer, &of, trigger, &path));
         match cloned {
-            Ok(()) => self.remove_oldest(),
+            Ok(written) => {
+                say_written(&path, written.size_bytes);
+                self.remove_oldest();
+            }
             Err(failure) => say(format_args!("warning: no trace for {why}: {failure}")),
         }
     }

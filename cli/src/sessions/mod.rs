@@ -40,7 +40,8 @@ impl Service {
 fn read_into(consumer: &mut Consumer, path: &Path) -> Result<(), Failure> {
     let mut file = NewFile::create(path)?;
     fill(consumer, &mut file)?;
-    file.finish()
+    say_written(path, file.finish()?);
+    Ok(())
 }
 
 /// As `read_into`, the file not finished yet.
@@ -52,6 +53,10 @@ fn fill(consumer: &mut Consumer, file: &mut NewFile) -> Result<(), Failure> {
         out.write_all(packet)
     };
     consumer.read_packets(write).map_err(|error| Failure::failed(format_args!("reading the trace: {error}")))
+}
+
+fn say_written(path: &Path, size_bytes: u64) {
+    say(format_args!("{}: {size_bytes} bytes", path.display()));
 }
 
 /// One line for a person, on standard error.

@@ -1,5 +1,6 @@
 //! Commands for the sessions of a running tracing service.
 
+mod clones;
 mod flags;
 mod flight;
 mod perfetto;

@@ -1,6 +1,6 @@
 //! A daemon with the data sources of this machine, in a folder of its own, and commands for it.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,9 +13,25 @@ pub(crate) struct Process(pub(crate) Child);
 impl Process {
     /// Waits for a line on standard error that contains `text`, and returns it.
     pub(crate) fn wait_for(&mut self, text: &str) -> String {
-        let lines = BufReader::new(self.0.stderr.as_mut().unwrap()).lines();
-        let found = lines.map_while(Result::ok).find(|line| line.contains(text));
-        found.unwrap_or_else(|| panic!("{text:?} was not said"))
+        loop {
+            let line = self.next_line();
+            let line = line.unwrap_or_else(|| panic!("{text:?} was not said"));
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    /// Byte by byte: what is behind the line is for the next call.
+    fn next_line(&mut self) -> Option<String> {
+        let (mut line, mut byte) = (Vec::new(), [0]);
+        while self.0.stderr.as_mut().unwrap().read_exact(&mut byte).is_ok() {
+            if byte == *b"\n" {
+                return Some(String::from_utf8_lossy(&line).into_owned());
+            }
+            line.extend(byte);
+        }
+        None
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -36,7 +52,7 @@ impl Drop for Process {
 
 pub(crate) struct Service {
     folder: tempfile::TempDir,
-    _daemon: Process,
+    daemon: Process,
     probes: Option<Process>,
 }
 
@@ -60,7 +76,7 @@ impl Service {
         let folder = tempfile::tempdir().unwrap();
         let mut daemon = start(folder.path(), &["daemon", "--workers", "1"]);
         daemon.wait_for("listening for producers on");
-        Service { folder, _daemon: daemon, probes: None }
+        Service { folder, daemon, probes: None }
     }
 
     pub(crate) fn start_probes(&mut self) {
@@ -71,6 +87,12 @@ impl Service {
             let state = command(service.folder.path(), &["query"]).output().unwrap();
             String::from_utf8_lossy(&state.stdout).contains("linux.process_stats")
         });
+    }
+
+    /// Ends the daemon.
+    pub(crate) fn stop(&mut self) {
+        self.daemon.signal(Signal::TERM);
+        self.daemon.code();
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

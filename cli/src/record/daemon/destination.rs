@@ -18,6 +18,8 @@ const BLOCK_BYTES: usize = 1 << 20;
 pub(super) enum Destination {
     /// They are read at the end.
     Read(TraceFile),
+    /// Only clones of the session are read, each into a file of its own.
+    Clones,
     /// The service writes the file.
     File(SharedFile),
     /// The service writes into a pipe, and a thread from there into the output.
@@ -42,7 +44,7 @@ impl Destination {
     /// The descriptor that the service gets.
     pub(super) fn for_service(&mut self) -> io::Result<Option<File>> {
         match self {
-            Destination::Read(_) => Ok(None),
+            Destination::Read(_) | Destination::Clones => Ok(None),
             Destination::File(file) => file.for_service().map(Some),
             Destination::Pipe { service_end, .. } => Ok(service_end.take().map(File::from)),
         }
@@ -67,7 +69,7 @@ impl Destination {
     /// The service writes no more: waits until everything is in the output, and counts it.
     pub(super) fn finish(self) -> io::Result<()> {
         match self {
-            Destination::Read(_) => Ok(()),
+            Destination::Read(_) | Destination::Clones => Ok(()),
             Destination::File(file) => file.count(),
             Destination::Pipe { copying, .. } => {
                 copying.join().unwrap_or_else(|_| Err(io::Error::other("the copying thread panicked")))

@@ -11,11 +11,14 @@
 //!                     GetTraceStats, ReadBuffers, FreeBuffers
 //! ```
 //!
+//! A session with a trace for each trigger is not read: see `clones`.
+//!
 //! With `write_into_file` the service gets the output's descriptor and writes by itself. What is in
 //! a file by then has to go first, and only if the service takes the config: such a session is
 //! started in two steps. An output that cannot be read afterwards (a pipe, standard output) stays
 //! here, and the service gets a pipe.
 
+mod clones;
 mod destination;
 mod offer;
 mod run;
@@ -27,17 +30,20 @@ use std::time::{Duration, Instant};
 
 use watershed_client::consumer::{ConnectError, Consumer, ConsumerError, ConsumerOptions, Wait, WakeHandle};
 use watershed_client::remote::RemoteProducer;
+use watershed_shell::address::Address;
 use watershed_wire::config::TraceConfig;
 use watershed_wire::protos::TraceStats;
-use watershed_wire::protos::observable_events::Type;
+use watershed_wire::protos::observable_events::{CloneTriggerHit, Type};
 use watershed_wire::raw::Rewrite;
 
+use self::clones::Clones;
 use self::destination::Destination;
 use self::run::Run;
 use super::mark::Mark;
 use super::notify::{Notify, start_timeout};
-use super::output::{Output, Written};
-use super::session::{OnEnd, Service, Session, say, warn};
+use super::output::Written;
+use super::report::{say, warn};
+use super::session::{Service, Session, Target, Teller};
 use super::{Args, config};
 use crate::exit::Failure;
 use crate::{connect, sources};
@@ -52,11 +58,15 @@ const OUTPUT_PATH: u32 = 29;
 /// A service that has answered.
 pub(super) struct Daemon {
     consumer: Consumer,
+    /// Where the service listens for others.
+    socket: Address,
     /// Data sources that it knows; `None` if it cannot say.
     offered: Option<Vec<String>>,
     /// How long data sources are waited for.
     start_timeout: Duration,
     is_awaited: bool,
+    /// Triggers that have come while the data sources were waited for.
+    hits: Vec<CloneTriggerHit>,
 }
 
 struct Running {
@@ -113,7 +123,7 @@ impl Daemon {
             warn(&"--shards is not used: a service in another process has its own");
         }
         let (start_timeout, is_awaited) = (start_timeout(args), Notify::is_wanted(args));
-        Ok(Some(Daemon { consumer, offered, start_timeout, is_awaited }))
+        Ok(Some(Daemon { consumer, socket, offered, start_timeout, is_awaited, hits: Vec::new() }))
     }
 
     /// Hands the config over, and has a session or the reason why not.
@@ -152,6 +162,7 @@ impl Daemon {
         while let Some(left) = deadline.checked_duration_since(Instant::now())
             && let Some(events) = self.consumer.next_events(left)?
         {
+            self.hits.extend(events.clone_trigger_hit.clone());
             if events.all_data_sources_started() {
                 return Ok(true);
             }
@@ -174,7 +185,6 @@ fn for_service(config: &TraceConfig, destination: &Destination) -> Result<TraceC
 
 impl Service for Daemon {
     fn check(&mut self, config: &TraceConfig) -> Result<Vec<String>, Failure> {
-        config::check_clones(config)?;
         match &self.offered {
             Some(offered) => config::check_offered(config, offered, &sources::names()),
             None => Ok(Vec::new()),
@@ -184,15 +194,26 @@ impl Service for Daemon {
     fn start(
         mut self: Box<Self>,
         config: &TraceConfig,
-        output: &Output,
+        target: &Target,
         mark: Option<&Mark>,
-        on_end: OnEnd,
+        teller: Teller,
     ) -> Result<(Box<dyn Session>, Written), Failure> {
-        let failed = |error: &dyn std::fmt::Display| {
-            Failure::failed(format_args!("{}: {error}", output.path().display()))
+        let failed = |error: &dyn std::fmt::Display| match target {
+            Target::Trace(output) => Failure::failed(format_args!("{}: {error}", output.path().display())),
+            Target::Clones(_) => Failure::failed(error),
         };
-        let (mut destination, written) =
-            Destination::new(output, config.view().write_into_file()).map_err(|error| failed(&error))?;
+        let (mut destination, written) = match target {
+            Target::Trace(output) => Destination::new(output, config.view().write_into_file()),
+            Target::Clones(_) => Ok((Destination::Clones, Written::default())),
+        }
+        .map_err(|error| failed(&error))?;
+        let clones = match target {
+            Target::Trace(_) => None,
+            Target::Clones(files) => {
+                let service = crate::sessions::Service { socket: Some(self.socket.clone()) };
+                Some(Clones::new(files.clone(), service, teller.clone()))
+            }
+        };
         let mut config = for_service(config, &destination)?;
         let producer = mark.and_then(|mark| self.offer(mark));
         if let Some((_, name)) = &producer {
@@ -200,8 +221,15 @@ impl Service for Daemon {
                 .map_err(|error| Failure::usage(format_args!("config: {error}")))?;
         }
         let is_awaited = mark.is_some() || self.is_awaited;
-        if is_awaited {
-            self.consumer.observe_events(&[Type::AllDataSourcesStarted]).map_err(Failure::failed)?;
+        let observed: Vec<Type> = [
+            is_awaited.then_some(Type::AllDataSourcesStarted),
+            clones.is_some().then_some(Type::CloneTriggerHit),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        if !observed.is_empty() {
+            self.consumer.observe_events(&observed).map_err(Failure::failed)?;
         }
         let file = destination.for_service().map_err(|error| failed(&error))?;
         let stats_before = self.enable(config.bytes(), file)?;
@@ -222,10 +250,13 @@ impl Service for Daemon {
         };
         let abandoned = running.abandoned.clone();
         let view = config.view();
-        let run = Run::new(self.consumer, destination, abandoned, stats_before, not_offered, view);
+        let mut run = Run::new(self.consumer, destination, abandoned, stats_before, not_offered, view);
+        if let Some(clones) = clones {
+            run.take_clones(clones, self.hits);
+        }
         let run = move || {
             if let Some(end) = run.run() {
-                on_end(end);
+                teller.over(end);
             }
         };
         thread::Builder::new()

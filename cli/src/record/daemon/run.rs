@@ -1,16 +1,19 @@
 //! The session's thread: waits for the end, and fetches what there is then.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use watershed_client::consumer::{Consumer, ConsumerError, FLUSH_AT_STOP, Wait};
+use watershed_client::consumer::{Consumer, ConsumerError, FLUSH_AT_STOP, Notice, Wait};
 use watershed_client::in_process::Unread;
+use watershed_wire::protos::observable_events::CloneTriggerHit;
 use watershed_wire::protos::trace_stats::FinalFlushOutcome;
 use watershed_wire::protos::{TraceConfig, TraceStats};
 use watershed_wire::raw::Fields;
 
 use super::super::end::{End, LeftOut};
+use super::clones::Clones;
 use super::destination::{Destination, read};
 
 /// Time for data sources to answer the flush before the end, unless the config says otherwise.
@@ -34,6 +37,10 @@ pub(super) struct Run {
     flush_failed: bool,
     /// Data sources of the config that nobody offered when the session began.
     not_offered: Vec<String>,
+    /// With a trace for each trigger.
+    clones: Option<Clones>,
+    /// Triggers that have come already, in the order in which they came.
+    hits: VecDeque<CloneTriggerHit>,
 }
 
 impl Run {
@@ -60,7 +67,14 @@ impl Run {
             stopped: false,
             flush_failed: false,
             not_offered,
+            clones: None,
+            hits: VecDeque::new(),
         }
+    }
+
+    /// Has a trace written for each trigger; some have come already.
+    pub(super) fn take_clones(&mut self, clones: Clones, hits: Vec<CloneTriggerHit>) {
+        (self.clones, self.hits) = (Some(clones), hits.into());
     }
 
     /// How the session ended; `None` if it was abandoned.
@@ -69,6 +83,7 @@ impl Run {
         if self.abandoned.load(Ordering::Relaxed) {
             return None;
         }
+        self.take_rest();
         let mut end = End { flush_failed: self.flush_failed, ..End::default() };
         let fetched = match ended {
             Ok(error) => {
@@ -95,17 +110,41 @@ impl Run {
 
     fn wait_end(&mut self) -> Result<Option<String>, ConsumerError> {
         loop {
-            match self.consumer.wait_end(None)? {
-                Wait::Ended { error } => return Ok(error),
-                Wait::Woken if self.abandoned.load(Ordering::Relaxed) => return Ok(None),
-                Wait::Woken if !self.stopped => {
+            if let Some(hit) = self.hits.pop_front() {
+                self.take(&hit);
+                continue;
+            }
+            match self.consumer.next_notice()? {
+                Notice::Ended { error } => return Ok(error),
+                Notice::Events(events) => self.hits.extend(events.clone_trigger_hit),
+                Notice::Woken if self.abandoned.load(Ordering::Relaxed) => return Ok(None),
+                Notice::Woken if !self.stopped => {
                     if let Some(error) = self.stop()? {
                         return Ok(error);
                     }
                 }
-                Wait::Woken | Wait::TimedOut => {}
+                Notice::Woken => {}
             }
         }
+    }
+
+    /// Writes the traces of triggers that came before the session's end.
+    fn take_rest(&mut self) {
+        while let Ok(Some(events)) = self.consumer.next_events(Duration::ZERO) {
+            self.hits.extend(events.clone_trigger_hit);
+        }
+        std::mem::take(&mut self.hits).iter().for_each(|hit| self.take(hit));
+    }
+
+    /// Writes the trace of a trigger, before anything else is done.
+    fn take(&mut self, hit: &CloneTriggerHit) {
+        let Some(mut clones) = self.clones.take() else { return };
+        clones.take(hit, |stats| {
+            let mut end = End { not_offered: self.still_not_offered(), ..End::default() };
+            self.add_stats(stats, &mut end);
+            end
+        });
+        self.clones = Some(clones);
     }
 
     /// Stops the session. Returns its end if it had ended by itself.
@@ -131,19 +170,24 @@ impl Run {
             _ if is_full => unread(&mut self.consumer).map(|unread| end.left_out = Some(unread)),
             _ => Ok(()),
         };
-        if let Ok(stats) = self.consumer.stats() {
-            end.flush_failed |= stats.final_flush_outcome() == FinalFlushOutcome::FinalFlushFailed;
-            if stats.commit_stats.is_some() {
-                end.not_offered.clone_from(&stats.data_sources_not_offered);
-            }
-            end.stats = Some(since(&self.stats_before, stats));
-        }
+        let stats = self.consumer.stats().ok();
+        self.add_stats(stats, end);
         result
+    }
+
+    /// What a trace's statistics tell of it.
+    fn add_stats(&self, stats: Option<TraceStats>, end: &mut End) {
+        let Some(stats) = stats else { return };
+        end.flush_failed |= stats.final_flush_outcome() == FinalFlushOutcome::FinalFlushFailed;
+        if stats.commit_stats.is_some() {
+            end.not_offered.clone_from(&stats.data_sources_not_offered);
+        }
+        end.stats = Some(since(&self.stats_before, stats));
     }
 
     /// What nobody offers now either. A program that came and went meanwhile is not known of.
     fn still_not_offered(&mut self) -> Vec<String> {
-        let names = std::mem::take(&mut self.not_offered);
+        let names = self.not_offered.clone();
         if names.is_empty() {
             return names;
         }
