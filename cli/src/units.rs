@@ -33,6 +33,15 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| TIME_RANGE.to_owned())
 }
 
+/// Reads `0s`, `300us`, `1.5s`: a moment of a trace.
+pub(crate) fn parse_moment(text: &str) -> Result<Duration, String> {
+    let time: Option<SignedDuration> = text.parse().ok();
+    let time = time.and_then(|time| Duration::try_from(time).ok());
+    time.ok_or_else(|| {
+        "a time since the trace's first needs a unit (ns, us, ms, s, m, h; 0s, 300us, 1.5s)".to_owned()
+    })
+}
+
 /// Reads `64MB`; KiB. Units are powers of 1024, as in Perfetto's command line, with or without an i
 /// in the middle.
 pub(crate) fn parse_size_kb(text: &str) -> Result<u32, String> {

@@ -13,6 +13,7 @@ mod commands;
 mod human;
 mod kernel;
 mod part;
+mod picture;
 mod processes;
 mod report;
 mod rows;
@@ -21,6 +22,7 @@ mod session;
 mod sessions;
 mod survey;
 mod tally;
+mod timeline;
 mod together;
 mod top;
 mod unpack;
@@ -31,8 +33,9 @@ use std::io::{self, BufWriter, ErrorKind, IsTerminal as _, Read, Write as _};
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use watershed_wire::reader::{Damage, DamageKind, Limits, TraceReader};
+use watershed_wire::reader::{Damage, DamageKind, Limits, RawPacket, TraceReader};
 
+use self::picture::PictureArgs;
 use self::report::{Report, Source};
 use self::sessions::Sessions;
 use self::unpack::{Broken, unpack};
@@ -68,11 +71,15 @@ pub(crate) struct Args {
     /// Exit code 1 if the trace tells of any loss
     #[arg(long)]
     fail_on_loss: bool,
+
+    #[command(flatten)]
+    picture: PictureArgs,
 }
 
 /// Reads the trace once, in bounded memory, and prints what was found; damage is reported after
 /// everything before it.
 pub(crate) fn run(args: &Args, verbose: bool) -> Result<Exit, Failure> {
+    args.picture.check(&args.trace)?;
     let name = match is_stdin(&args.trace) {
         true => "standard input".to_owned(),
         false => args.trace.display().to_string(),
@@ -85,7 +92,8 @@ pub(crate) fn run(args: &Args, verbose: bool) -> Result<Exit, Failure> {
     let mut sessions = Sessions::new(args.top);
     let mut reader = TraceReader::new(Limits::default());
     let mut read_bytes = 0;
-    let damage = read(&mut *input, &mut reader, &mut sessions, &mut read_bytes);
+    let mut take = |packet: RawPacket<'_>| sessions.take(packet);
+    let damage = read(&mut *input, &mut reader, &mut take, &mut read_bytes);
     progress.finish_and_clear();
     let damage = damage.map_err(cannot_read)?;
     if sessions.packets() == 0
@@ -98,7 +106,10 @@ pub(crate) fn run(args: &Args, verbose: bool) -> Result<Exit, Failure> {
     let compressed_packets = reader.packets_compressed();
     let source = Source { name, read_bytes, compressed_packets, damage, has_too_many_sessions };
     let report = Report::new(sessions, &source);
-    printed(print(&report, args, verbose))?;
+    match &args.picture.timeline {
+        Some(out) => args.picture.draw(out, &args.trace, &report)?,
+        None => printed(print(&report, args, verbose))?,
+    }
     let broken = broken.take().map(|broken| format!("ends early: {broken}"));
     let losses = report.whole.losses.len();
     let lossy = (args.fail_on_loss && losses > 0).then(|| format!("tells of {losses} kinds of loss"));
@@ -151,11 +162,11 @@ fn progress() -> ProgressBar {
 fn read(
     input: &mut dyn Read,
     reader: &mut TraceReader,
-    sessions: &mut Sessions,
+    take: &mut impl FnMut(RawPacket<'_>) -> Result<(), Damage>,
     read_bytes: &mut u64,
 ) -> io::Result<Option<Damage>> {
     loop {
-        match take_packets(reader, sessions) {
+        match take_packets(reader, take) {
             Ok(()) => {}
             Err(damage) => return Ok(Some(damage)),
         }
@@ -171,9 +182,12 @@ fn read(
     }
 }
 
-fn take_packets(reader: &mut TraceReader, sessions: &mut Sessions) -> Result<(), Damage> {
+fn take_packets(
+    reader: &mut TraceReader,
+    take: &mut impl FnMut(RawPacket<'_>) -> Result<(), Damage>,
+) -> Result<(), Damage> {
     while let Some(packet) = reader.poll_packet()? {
-        sessions.take(packet)?;
+        take(packet)?;
     }
     Ok(())
 }

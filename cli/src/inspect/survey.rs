@@ -18,6 +18,7 @@ use super::processes::Processes;
 use super::sequences::Sequences;
 use super::session::Session;
 use super::tally::{Kind, Kinds, Span, Tally};
+use super::timeline::Timeline;
 use super::top::Top;
 
 /// Fields of `TracePacket`'s oneof `data` that are read.
@@ -52,6 +53,8 @@ pub(crate) struct Survey {
     pub(super) session: Session,
     /// Where scheduling is wanted.
     pub(super) top: Option<Box<Top>>,
+    /// Where a picture is wanted.
+    pub(super) timeline: Option<Box<Timeline>>,
     pub(super) clocks: Clocks,
     pub(super) span: Span,
     /// Packets with a timestamp of a clock that no snapshot has connected to the primary one.
@@ -80,6 +83,9 @@ impl Survey {
         }
         if let Some(top) = &mut self.top {
             top.take_envelope(envelope);
+        }
+        if let Some(timeline) = &mut self.timeline {
+            timeline.take_packet(packet.bytes, envelope);
         }
         let placed = self.take_time(packet.bytes, envelope);
         let at_ns = placed.as_ref().ok().copied().flatten();
@@ -172,12 +178,18 @@ impl Survey {
                 if let Some(top) = &mut self.top {
                     top.take_tree(envelope.machine_id, boottime_ns, &tree);
                 }
+                if let Some(timeline) = &mut self.timeline {
+                    timeline.take_tree(envelope, &tree);
+                }
                 self.processes.take_tree(envelope.machine_id, &tree);
             }
             number::TRACK_DESCRIPTOR => {
                 let track = TrackDescriptor::decode(bytes)?;
                 if let Some(top) = &mut self.top {
                     top.take_track(envelope.machine_id, boottime_ns, &track);
+                }
+                if let Some(timeline) = &mut self.timeline {
+                    timeline.take_track(envelope, &track);
                 }
                 self.processes.take_track(envelope.machine_id, &track);
             }
@@ -187,6 +199,9 @@ impl Survey {
                 if let Some(top) = &mut self.top {
                     top.take_bundle(envelope, bytes)?;
                 }
+                if let Some(timeline) = self.timeline.as_mut().filter(|_| is_boottime) {
+                    timeline.take_bundle(envelope, bytes)?;
+                }
             }
             number::FTRACE_STATS => {
                 let begins_here = self.sequences.begins_here(envelope.sequence_id);
@@ -194,6 +209,9 @@ impl Survey {
             }
             number::TRACK_EVENT if Fields::new(bytes).all(|field| field.is_ok()) => {
                 self.commands.take(bytes, at_ns);
+                if let Some(timeline) = &mut self.timeline {
+                    timeline.take_event(envelope, bytes, at_ns);
+                }
             }
             // Taken with the time; here only to be counted if it cannot be decoded.
             number::CLOCK_SNAPSHOT => drop(ClockSnapshot::decode(bytes)?),

@@ -3,6 +3,7 @@
 mod commands;
 mod judged;
 mod kernel;
+mod timeline;
 mod top;
 mod trace;
 

@@ -63,12 +63,12 @@ fn compact(switches: &[Switch], wakings: &[Waking]) -> CompactSched {
     }
 }
 
-fn bundle(cpu: u32, switches: &[Switch], wakings: &[Waking]) -> FtraceEventBundle {
+pub(crate) fn bundle(cpu: u32, switches: &[Switch], wakings: &[Waking]) -> FtraceEventBundle {
     let compact_sched = Some(compact(switches, wakings));
     FtraceEventBundle { cpu: Some(cpu), compact_sched, ..Default::default() }
 }
 
-fn packet(bundle: FtraceEventBundle) -> TracePacket {
+pub(crate) fn packet(bundle: FtraceEventBundle) -> TracePacket {
     TracePacket { timestamp: None, ..producer(3, 0, Data::FtraceEvents(bundle)) }
 }
 

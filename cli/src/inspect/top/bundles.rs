@@ -40,22 +40,22 @@ struct Cpu {
 
 /// Reads the bundles of one recorder: of the first sequence that has scheduling events.
 #[derive(Debug, Default)]
-pub(super) struct Bundles {
+pub(in crate::inspect) struct Bundles {
     sequence_id: Option<Option<u32>>,
     cpus: Vec<Cpu>,
-    pub(super) switches: u64,
-    pub(super) wakings: u64,
+    pub(in crate::inspect) switches: u64,
+    pub(in crate::inspect) wakings: u64,
     /// Events are of another clock than the rest of the trace.
-    pub(super) has_own_clock: bool,
+    pub(in crate::inspect) has_own_clock: bool,
     /// Times that events of a CPU were missing.
-    pub(super) losses: u64,
+    pub(in crate::inspect) losses: u64,
     /// Bundles of other machines or recorders, and of CPUs that no machine has.
-    pub(super) passed_over: u64,
+    pub(in crate::inspect) passed_over: u64,
 }
 
 impl Bundles {
     /// The events of a bundle, if it is of the recorder.
-    pub(super) fn read(
+    pub(in crate::inspect) fn read(
         &mut self,
         envelope: &Envelope<'_>,
         bytes: &[u8],
@@ -105,7 +105,7 @@ impl Bundles {
 
     /// Looks at a packet of any kind: if one of the sequence is missing before it, any CPU may have
     /// had events in that.
-    pub(super) fn take_loss(&mut self, envelope: &Envelope<'_>) {
+    pub(in crate::inspect) fn take_loss(&mut self, envelope: &Envelope<'_>) {
         let is_ours = self.sequence_id == Some(envelope.sequence_id) && envelope.machine_id.is_none();
         if is_ours && envelope.previous_packet_dropped != 0 && !envelope.first_packet_on_sequence {
             self.cpus.iter_mut().for_each(|cpu| cpu.is_suspect = true);

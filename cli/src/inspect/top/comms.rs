@@ -9,16 +9,16 @@ const COMM_SIZE_BYTES_MAX: usize = 16;
 
 /// Number of a name in [`Comms`]; the default is none.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Comm(u32);
+pub(in crate::inspect) struct Comm(u32);
 
 impl Comm {
-    pub(super) fn is_some(self) -> bool {
+    pub(in crate::inspect) fn is_some(self) -> bool {
         self.0 != 0
     }
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Comms {
+pub(in crate::inspect) struct Comms {
     numbers: HashMap<Box<[u8]>, Comm>,
     /// By number, the first of which is 1.
     names: Vec<String>,
@@ -26,7 +26,7 @@ pub(super) struct Comms {
 
 impl Comms {
     /// No name is the number of an empty one, and of those beyond the limit.
-    pub(super) fn number(&mut self, name: &[u8]) -> Comm {
+    pub(in crate::inspect) fn number(&mut self, name: &[u8]) -> Comm {
         let name = &name[..name.len().min(COMM_SIZE_BYTES_MAX)];
         match self.numbers.get(name) {
             Some(&comm) => comm,
@@ -40,7 +40,7 @@ impl Comms {
         }
     }
 
-    pub(super) fn name(&self, comm: Comm) -> Option<&str> {
+    pub(in crate::inspect) fn name(&self, comm: Comm) -> Option<&str> {
         let index = (comm.0 as usize).checked_sub(1)?;
         self.names.get(index).map(String::as_str)
     }

@@ -28,11 +28,12 @@ use watershed_wire::DecodeError;
 use watershed_wire::packet::Envelope;
 use watershed_wire::protos::{ProcessTree, TrackDescriptor};
 
-use self::bundles::Bundles;
-use self::comms::{Comm, Comms};
+pub(super) use self::bundles::Bundles;
+use self::comms::Comm;
+pub(super) use self::comms::Comms;
 pub(super) use self::human::write;
 use self::names::{Named, Names};
-use self::order::Order;
+pub(super) use self::order::{Order, Timed};
 pub(super) use self::report::Scheduling;
 use self::scheduler::Scheduler;
 
@@ -42,18 +43,28 @@ const THREADS_MAX: usize = 1 << 17;
 const PAIRS_MAX: usize = 1 << 18;
 
 /// The thread that the kernel runs when there is nothing to run, on every CPU.
-const IDLE: i32 = 0;
+pub(super) const IDLE: i32 = 0;
 
 /// Something that changed what runs, or that is not known to have done so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Event {
-    at_ns: u64,
-    cpu: u32,
-    what: What,
+pub(super) struct Event {
+    pub(super) at_ns: u64,
+    pub(super) cpu: u32,
+    pub(super) what: What,
+}
+
+impl Timed for Event {
+    fn at_ns(&self) -> u64 {
+        self.at_ns
+    }
+
+    fn put_at(&mut self, at_ns: u64) {
+        self.at_ns = at_ns;
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
+pub(super) enum What {
     /// `prev` is `None` where the event does not say.
     Switch {
         prev: Option<i32>,
@@ -92,7 +103,7 @@ enum What {
 
 /// What a thread does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+pub(super) enum State {
     /// Nothing was heard of it.
     Unseen,
     Running,
@@ -110,7 +121,7 @@ enum State {
 
 /// Who wakes a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Waker {
+pub(super) enum Waker {
     /// Who ran on the event's CPU.
     Current,
     Thread(i32),
@@ -124,7 +135,7 @@ pub(super) struct Top {
     bundles: Bundles,
     comms: Comms,
     names: Names,
-    order: Order,
+    order: Order<Event>,
     scheduler: Scheduler,
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::Event;
 use super::bundles::Bundles;
 use super::lives::{Life, LifeId};
 use super::names::{Named, Process};
@@ -131,7 +132,12 @@ impl TimeRow {
 }
 
 impl Scheduling {
-    pub(super) fn new(bundles: &Bundles, order: &Order, scheduler: &Scheduler, named: &Named<'_>) -> Self {
+    pub(super) fn new(
+        bundles: &Bundles,
+        order: &Order<Event>,
+        scheduler: &Scheduler,
+        named: &Named<'_>,
+    ) -> Self {
         let first_ns = scheduler.first_ns;
         let last_ns = first_ns.map(|_| scheduler.last_ns);
         Scheduling {
