@@ -39,6 +39,8 @@ use super::top::Order;
 const SHAPES_MAX: usize = 20_000;
 /// Changes of counters, of which each row has one for a pixel.
 const STEPS_MAX: usize = 100_000;
+/// Of the slices and instants of a picture as text, whose names may be long.
+const SIZE_BYTES_MAX: usize = 8 << 20;
 /// Tracks that are told apart, sequences, CPUs, and names.
 const TRACKS_MAX: usize = 1 << 16;
 /// Slices within each other that are drawn.

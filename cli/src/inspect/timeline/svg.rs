@@ -3,12 +3,12 @@
 
 use std::fmt::Write as _;
 
-use indicatif::HumanCount;
+use indicatif::{HumanBytes, HumanCount};
 
 use super::canvas::{Lane, Row, Shape, Step, WIDTH, Window};
 use super::layout::{Group, Named};
 use super::names::{Text, Texts};
-use super::{SHAPES_MAX, STEPS_MAX, axis};
+use super::{SHAPES_MAX, SIZE_BYTES_MAX, STEPS_MAX, axis};
 use crate::text::{counted, printable};
 
 /// Places in pixels.
@@ -50,10 +50,12 @@ impl Cut {
         }
         if self.shapes > 0 {
             notes.push(format!(
-                "{} left out, a picture has {} slices and {} steps of counters; a shorter window has less",
+                "{} left out, a picture has {} slices, {} steps of counters and {} at most; a shorter window \
+                 has less",
                 counted(self.shapes, "shape"),
                 HumanCount(SHAPES_MAX as u64),
-                HumanCount(STEPS_MAX as u64)
+                HumanCount(STEPS_MAX as u64),
+                HumanBytes(SIZE_BYTES_MAX as u64),
             ));
         }
         if self.events > 0 {
@@ -90,8 +92,7 @@ pub(super) fn draw(
     if all == 0 {
         return None;
     }
-    let notes = cut.notes(all.saturating_sub(rows_max));
-    let mut pen = Pen { out: String::new(), y: HEAD_HEIGHT, window, texts };
+    let mut pen = Pen { out: String::new(), y: HEAD_HEIGHT, window, texts, left_out: cut.shapes };
     let mut left = rows_max;
     for group in &groups {
         let rows = &group.rows[..group.rows.len().min(left)];
@@ -100,8 +101,8 @@ pub(super) fn draw(
             pen.group(&group.heading, rows);
         }
     }
-    let body = pen.out;
-    let bottom = pen.y + GAP;
+    let (body, bottom) = (pen.out, pen.y + GAP);
+    let notes = Cut { shapes: pen.left_out, ..*cut }.notes(all.saturating_sub(rows_max));
     let height = bottom + NOTE_HEIGHT * notes.len() as f64 + MARGIN;
     let mut svg = head(height);
     let _ = writeln!(svg, "<text class=\"b\" x=\"{MARGIN}\" y=\"16\">{}</text>", escaped(title));
@@ -157,6 +158,8 @@ struct Pen<'a> {
     y: f64,
     window: &'a Window,
     texts: &'a Texts,
+    /// Shapes for which there was no room.
+    left_out: u64,
 }
 
 impl<'a> Pen<'a> {
@@ -204,7 +207,16 @@ impl<'a> Pen<'a> {
         self.y = at + GAP;
     }
 
+    fn has_room(&mut self) -> bool {
+        let has_room = self.out.len() < SIZE_BYTES_MAX;
+        self.left_out += u64::from(!has_room);
+        has_room
+    }
+
     fn slice(&mut self, shape: &Shape) {
+        if !self.has_room() {
+            return;
+        }
         let (x, width) = (left() + shape.x, shape.end_x - shape.x);
         let name = self.name(shape.name);
         let shown = if width > 3.0 { width - 0.6 } else { width.max(SEEN) };
@@ -225,6 +237,9 @@ impl<'a> Pen<'a> {
 
     fn instants(&mut self, lane: &Lane) {
         for shape in &lane.0 {
+            if !self.has_room() {
+                continue;
+            }
             let (x, y, title) = (left() + shape.x, self.y + 1.0, self.title(shape, "event"));
             let _ = writeln!(
                 self.out,

@@ -166,6 +166,27 @@ fn rows_have_names_and_their_order() {
 }
 
 #[test]
+fn long_names_do_not_make_it_larger_than_its_limit() {
+    let (mut texts, mut shapes, mut row) = (Texts::default(), Shapes::default(), Row::default());
+    let name = texts.number(&"&".repeat(NAME_SIZE_BYTES_MAX));
+    for number in 0..SHAPES_MAX {
+        row.add(number / 1_000 % DEPTH_MAX, slice(11_000, 11_000, name), &WINDOW, &mut shapes);
+        let at_ns = 11_000 - 20 * (number as u64 % 500);
+        row.add(number / 500 % DEPTH_MAX, slice(at_ns - 15, at_ns, name), &WINDOW, &mut shapes);
+    }
+    let rows = vec![layout::Named { name: "row".to_owned(), unit: "", row: &row }];
+    let groups = vec![layout::Group { heading: "group".to_owned(), rows }];
+    let cut = svg::Cut { shapes: 0, events: 0, late: 0, foreign_clock: false };
+    let picture = svg::draw("t", &WINDOW, groups, 1, &cut, &texts).unwrap();
+    assert!((SIZE_BYTES_MAX..SIZE_BYTES_MAX + 10_000).contains(&picture.svg.len()), "{}", picture.svg.len());
+    assert!(
+        picture.notes[0].contains("left out") && picture.svg.ends_with("</svg>\n"),
+        "{:?}",
+        picture.notes
+    );
+}
+
+#[test]
 fn text_is_no_markup() {
     assert_eq!(escaped("<b>&\"\u{1}\u{ffff}ä"), "&lt;b&gt;&amp;\"\u{fffd}\u{fffd}ä");
 }
