@@ -74,9 +74,7 @@ impl Service for Embedded {
         teller: Teller,
     ) -> Result<(Box<dyn Session>, Written), Failure> {
         let Target::Trace(output) = target else { return Err(config::nobody_triggers()) };
-        let (trace_file, written) = output
-            .writer()
-            .map_err(|error| Failure::failed(format_args!("{}: {error}", output.path().display())))?;
+        let (trace_file, written) = output.writer().map_err(|error| target.failed(error))?;
         let config = match mark {
             None => config.clone(),
             Some(mark) => {

@@ -45,6 +45,14 @@ pub(super) enum Target {
 }
 
 impl Target {
+    /// It cannot be written.
+    pub(super) fn failed(&self, error: io::Error) -> Failure {
+        match self {
+            Target::Trace(output) => Failure::failed(format_args!("{}: {error}", output.path().display())),
+            Target::Clones(_) => Failure::failed(error),
+        }
+    }
+
     /// Nothing was recorded.
     fn discard(self) {
         if let Target::Trace(output) = self {
@@ -298,6 +306,7 @@ impl Recording {
             }
         }
     }
+
     fn report(&self, config: &TraceConfig, args: &Args, time: Duration, ended: &mut Ended) -> Reported {
         let Some(end) = ended.end.as_deref() else { return Reported::default() };
         match &self.target {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use watershed_client::consumer::CloneOf;
+use watershed_shell::address::Address;
 use watershed_wire::protos::TraceStats;
 use watershed_wire::protos::observable_events::CloneTriggerHit;
 
@@ -26,7 +27,9 @@ pub(super) struct Clones {
 }
 
 impl Clones {
-    pub(super) fn new(files: Numbered, service: Service, teller: Teller) -> Self {
+    /// `socket` is where the service listens for consumers.
+    pub(super) fn new(files: Numbered, socket: Address, teller: Teller) -> Self {
+        let service = Service { socket: Some(socket) };
         Clones { files, service, teller, started: Instant::now(), number: 0 }
     }
 

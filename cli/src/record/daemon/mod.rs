@@ -156,6 +156,16 @@ impl Daemon {
             .ok()
     }
 
+    /// Asks for the events of the session that somebody waits for.
+    fn observe(&mut self, start: bool, triggers: bool) -> Result<(), Failure> {
+        let start = start.then_some(Type::AllDataSourcesStarted);
+        let kinds: Vec<Type> = start.into_iter().chain(triggers.then_some(Type::CloneTriggerHit)).collect();
+        match kinds.is_empty() {
+            true => Ok(()),
+            false => self.consumer.observe_events(&kinds).map_err(Failure::failed),
+        }
+    }
+
     /// Whether all data sources have started in time.
     fn wait_started(&mut self) -> Result<bool, ConsumerError> {
         let deadline = Instant::now() + self.start_timeout;
@@ -198,20 +208,16 @@ impl Service for Daemon {
         mark: Option<&Mark>,
         teller: Teller,
     ) -> Result<(Box<dyn Session>, Written), Failure> {
-        let failed = |error: &dyn std::fmt::Display| match target {
-            Target::Trace(output) => Failure::failed(format_args!("{}: {error}", output.path().display())),
-            Target::Clones(_) => Failure::failed(error),
-        };
-        let (mut destination, written) = match target {
-            Target::Trace(output) => Destination::new(output, config.view().write_into_file()),
-            Target::Clones(_) => Ok((Destination::Clones, Written::default())),
-        }
-        .map_err(|error| failed(&error))?;
-        let clones = match target {
-            Target::Trace(_) => None,
+        let failed = |error| target.failed(error);
+        let (mut destination, written, clones) = match target {
+            Target::Trace(output) => {
+                let made = Destination::new(output, config.view().write_into_file());
+                let (destination, written) = made.map_err(failed)?;
+                (destination, written, None)
+            }
             Target::Clones(files) => {
-                let service = crate::sessions::Service { socket: Some(self.socket.clone()) };
-                Some(Clones::new(files.clone(), service, teller.clone()))
+                let clones = Clones::new(files.clone(), self.socket.clone(), teller.clone());
+                (Destination::Clones, Written::default(), Some(clones))
             }
         };
         let mut config = for_service(config, &destination)?;
@@ -221,19 +227,10 @@ impl Service for Daemon {
                 .map_err(|error| Failure::usage(format_args!("config: {error}")))?;
         }
         let is_awaited = mark.is_some() || self.is_awaited;
-        let observed: Vec<Type> = [
-            is_awaited.then_some(Type::AllDataSourcesStarted),
-            clones.is_some().then_some(Type::CloneTriggerHit),
-        ]
-        .into_iter()
-        .flatten()
-        .collect();
-        if !observed.is_empty() {
-            self.consumer.observe_events(&observed).map_err(Failure::failed)?;
-        }
-        let file = destination.for_service().map_err(|error| failed(&error))?;
+        self.observe(is_awaited, clones.is_some())?;
+        let file = destination.for_service().map_err(failed)?;
         let stats_before = self.enable(config.bytes(), file)?;
-        destination.clear().map_err(|error| failed(&error))?;
+        destination.clear().map_err(failed)?;
         if config.view().deferred_start() {
             self.consumer.start().map_err(Failure::failed)?;
         }
