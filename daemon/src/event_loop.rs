@@ -25,7 +25,7 @@ use std::io;
 use std::mem;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
 use watershed_service::{ClockReadings, Output, Service, ServiceOptions, Topology, WorkerPool};
@@ -57,8 +57,10 @@ const ACCEPTS_PER_TURN: usize = 64;
 const EVENTS_PER_WAIT: usize = 1024;
 /// Time until connections are accepted again that there were no descriptors or no memory for.
 const ACCEPT_RETRY_NS: u64 = 100_000_000;
-/// At the end it is looked so often whether workers have done what files wait for.
+/// At the end it is looked so often whether workers have done what files wait for, and whether
+/// files have taken something.
 const SHARD_POLL_INTERVAL: Duration = Duration::from_micros(200);
+const FILE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 const WAKER: Token = Token(0);
 /// Listening sockets, then connections.
 const FIRST_LISTENER: usize = 1;
@@ -164,7 +166,7 @@ impl Daemon {
         });
         let core = Core {
             service,
-            files: Files::start(Arc::clone(&wake)).map_err(DaemonError::FileThread)?,
+            files: Files::new(Arc::clone(&wake)),
             waiting: WaitingThreads::new(Arc::clone(&wake)),
             log: Log::new(Box::new(log)),
             output_folder: options.output_folder,
@@ -474,9 +476,10 @@ impl Daemon {
         }
     }
 
-    /// Ends all sessions, and completes their files.
+    /// Ends all sessions, and completes their files, unless one takes nothing for
+    /// [`FILE_STALL_MAX`](crate::files::FILE_STALL_MAX).
     fn shut_down(&mut self) {
-        let now = read_clocks();
+        let (now, stopped) = (read_clocks(), Instant::now());
         for peer in self.peers.take_all() {
             if let Peer::Consumer(_) = peer {
                 self.forget(peer, &now);
@@ -486,16 +489,16 @@ impl Daemon {
             self.core.files.hand_out(&mut self.core.service, &now);
             // Nobody is left but the operator.
             self.deliver(&now);
-            if self.core.files.wait_for_result(&mut self.core.service, &now) {
-                continue;
+            let waits_for_shards = self.core.service.waits_for_shards();
+            if !waits_for_shards && !self.core.files.is_any_moving(stopped) {
+                break;
             }
-            if !self.core.service.waits_for_shards() {
-                return;
-            }
-            // There is nobody whom this could hold up.
-            std::thread::sleep(SHARD_POLL_INTERVAL);
+            let at_most = if waits_for_shards { SHARD_POLL_INTERVAL } else { FILE_POLL_INTERVAL };
+            self.core.files.wait_for_result(&mut self.core.service, &now, at_most);
             self.core.service.retry_commits();
             self.core.service.handle_ready();
         }
+        self.core.files.give_up(&mut self.core.service, &now);
+        self.deliver(&now);
     }
 }

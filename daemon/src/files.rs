@@ -1,86 +1,75 @@
-//! The files of sessions, and the thread that reads buffers for them, writes and syncs: a slow file
-//! stops neither the loop nor commits.
+//! The files of sessions. Each has a thread of its own that reads buffers for it, writes and syncs:
+//! a slow file stops neither the loop nor commits, nor another file.
 //!
 //! ```text
-//!   loop   --- jobs: open, copy, write, sync, close --->  trace-file thread: one at a time
-//!          <-- results, and a wake-up ------------------
+//!   loop   --- jobs: copy, write, sync, close ---------->  trace-file threads: one for each file,
+//!          <-- results, and a wake-up ------------------    from its first job until it is closed
 //! ```
 //!
 //! The service asks for one thing at a time for each session, so jobs of a file stay in order.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
 
-use watershed_service::limits::SESSIONS_MAX;
-use watershed_service::{ClockReadings, FileAction, FileWrite, FileWritten, Service, SessionId};
-use watershed_shell::trace_file::{Output, Sink};
+use watershed_service::limits::{CLONES_MAX, SESSIONS_MAX};
+use watershed_service::{ClockReadings, FileAction, FileWritten, Service, SessionId};
+use watershed_shell::trace_file::{Output, Sink, Written};
 
+use crate::file_thread::{FileThread, Job, JobResult, Results, TakenBytes};
 use crate::wake::Wake;
 
-/// Jobs that wait. Each session has one file to open, and one job at a time.
-const JOBS_MAX: usize = 2 * SESSIONS_MAX;
+/// Files that are written at one time, each by a thread: a session has one, and so has a clone.
+const FILES_MAX: usize = SESSIONS_MAX + CLONES_MAX;
 
-/// Files that are written by a thread of their own.
+/// At the daemon's end a file is given up when it has taken nothing for so long.
+pub(crate) const FILE_STALL_MAX: Duration = Duration::from_secs(10);
+
+/// Files, and the threads that write them.
 #[derive(Debug)]
 pub(crate) struct Files {
-    /// `None` once the thread has been told to end.
-    jobs: Option<SyncSender<Job>>,
-    results: Receiver<JobResult>,
+    open: BTreeMap<SessionId, OpenFile>,
     /// Of clones that are not there yet.
     for_clones: BTreeMap<SessionId, File>,
-    thread: Option<JoinHandle<()>>,
-    /// Jobs without a result.
-    num_under_way: usize,
+    of_threads: Results,
+    results: Receiver<JobResult>,
 }
 
 #[derive(Debug)]
-enum Job {
-    Open(SessionId, Output),
-    Copy { from: SessionId, to: SessionId, offset_bytes: u64, size_bytes: u64 },
-    Write(FileWrite),
-    Sync(SessionId),
-    Close(SessionId),
+struct OpenFile {
+    /// Until there is something to do.
+    unused: Option<Output>,
+    /// From then on; or why the system has none.
+    thread: Result<FileThread, String>,
+    /// For clones, which begin with what the file has.
+    written: Written,
+    /// What is under way, unless the file waits for something to do.
+    job: Option<UnderWay>,
+    taken_bytes: TakenBytes,
 }
 
-#[derive(Debug)]
-enum JobResult {
-    Written(FileWritten),
-    Done(SessionId, Result<(), String>),
+/// How far a job was at a time.
+#[derive(Clone, Copy, Debug)]
+struct UnderWay {
+    taken_bytes: u64,
+    at: Instant,
 }
 
 impl Files {
-    /// Starts the thread. After each job `wake` is called.
-    pub(crate) fn start(wake: Arc<Wake>) -> io::Result<Files> {
-        let (jobs, queue) = mpsc::sync_channel(JOBS_MAX);
+    /// None yet, and no thread. After each job `wake` is called.
+    pub(crate) fn new(wake: Arc<Wake>) -> Files {
         let (done, results) = mpsc::channel();
-        let work = move || {
-            let mut open = OpenFiles::default();
-            for job in queue {
-                if let Some(result) = open.run(job) {
-                    // The loop has gone only if it has stopped waiting for results.
-                    let _ = done.send(result);
-                    wake.wake();
-                }
-            }
-        };
-        let thread = thread::Builder::new().name("trace-file".to_owned()).spawn(work)?;
-        Ok(Files {
-            jobs: Some(jobs),
-            results,
-            for_clones: BTreeMap::new(),
-            thread: Some(thread),
-            num_under_way: 0,
-        })
+        let of_threads = Results { done, wake };
+        Files { open: BTreeMap::new(), for_clones: BTreeMap::new(), of_threads, results }
     }
 
     /// From now on the session writes into the file.
     pub(crate) fn add(&mut self, session_id: SessionId, file: File) {
         if let Some(output) = Output::new(Sink::File(file)) {
-            self.send(Job::Open(session_id, output));
+            self.open.insert(session_id, OpenFile::new(output));
+            debug_assert!(self.open.len() <= FILES_MAX, "each is one of a session or a clone");
         }
     }
 
@@ -96,26 +85,36 @@ impl Files {
 
     /// Hands on what sessions with files want done.
     pub(crate) fn hand_out(&mut self, service: &mut Service, now: &ClockReadings) {
-        while self.num_under_way < SESSIONS_MAX
-            && let Some(action) = service.poll_file()
-        {
+        while let Some(action) = service.poll_file() {
             if let FileAction::Copy { to, .. } | FileAction::Write(to) = action
                 && let Some(file) = self.for_clones.remove(&to)
             {
                 self.add(to, file);
             }
-            let job = match action {
-                FileAction::Write(session_id) => service.begin_write(session_id, now).map(Job::Write),
+            let (session_id, job) = match action {
+                // If it has to wait for workers, it comes again.
+                FileAction::Write(session_id) => match service.begin_write(session_id, now) {
+                    Some(step) => (session_id, Job::Write(step)),
+                    None => continue,
+                },
                 FileAction::Copy { from, to, offset_bytes, size_bytes } => {
-                    Some(Job::Copy { from, to, offset_bytes, size_bytes })
+                    let from = self.open.get(&from).map(|file| file.written.clone()).unwrap_or_default();
+                    (to, Job::Copy { to, from, offset_bytes, size_bytes })
                 }
-                FileAction::Sync(session_id) => Some(Job::Sync(session_id)),
-                FileAction::Close(session_id) => Some(Job::Close(session_id)),
+                FileAction::Sync(session_id) => (session_id, Job::Sync(session_id)),
+                FileAction::Close(session_id) => (session_id, Job::Close(session_id)),
             };
-            // A write that has to wait for workers: it comes again.
-            let Some(job) = job else { continue };
-            self.num_under_way += 1;
-            self.send(job);
+            self.send(session_id, job);
+        }
+    }
+
+    fn send(&mut self, session_id: SessionId, job: Job) {
+        let sent = match self.open.get_mut(&session_id) {
+            Some(file) => file.send(job, &self.of_threads),
+            None => Err(job.failed("the file is closed".to_owned())),
+        };
+        if let Err(result) = sent {
+            self.of_threads.tell(result);
         }
     }
 
@@ -126,106 +125,88 @@ impl Files {
         true
     }
 
-    /// As `take_result`, and waits for it if there are any under way.
-    pub(crate) fn wait_for_result(&mut self, service: &mut Service, now: &ClockReadings) -> bool {
-        if self.num_under_way == 0 {
-            return false;
-        }
-        let Ok(result) = self.results.recv() else { return false };
-        self.note(result, service, now);
-        true
-    }
-
     fn note(&mut self, result: JobResult, service: &mut Service, now: &ClockReadings) {
-        self.num_under_way -= 1;
+        if let Some(file) = self.open.get_mut(&result.session_id()) {
+            file.job = None;
+        }
         match result {
             JobResult::Written(written) => service.handle_written(written, now),
             JobResult::Done(session_id, result) => service.handle_file_done(session_id, result, now),
-        }
-    }
-
-    fn send(&self, job: Job) {
-        if let Some(jobs) = &self.jobs {
-            // There is room for all that sessions may want, so it does not wait; and the thread
-            // ends only with this value.
-            let _ = jobs.send(job);
-        }
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        self.jobs = None;
-        if let Some(thread) = self.thread.take() {
-            // A panic has been reported.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// What the thread keeps.
-#[derive(Debug, Default)]
-struct OpenFiles(BTreeMap<SessionId, SessionFile>);
-
-/// The file of a session.
-#[derive(Debug)]
-struct SessionFile {
-    output: Output,
-    /// A write has failed; what comes later is not tried.
-    has_failed: bool,
-}
-
-impl OpenFiles {
-    fn run(&mut self, job: Job) -> Option<JobResult> {
-        match job {
-            Job::Open(session_id, output) => {
-                self.0.insert(session_id, SessionFile { output, has_failed: false });
-                None
-            }
-            Job::Copy { from, to, offset_bytes, size_bytes } => {
-                let copied = self.copy(from, to, offset_bytes, size_bytes);
-                Some(JobResult::Done(to, copied.map_err(|error| error.to_string())))
-            }
-            Job::Write(step) => {
-                let mut file = self.0.get_mut(&step.session_id());
-                let mut out = |slices: &[IoSlice<'_>]| match &mut file {
-                    Some(file) => file.write(slices),
-                    None => Err("the file is closed".to_owned()),
-                };
-                Some(JobResult::Written(step.write_to(&mut out)))
-            }
-            Job::Sync(session_id) => {
-                let synced = self.0.get_mut(&session_id).map_or(Ok(()), |file| file.output.sync());
-                Some(JobResult::Done(session_id, synced.map_err(|error| error.to_string())))
-            }
-            Job::Close(session_id) => {
-                self.0.remove(&session_id);
-                Some(JobResult::Done(session_id, Ok(())))
+            JobResult::Closed(session_id) => {
+                self.open.remove(&session_id);
+                service.handle_file_done(session_id, Ok(()), now);
             }
         }
     }
 }
 
-impl OpenFiles {
-    fn copy(&mut self, from: SessionId, to: SessionId, offset_bytes: u64, size_bytes: u64) -> io::Result<()> {
-        let closed = || io::Error::other("the file is closed");
-        let mut copy = self.0.remove(&to).ok_or_else(closed)?;
-        let source = self.0.get(&from).ok_or_else(closed);
-        let copied = source.and_then(|file| file.output.copy_to(&mut copy.output, offset_bytes, size_bytes));
-        copy.has_failed |= copied.is_err();
-        self.0.insert(to, copy);
-        copied
+/// At the daemon's end.
+impl Files {
+    /// As [`Files::take_result`], and waits for one, `at_most` so long.
+    pub(crate) fn wait_for_result(&mut self, service: &mut Service, now: &ClockReadings, at_most: Duration) {
+        if let Ok(result) = self.results.recv_timeout(at_most) {
+            self.note(result, service, now);
+        }
+    }
+
+    /// Whether something is under way with a file that has not been idle for [`FILE_STALL_MAX`]
+    /// since the stop.
+    pub(crate) fn is_any_moving(&mut self, stopped: Instant) -> bool {
+        // Each of them is looked at: that is how it is known when it last took something.
+        let under_way = self.open.values_mut().filter_map(OpenFile::look);
+        under_way.filter(|job| job.at.max(stopped).elapsed() < FILE_STALL_MAX).count() > 0
+    }
+
+    /// Tells the service that what is under way has failed. Its threads end with the process.
+    pub(crate) fn give_up(&mut self, service: &mut Service, now: &ClockReadings) {
+        for (session_id, file) in self.open.iter().filter(|(_, file)| file.job.is_some()) {
+            let reason = format!(
+                "it took nothing for {} s while the daemon stopped, the trace ends after {} bytes",
+                FILE_STALL_MAX.as_secs(),
+                file.taken_bytes.get()
+            );
+            // It takes the answer that it waits for.
+            service.handle_written(FileWritten::failed(*session_id, reason.clone()), now);
+            service.handle_file_done(*session_id, Err(reason), now);
+        }
     }
 }
 
-impl SessionFile {
-    /// Writes whole packets, and nothing after a failure.
-    fn write(&mut self, slices: &[IoSlice<'_>]) -> Result<(), String> {
-        if self.has_failed {
-            return Err("an earlier write has failed".to_owned());
+impl OpenFile {
+    fn new(output: Output) -> OpenFile {
+        OpenFile {
+            written: output.written(),
+            unused: Some(output),
+            thread: Err(String::new()),
+            job: None,
+            taken_bytes: TakenBytes::default(),
         }
-        let (_, written) = self.output.write(slices);
-        self.has_failed = written.is_err();
-        written.map_err(|error| error.to_string())
+    }
+
+    /// Hands the job on to the file's thread.
+    ///
+    /// # Errors
+    ///
+    /// The job's result, if the system has no thread for it.
+    fn send(&mut self, job: Job, results: &Results) -> Result<(), JobResult> {
+        self.job = Some(UnderWay { taken_bytes: self.taken_bytes.get(), at: Instant::now() });
+        if let Some(output) = self.unused.take() {
+            self.thread = FileThread::start(output, self.taken_bytes.clone(), results.clone())
+                .map_err(|error| format!("there is no thread for it: {error}"));
+        }
+        match &self.thread {
+            Ok(thread) => thread.send(job),
+            Err(reason) => return Err(job.failed(reason.clone())),
+        }
+        Ok(())
+    }
+
+    /// How far its job is now.
+    fn look(&mut self) -> Option<UnderWay> {
+        let (job, taken_bytes) = (self.job.as_mut()?, self.taken_bytes.get());
+        if job.taken_bytes != taken_bytes {
+            *job = UnderWay { taken_bytes, at: Instant::now() };
+        }
+        Some(*job)
     }
 }

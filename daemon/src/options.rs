@@ -106,9 +106,6 @@ pub enum DaemonError {
         /// The system's answer.
         error: io::Error,
     },
-    /// The thread that writes files cannot be started.
-    #[error("cannot start the thread that writes files: {0}")]
-    FileThread(io::Error),
     /// Waiting for events failed.
     #[error("cannot wait for events: {0}")]
     Events(#[from] io::Error),

@@ -52,7 +52,8 @@ fn an_idle_session_wakes_nobody() {
     let before = sleeps();
     std::thread::sleep(Duration::from_secs(4));
     let after = sleeps();
-    assert!(before.contains_key("daemon-loop") && before.contains_key("trace-file"), "{before:?}");
+    assert!(before.contains_key("daemon-loop"), "{before:?}");
+    assert!(!before.contains_key("trace-file"), "no session has a file: {before:?}");
     assert!(before.contains_key("trace-worker-0") && before.contains_key("trace-worker-1"), "{before:?}");
     for (name, before) in before {
         let woken = after[&name] - before;
@@ -62,4 +63,39 @@ fn an_idle_session_wakes_nobody() {
     }
     producer.write(1, 101);
     producer.sync();
+    drop((producer, consumer));
+    files_have_threads_while_they_are_open(&daemon);
+}
+
+fn files_have_threads_while_they_are_open(daemon: &TestDaemon) {
+    let num_threads = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let name = |task: std::io::Result<std::fs::DirEntry>| {
+            task.and_then(|task| std::fs::read_to_string(task.path().join("comm"))).unwrap_or_default()
+        };
+        tasks.map(name).filter(|name| name.trim() == "trace-file").count()
+    };
+    let into_file = |period_ms| protos::TraceConfig {
+        write_into_file: Some(true),
+        file_write_period_ms: Some(period_ms),
+        ..config()
+    };
+    let enable = |period_ms| {
+        let mut consumer = daemon.consumer();
+        let end = consumer.enable_into(&into_file(period_ms), tempfile::tempfile().unwrap().into());
+        consumer.state();
+        (consumer, end)
+    };
+    let end = |(mut consumer, end): (support::Consumer, u64)| {
+        consumer.disable();
+        assert_eq!(consumer.ended(end), None);
+    };
+    let unused = enable(1 << 20);
+    assert_eq!(num_threads(), 0, "nothing was to be written");
+    let used = [enable(100), enable(100)];
+    support::settle("each has one", || num_threads() == used.len());
+    used.into_iter().for_each(end);
+    support::settle("they end with their files", || num_threads() == 0);
+    end(unused);
+    support::settle("so does one that had little to do", || num_threads() == 0);
 }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, IoSlice, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt as _;
+use std::sync::{Arc, Weak};
 
 use prost::encoding::decode_varint;
 
@@ -45,13 +46,23 @@ pub struct Output(Kind);
 #[derive(Debug)]
 enum Kind {
     File {
-        file: File,
+        /// Shared with who copies from it ([`Written`]), for the time of one copy.
+        file: Arc<File>,
         /// Where the first block began.
         begin: u64,
         /// Where the next block begins; `None` for what cannot be cut, like a pipe.
         end: Option<u64>,
     },
     Writer(Box<dyn WriteSend>),
+}
+
+/// What was written into an [`Output`], for another thread than the one that writes. It does not
+/// keep the file open.
+#[derive(Clone, Debug, Default)]
+pub struct Written {
+    /// `None` if it cannot be read back.
+    file: Option<Weak<File>>,
+    begin: u64,
 }
 
 impl Output {
@@ -61,7 +72,7 @@ impl Output {
         match sink {
             Sink::File(mut file) => {
                 let end = file.stream_position().ok();
-                Some(Self(Kind::File { file, begin: end.unwrap_or(0), end }))
+                Some(Self(Kind::File { file: Arc::new(file), begin: end.unwrap_or(0), end }))
             }
             Sink::Writer(writer) => Some(Self(Kind::Writer(writer))),
             Sink::Buffers => None,
@@ -78,7 +89,8 @@ impl Output {
                 (_, Err(error)) => (0, Err(error)),
             },
             Kind::File { file, end, .. } => {
-                let (written, result) = write_counting(file, slices);
+                let mut file = &**file;
+                let (written, result) = write_counting(&mut file, slices);
                 let kept = if result.is_ok() { written } else { whole_packets_within(slices, written) };
                 if let Some(end) = end {
                     *end += kept as u64;
@@ -93,26 +105,36 @@ impl Output {
         }
     }
 
-    /// Appends `size_bytes` of what was written here to `to`, from `offset_bytes` on. The position
-    /// of this file stays.
+    /// For who copies what was written here.
+    #[must_use]
+    pub fn written(&self) -> Written {
+        match &self.0 {
+            Kind::File { file, begin, end: Some(_) } => {
+                Written { file: Some(Arc::downgrade(file)), begin: *begin }
+            }
+            _ => Written::default(),
+        }
+    }
+
+    /// Appends `size_bytes` of what was written elsewhere, from `offset_bytes` on. The position of
+    /// that file stays.
     ///
     /// # Errors
     ///
-    /// The system's, and if one of them is no file that can be read and cut. What was copied by
-    /// then stays.
-    pub fn copy_to(&self, to: &mut Output, offset_bytes: u64, size_bytes: u64) -> io::Result<()> {
+    /// The system's, if one of them is no file that can be read and cut, and if the other one is
+    /// closed. What was copied by then stays.
+    pub fn copy_from(&mut self, from: &Written, offset_bytes: u64, size_bytes: u64) -> io::Result<()> {
         const BLOCK_BYTES: u64 = 1 << 20;
-        let (Kind::File { file: from, begin, end: Some(_) }, Kind::File { file: to, end: Some(end), .. }) =
-            (&self.0, &mut to.0)
-        else {
+        let (Some(from_file), Kind::File { file, end: Some(end), .. }) = (&from.file, &mut self.0) else {
             return Err(io::Error::other("the trace goes to something that cannot be read back"));
         };
+        let from_file = from_file.upgrade().ok_or_else(|| io::Error::other("the file is closed"))?;
         let mut block = vec![0; BLOCK_BYTES.min(size_bytes) as usize];
         let mut copied = 0;
         while copied < size_bytes {
             let block = &mut block[..(size_bytes - copied).min(BLOCK_BYTES) as usize];
-            from.read_exact_at(block, begin + offset_bytes + copied)?;
-            to.write_all(block)?;
+            from_file.read_exact_at(block, from.begin + offset_bytes + copied)?;
+            (&**file).write_all(block)?;
             *end += block.len() as u64;
             copied += block.len() as u64;
         }
@@ -207,7 +229,7 @@ mod tests {
             output.write(&[IoSlice::new(&packet.repeat(3)), IoSlice::new(&packet.repeat(7))]);
         assert_eq!((bytes, result.is_ok()), (1000, true));
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let mut output = Output(Kind::File { file: full, begin: 0, end: None });
+        let mut output = Output(Kind::File { file: Arc::new(full), begin: 0, end: None });
         let (bytes, result) = output.write(&[IoSlice::new(&packet)]);
         assert_eq!((bytes, result.unwrap_err().kind()), (0, io::ErrorKind::StorageFull));
         assert_eq!(file.metadata().unwrap().len(), 1000);
@@ -233,18 +255,22 @@ mod tests {
         let mut source = Output::new(Sink::File(from)).unwrap();
         let mut copy = Output::new(Sink::File(to)).unwrap();
         source.write(&[IoSlice::new(b"0123456789")]).1.unwrap();
-        source.copy_to(&mut copy, 2, 5).unwrap();
+        let written = source.written();
+        copy.copy_from(&written, 2, 5).unwrap();
         source.write(&[IoSlice::new(b"abc")]).1.unwrap();
-        source.copy_to(&mut copy, 7, 6).unwrap();
+        copy.copy_from(&written, 7, 6).unwrap();
         copy.write(&[IoSlice::new(b" end")]).1.unwrap();
         let mut bytes = vec![0; read.metadata().unwrap().len() as usize];
         read.read_exact_at(&mut bytes, 0).unwrap();
         assert_eq!(bytes, b"old 23456789abc end");
-        let beyond = source.copy_to(&mut copy, 7, 7).unwrap_err();
+        let beyond = copy.copy_from(&written, 7, 7).unwrap_err();
         assert_eq!(beyond.kind(), io::ErrorKind::UnexpectedEof);
+        drop(source);
+        let closed = copy.copy_from(&written, 0, 1).unwrap_err();
+        assert_eq!(closed.to_string(), "the file is closed");
         let (_reader, pipe) = io::pipe().unwrap();
         let pipe = Output::new(Sink::File(std::os::fd::OwnedFd::from(pipe).into())).unwrap();
-        assert!(pipe.copy_to(&mut copy, 0, 1).is_err());
+        assert!(copy.copy_from(&pipe.written(), 0, 1).is_err());
     }
 
     #[test]

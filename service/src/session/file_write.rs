@@ -49,6 +49,18 @@ pub struct FileWritten {
     pub(super) written: Result<u64, String>,
 }
 
+impl FileWritten {
+    /// Whose file it is.
+    pub fn session_id(&self) -> SessionId {
+        self.session_id
+    }
+
+    /// Of a step that could not be done, with the reason: nothing of it is in the file.
+    pub fn failed(session_id: SessionId, reason: String) -> FileWritten {
+        FileWritten { session_id, end: StepEnd::Pass(PassEnd::NoRoom), num_invalid: 0, written: Err(reason) }
+    }
+}
+
 impl FileWrite {
     /// Whose file it is.
     pub fn session_id(&self) -> SessionId {

@@ -23,7 +23,7 @@ const FILE_BUFFER_KB: u32 = 64 << 10;
 const RING_BYTES_PER_S: u64 = 200_000_000;
 /// What deflate can do on the side.
 const FILE_BYTES_PER_S: u64 = 10_000_000;
-/// The thread that writes files, by its name.
+/// The thread that writes the file, by its name. It ends with the session.
 const THREAD: &str = "trace-file";
 /// The level of the service, as of others of this format.
 const DEFLATE_LEVEL: u32 = 6;
@@ -39,7 +39,7 @@ enum Codec {
 struct Run {
     of_ring: Written,
     of_file: Written,
-    /// Of the daemon's thread that writes files, and of the library for the same bytes.
+    /// Of the daemon's thread that writes the file, and of the library for the same bytes.
     thread_s: f64,
     library_s: f64,
     /// What was compressed, and what came of it.
@@ -101,13 +101,12 @@ fn run(codec: Codec, options: &Options) -> Result<Run, WrongAnswer> {
     ring.arm()?;
     into_file.arm()?;
     let duration = options.size(Duration::from_secs(5), Duration::from_millis(300));
-    let before_s = thread_s(&daemon)?;
     into_file.begin(options.size(FILE_BYTES_PER_S, 2_000_000), duration)?;
     let of_ring_written = ring.write(options.size(RING_BYTES_PER_S, 20_000_000), duration)?;
     let mut written = into_file.end()?;
     check_nothing_refused(&flushed_stats(&mut of_file)?)?;
+    let thread_s = all_thread_s(&daemon)?;
     disable(&mut of_file)?;
-    let thread_s = thread_s(&daemon)? - before_s;
     let stats = of_file.stats().map_err(|error| error.to_string())?;
     let file_bytes = file.metadata().map_err(text)?.len();
     file.rewind().map_err(text)?;
@@ -129,9 +128,25 @@ fn with(codec: Codec) -> TraceConfig {
     TraceConfig { compression, ..config_into_file(FILE, FILE_BUFFER_KB) }
 }
 
-fn thread_s(daemon: &RunningDaemon) -> Result<f64, WrongAnswer> {
-    let ns = cpu_ns(daemon.pid())?.get(THREAD).copied();
-    ns.map(|ns| ns as f64 / 1e9).ok_or_else(|| format!("the daemon has no thread {THREAD}"))
+/// CPU time of the thread, once it has written everything that was flushed.
+fn all_thread_s(daemon: &RunningDaemon) -> Result<f64, WrongAnswer> {
+    /// Some of the periods in which the file is written.
+    const QUIET: Duration = Duration::from_millis(350);
+    /// What statistics at the end of each take at most.
+    const QUIET_S_MAX: f64 = 0.002;
+    let thread_s = || {
+        let ns = cpu_ns(daemon.pid())?.get(THREAD).copied();
+        ns.map(|ns| ns as f64 / 1e9).ok_or_else(|| format!("the daemon has no thread {THREAD}"))
+    };
+    let mut before_s = f64::NEG_INFINITY;
+    loop {
+        let now_s = thread_s()?;
+        if now_s - before_s < QUIET_S_MAX {
+            return Ok(now_s);
+        }
+        before_s = now_s;
+        std::thread::sleep(QUIET);
+    }
 }
 
 /// CPU time of the library for what a file holds, part by part, and how many bytes that is. Every
