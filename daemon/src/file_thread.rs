@@ -1,20 +1,26 @@
 //! The thread of one file: it reads buffers for the file, writes and syncs. A file that takes
 //! nothing holds up this thread, and no other file.
+//!
+//! The file of a clone has its thread before there is something to write: while the clone's memory
+//! is made ready and data sources are flushed, it asks the system for the file's memory.
 
 use std::io::{self, IoSlice};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread;
 
-use watershed_service::{FileWrite, FileWritten, SessionId};
+use watershed_service::{CloneRoom, FileWrite, FileWritten, SessionId};
 use watershed_shell::trace_file::{Output, Written};
 
 use crate::wake::Wake;
 
 /// What is copied of another file between two looks at how far it got.
 const COPY_PIECE_BYTES: u64 = 4 << 20;
+
+/// Room that is asked for at a time: a job waits so long at most.
+const ROOM_PIECE_BYTES: u64 = 2 << 20;
 
 /// One thing to do with a file. Each has one result.
 #[derive(Debug)]
@@ -103,10 +109,18 @@ impl FileThread {
     /// # Errors
     ///
     /// The system has no thread. Then the file is closed.
-    pub(crate) fn start(output: Output, taken_bytes: TakenBytes, results: Results) -> io::Result<FileThread> {
+    pub(crate) fn start(
+        output: Output,
+        room: Option<CloneRoom>,
+        taken_bytes: TakenBytes,
+        results: Results,
+    ) -> io::Result<FileThread> {
         let (jobs, queue) = mpsc::channel();
-        let file = SessionFile { output, has_failed: false, taken_bytes };
-        let work = move || file.work(queue, &results);
+        let mut file = SessionFile { output, has_failed: false, taken_bytes };
+        let work = move || {
+            let first = room.map_or_else(|| queue.recv().ok(), |room| file.reserve_until_job(&room, &queue));
+            file.work(first.into_iter().chain(queue), &results);
+        };
         thread::Builder::new().name("trace-file".to_owned()).spawn(work)?;
         Ok(FileThread(jobs))
     }
@@ -127,9 +141,34 @@ struct SessionFile {
 }
 
 impl SessionFile {
-    fn work(mut self, queue: Receiver<Job>, results: &Results) {
-        for job in queue {
+    /// Asks for the file's room, a piece at a time, until there is a job. `None` if there will be
+    /// none any more.
+    fn reserve_until_job(&mut self, room: &CloneRoom, queue: &Receiver<Job>) -> Option<Job> {
+        let room_bytes = room.size_bytes();
+        let mut pieces = (0..room_bytes).step_by(ROOM_PIECE_BYTES as usize);
+        let job = loop {
+            match queue.try_recv() {
+                Ok(job) => break Some(job),
+                Err(TryRecvError::Disconnected) => break None,
+                Err(TryRecvError::Empty) => {}
+            }
+            let has_more = pieces
+                .next()
+                .is_some_and(|begin| self.output.reserve(begin, ROOM_PIECE_BYTES.min(room_bytes - begin)));
+            if !has_more {
+                break queue.recv().ok();
+            }
+        };
+        if job.is_none() {
+            self.output.give_back_reserved();
+        }
+        job
+    }
+
+    fn work(mut self, jobs: impl Iterator<Item = Job>, results: &Results) {
+        for job in jobs {
             if let Job::Close(session_id) = job {
+                self.output.give_back_reserved();
                 drop(self);
                 return results.tell(JobResult::Closed(session_id));
             }

@@ -6,6 +6,8 @@
 //!          <-- results, and a wake-up ------------------    from its first job until it is closed
 //! ```
 //!
+//! That of a clone begins when the clone is asked for.
+//!
 //! The service asks for one thing at a time for each session, so jobs of a file stay in order.
 
 use std::collections::BTreeMap;
@@ -15,7 +17,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use watershed_service::limits::{CLONES_MAX, SESSIONS_MAX};
-use watershed_service::{ClockReadings, FileAction, FileWritten, Service, SessionId};
+use watershed_service::{ClockReadings, CloneRoom, FileAction, FileWritten, Service, SessionId};
 use watershed_shell::trace_file::{Output, Sink, Written};
 
 use crate::file_thread::{FileThread, Job, JobResult, Results, TakenBytes};
@@ -32,14 +34,14 @@ pub(crate) const FILE_STALL_MAX: Duration = Duration::from_secs(10);
 pub(crate) struct Files {
     open: BTreeMap<SessionId, OpenFile>,
     /// Of clones that are not there yet.
-    for_clones: BTreeMap<SessionId, File>,
+    for_clones: BTreeMap<SessionId, OpenFile>,
     of_threads: Results,
     results: Receiver<JobResult>,
 }
 
 #[derive(Debug)]
 struct OpenFile {
-    /// Until there is something to do.
+    /// Until there is a thread.
     unused: Option<Output>,
     /// From then on; or why the system has none.
     thread: Result<FileThread, String>,
@@ -73,8 +75,13 @@ impl Files {
         }
     }
 
-    /// The clone with this number may want the file, once it is there.
-    pub(crate) fn keep_for_clone(&mut self, session_id: SessionId, file: File) {
+    /// The clone with this number may want the file, once it is there, and so much room in it.
+    pub(crate) fn keep_for_clone(&mut self, session_id: SessionId, file: File, room: Option<CloneRoom>) {
+        let Some(output) = Output::new(Sink::File(file)) else { return };
+        let mut file = OpenFile::new(output);
+        if room.is_some() {
+            file.start(room, &self.of_threads);
+        }
         self.for_clones.insert(session_id, file);
     }
 
@@ -89,7 +96,7 @@ impl Files {
             if let FileAction::Copy { to, .. } | FileAction::Write(to) = action
                 && let Some(file) = self.for_clones.remove(&to)
             {
-                self.add(to, file);
+                self.open.insert(to, file);
             }
             let (session_id, job) = match action {
                 // If it has to wait for workers, it comes again.
@@ -183,6 +190,14 @@ impl OpenFile {
         }
     }
 
+    /// Starts the file's thread, if that has not been done.
+    fn start(&mut self, room: Option<CloneRoom>, results: &Results) {
+        if let Some(output) = self.unused.take() {
+            self.thread = FileThread::start(output, room, self.taken_bytes.clone(), results.clone())
+                .map_err(|error| format!("there is no thread for it: {error}"));
+        }
+    }
+
     /// Hands the job on to the file's thread.
     ///
     /// # Errors
@@ -190,10 +205,7 @@ impl OpenFile {
     /// The job's result, if the system has no thread for it.
     fn send(&mut self, job: Job, results: &Results) -> Result<(), JobResult> {
         self.job = Some(UnderWay { taken_bytes: self.taken_bytes.get(), at: Instant::now() });
-        if let Some(output) = self.unused.take() {
-            self.thread = FileThread::start(output, self.taken_bytes.clone(), results.clone())
-                .map_err(|error| format!("there is no thread for it: {error}"));
-        }
+        self.start(None, results);
         match &self.thread {
             Ok(thread) => thread.send(job),
             Err(reason) => return Err(job.failed(reason.clone())),

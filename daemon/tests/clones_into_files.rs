@@ -298,3 +298,35 @@ fn a_caller_that_goes_leaves_nothing() {
     drop(read);
     world.check_and_end(PACKETS);
 }
+
+/// The room of a file in memory is asked for while data sources are flushed, and what was not
+/// needed is given back: also by a clone that nobody wants any more.
+#[test]
+fn room_is_there_before_the_clone() {
+    use std::os::unix::fs::MetadataExt as _;
+    let mut world = World::start();
+    world.write(1..=PACKETS);
+    let id = world.session_id();
+    let held = |file: &File| file.metadata().map(|found| (found.len(), found.blocks() * 512)).unwrap();
+    for is_wanted in [true, false] {
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
+        let mut consumer = world.consumer();
+        let request_id = ask(&mut consumer, id, Some(file.try_clone().unwrap().into()));
+        // The producer has not answered the flush.
+        settle("room is asked for", || held(&file).1 >= PACKETS * 10);
+        assert_eq!(held(&file).0, 0, "nothing is written");
+        if is_wanted {
+            assert!(world.answer(&mut consumer, request_id).unwrap().was_write_into_file());
+            let (len, blocks_bytes) = held(&file);
+            assert!(len > PACKETS * 10 && blocks_bytes < len + (64 << 10), "{len} {blocks_bytes}");
+        }
+        drop(consumer);
+        if !is_wanted {
+            settle("the room is given back", || {
+                world.producer.serve_now();
+                held(&file) == (0, 0)
+            });
+        }
+    }
+    world.check_and_end(PACKETS);
+}

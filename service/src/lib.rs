@@ -154,7 +154,7 @@ pub use producer::{
 pub use read::{PacketBatch, RESERVED_FIELDS, ReadBegun, ReadDone, ReadStep, Unread, WriteTrace};
 pub use service::Service;
 pub use session::{
-    CloneRequest, CloneSource, CloneWork, CloneWorkDone, ClonedSession, FileWrite, FileWritten,
+    CloneRequest, CloneRoom, CloneSource, CloneWork, CloneWorkDone, ClonedSession, FileWrite, FileWritten,
     ReceivedTrigger, SessionState,
 };
 pub use timer::Deadlines;

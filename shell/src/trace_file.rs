@@ -52,6 +52,8 @@ enum Kind {
         begin: u64,
         /// Where the next block begins; `None` for what cannot be cut, like a pipe.
         end: Option<u64>,
+        /// Memory may lie behind its end.
+        has_reserved: bool,
     },
     Writer(Box<dyn WriteSend>),
 }
@@ -72,7 +74,12 @@ impl Output {
         match sink {
             Sink::File(mut file) => {
                 let end = file.stream_position().ok();
-                Some(Self(Kind::File { file: Arc::new(file), begin: end.unwrap_or(0), end }))
+                Some(Self(Kind::File {
+                    file: Arc::new(file),
+                    begin: end.unwrap_or(0),
+                    end,
+                    has_reserved: false,
+                }))
             }
             Sink::Writer(writer) => Some(Self(Kind::Writer(writer))),
             Sink::Buffers => None,
@@ -109,7 +116,7 @@ impl Output {
     #[must_use]
     pub fn written(&self) -> Written {
         match &self.0 {
-            Kind::File { file, begin, end: Some(_) } => {
+            Kind::File { file, begin, end: Some(_), .. } => {
                 Written { file: Some(Arc::downgrade(file)), begin: *begin }
             }
             _ => Written::default(),
@@ -141,6 +148,28 @@ impl Output {
         Ok(())
     }
 
+    /// Asks the system for memory in which what is written next will lie, `size_bytes` from
+    /// `offset_bytes` behind what was written: to find it takes most of the time of a write. The
+    /// file does not become longer. False if there is none to be had, or none to be asked for: that
+    /// is so of all files but those in memory.
+    pub fn reserve(&mut self, offset_bytes: u64, size_bytes: u64) -> bool {
+        let Kind::File { file, end: Some(end), has_reserved, .. } = &mut self.0 else { return false };
+        let is_reserved = room::reserve(file, *end + offset_bytes, size_bytes);
+        *has_reserved |= is_reserved;
+        is_reserved
+    }
+
+    /// Gives back the [reserved](Self::reserve) memory into which nothing was written.
+    pub fn give_back_reserved(&mut self) {
+        if let Kind::File { file, has_reserved, .. } = &mut self.0
+            && std::mem::take(has_reserved)
+        {
+            // Setting the length that it has cuts what lies behind it. Failing this, the memory
+            // goes with the file.
+            let _ = file.metadata().and_then(|metadata| file.set_len(metadata.len()));
+        }
+    }
+
     /// Makes what was written durable.
     ///
     /// # Errors
@@ -157,6 +186,29 @@ impl Output {
             Kind::File { end: None, .. } => Ok(()),
             Kind::Writer(writer) => writer.flush(),
         }
+    }
+}
+
+/// Memory of files before they are written.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod room {
+    use std::fs::File;
+
+    use rustix::fs::{FallocateFlags, fallocate, fstatfs};
+
+    /// Of tmpfs and of memory files. On disks a write takes memory of another kind.
+    const TMPFS_MAGIC: u32 = 0x0102_1994;
+
+    pub(super) fn reserve(file: &File, begin: u64, size_bytes: u64) -> bool {
+        let is_in_memory = fstatfs(file).is_ok_and(|system| system.f_type as u32 == TMPFS_MAGIC);
+        is_in_memory && fallocate(file, FallocateFlags::KEEP_SIZE, begin, size_bytes).is_ok()
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod room {
+    pub(super) fn reserve(_: &std::fs::File, _: u64, _: u64) -> bool {
+        false
     }
 }
 
@@ -229,7 +281,8 @@ mod tests {
             output.write(&[IoSlice::new(&packet.repeat(3)), IoSlice::new(&packet.repeat(7))]);
         assert_eq!((bytes, result.is_ok()), (1000, true));
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let mut output = Output(Kind::File { file: Arc::new(full), begin: 0, end: None });
+        let mut output =
+            Output(Kind::File { file: Arc::new(full), begin: 0, end: None, has_reserved: false });
         let (bytes, result) = output.write(&[IoSlice::new(&packet)]);
         assert_eq!((bytes, result.unwrap_err().kind()), (0, io::ErrorKind::StorageFull));
         assert_eq!(file.metadata().unwrap().len(), 1000);
@@ -271,6 +324,32 @@ mod tests {
         let (_reader, pipe) = io::pipe().unwrap();
         let pipe = Output::new(Sink::File(std::os::fd::OwnedFd::from(pipe).into())).unwrap();
         assert!(copy.copy_from(&pipe.written(), 0, 1).is_err());
+    }
+
+    /// Asked for and given back in files in memory; files that are none are left alone.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn room_is_there_before_it_is_written() {
+        use std::os::unix::fs::MetadataExt as _;
+        const ROOM_BYTES: u64 = 1 << 20;
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
+        let held = || file.metadata().map(|found| (found.len(), found.blocks() * 512)).unwrap();
+        let packet = [&[0x0A, 98][..], &[7; 98]].concat();
+        let mut output = Output::new(Sink::File(file.try_clone().unwrap())).unwrap();
+        output.write(&[IoSlice::new(&packet)]).1.unwrap();
+        assert!(output.reserve(0, ROOM_BYTES) && output.reserve(ROOM_BYTES, ROOM_BYTES));
+        assert!(held().0 == 100 && held().1 >= 2 * ROOM_BYTES, "{:?}", held());
+        output.write(&[IoSlice::new(&packet)]).1.unwrap();
+        output.give_back_reserved();
+        assert!(held().0 == 200 && held().1 < ROOM_BYTES, "{:?}", held());
+
+        let read_only = File::open("/dev/null").unwrap();
+        let (_reader, pipe) = io::pipe().unwrap();
+        for file in [read_only, std::os::fd::OwnedFd::from(pipe).into()] {
+            let mut output = Output::new(Sink::File(file)).unwrap();
+            assert!(!output.reserve(0, ROOM_BYTES));
+            output.give_back_reserved();
+        }
     }
 
     #[test]

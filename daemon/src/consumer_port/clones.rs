@@ -84,7 +84,8 @@ impl ConsumerPort {
             Ok(session_id) => {
                 self.clones.insert(session_id, call.reply_to);
                 if let Some(file) = file {
-                    core.files.keep_for_clone(session_id, file);
+                    let room = core.service.clone_room(session_id);
+                    core.files.keep_for_clone(session_id, file, room);
                 }
                 Ok(())
             }

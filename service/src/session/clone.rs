@@ -100,7 +100,7 @@ pub(crate) struct PendingClone {
     /// Of the flushes.
     flags: FlushFlags,
     /// It goes into the consumer's file.
-    in_file: bool,
+    pub(super) in_file: bool,
     /// The original's file is to be copied.
     copies_file: bool,
     /// Flushes that are not over.

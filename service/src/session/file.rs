@@ -104,6 +104,10 @@ impl FileWriter {
         FileWriter { drain: true, ..FileWriter::new(0) }
     }
 
+    pub(super) fn bytes_written(&self) -> u64 {
+        self.bytes_written
+    }
+
     pub(super) fn is_being_written(&self) -> bool {
         matches!(self.in_flight, Some(InFlight::Write))
     }

@@ -21,6 +21,7 @@
 
 mod change_config;
 mod clone;
+mod clone_room;
 mod clone_work;
 mod config;
 mod detach;
@@ -56,6 +57,7 @@ use crate::timer::{TimerClock, TimerTable};
 
 pub(crate) use clone::PendingClone;
 pub use clone::{CloneRequest, CloneSource, ClonedSession};
+pub use clone_room::CloneRoom;
 pub use clone_work::{CloneWork, CloneWorkDone};
 pub(crate) use config::SessionConfig;
 pub(crate) use events::LifecycleEvents;

@@ -93,6 +93,16 @@ impl ShardedBuffer {
         self.for_each_of(self.poisoned_shards(), |guard| add_poisoned(&mut sum, guard));
         sum
     }
+
+    /// About how much there is to read: bytes of all records, with their headers. Waits for each
+    /// shard's owner, as statistics do.
+    pub fn listed_bytes(&self) -> u64 {
+        let mut sum_bytes = 0;
+        self.for_each_shard(|guard| {
+            sum_bytes += guard.state.engine.as_ref().map_or(0, |engine| engine.ledger().listed.bytes);
+        });
+        sum_bytes
+    }
 }
 
 impl StatsPass {
