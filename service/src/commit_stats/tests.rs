@@ -21,7 +21,7 @@ use crate::{
 
 const WRITERS: u16 = 2;
 
-fn service() -> Service {
+fn service(never_waits: bool) -> Service {
     Service::new(ServiceOptions {
         seed: 1,
         uid: 0,
@@ -33,7 +33,7 @@ fn service() -> Service {
         workers: None,
         memory: Box::new(|size_bytes| SharedMemory::anonymous(size_bytes).map(Arc::new)),
         read_pool: Box::new(|| None),
-        never_waits: false,
+        never_waits,
         filter_clock: None,
     })
 }
@@ -66,12 +66,20 @@ fn warnings(service: &mut Service) -> Vec<Warning> {
 
 /// A service with a producer and a session.
 fn recording(hello: ProducerHello) -> (Service, ProducerId, ConsumerId, SessionId) {
-    let (mut service, now) = (service(), ClockReadings::default());
+    recording_with(service(false), hello, &config())
+}
+
+fn recording_with(
+    mut service: Service,
+    hello: ProducerHello,
+    config: &TraceConfig,
+) -> (Service, ProducerId, ConsumerId, SessionId) {
+    let now = ClockReadings::default();
     let producer_id = service.handle_producer_connect(hello).unwrap().producer_id;
     let source = DataSourceDescriptor { name: Some("src".to_owned()), ..Default::default() };
     service.handle_register_data_source(producer_id, &source.encode_to_vec(), &now);
     let consumer_id = service.handle_consumer_connect(PeerIdentity::default()).unwrap();
-    let config = config().encode_to_vec();
+    let config = config.encode_to_vec();
     let session_id = service.handle_enable_tracing(consumer_id, &config, OutputFile::None, &now).unwrap();
     (service, producer_id, consumer_id, session_id)
 }
@@ -201,4 +209,82 @@ fn statistics_wait_for_a_shard_and_are_told_in_order() {
     assert_eq!(told(&mut service), [None, None], "there is no session any more");
     assert!(!service.waits_for_shards() && !service.handle_get_trace_stats(consumer_id));
     drop(held);
+}
+
+/// Chunks of one writer, each with a packet whose time is the number of the chunk.
+fn commit_all(service: &mut Service, producer_id: ProducerId, numbers: Range<u32>) {
+    for number in numbers {
+        let packet =
+            watershed_wire::protos::TracePacket { timestamp: Some(number.into()), ..Default::default() };
+        let data = [&number.to_le_bytes()[..], &[1, 0, 1, 0], &packet.encode_length_delimited_to_vec()];
+        let chunk = ChunksToMove { data: Some(data.concat()), target_buffer: Some(1), ..Default::default() };
+        let request = CommitDataRequest { chunks_to_move: vec![chunk], ..Default::default() };
+        assert!(service.handle_commit_data(producer_id, &request));
+    }
+}
+
+fn times_of(service: &mut Service, consumer_id: ConsumerId) -> Vec<u64> {
+    let mut trace = Vec::new();
+    while service.read_framed(consumer_id, &mut trace, &ClockReadings::default()) == ReadProgress::More {}
+    let packets = Trace::decode(&trace[..]).unwrap().packet;
+    packets.iter().map(|packet| packet.timestamp()).filter(|time| *time > 0).collect()
+}
+
+/// Batches for which a queue has no room wait, and the service for none of them: a read and a clone
+/// that was flushed go on when those have been committed that came before. Each comes once, in the
+/// clone or in the original.
+#[test]
+fn reads_and_clones_go_on_when_what_waited_has_found_room() {
+    let (mut config, now) = (config(), ClockReadings::default());
+    config.buffers[0].transfer_on_clone = Some(true);
+    config.builtin_data_sources = Some(trace_config::BuiltinDataSource {
+        disable_clock_snapshotting: Some(true),
+        disable_trace_config: Some(true),
+        disable_system_info: Some(true),
+        disable_service_events: Some(true),
+        ..Default::default()
+    });
+    let hello = ProducerHello { memory: ProducerMemory::Emulated, ..Default::default() };
+    let (mut service, producer_id, consumer_id, session_id) = recording_with(service(true), hello, &config);
+    let buffer = Arc::clone(&service.buffers.iter().next().unwrap().trace);
+    let held = [0, 1].map(|shard| buffer.stop_shard(shard));
+    commit_all(&mut service, producer_id, 1..300);
+    assert!(service.has_waiting(), "more than a queue holds");
+    assert!(matches!(service.begin_read(consumer_id, &now), crate::ReadBegun::Later));
+    let other = service.handle_consumer_connect(PeerIdentity::default()).unwrap();
+    let request = crate::CloneRequest {
+        source: crate::CloneSource::Session(session_id),
+        for_bugreport: false,
+        skip_filter: false,
+        trigger: None,
+        into_file: false,
+    };
+    service.handle_clone_session(other, request, false, &now).unwrap();
+    let flush = std::iter::from_fn(|| service.poll_output()).find_map(|output| match output {
+        Output::Producer(_, ProducerCommand::Flush { request_id, .. }) => Some(request_id),
+        _ => None,
+    });
+    let flush_request_id = flush.map(|flush_id| flush_id.0);
+    let flushed = CommitDataRequest { flush_request_id, ..Default::default() };
+    assert!(service.handle_commit_data(producer_id, &flushed));
+    commit_all(&mut service, producer_id, 300..310);
+    service.handle_timeout(&now);
+    assert!(service.poll_output().is_none(), "both wait");
+    drop(held);
+    let mut events = Vec::new();
+    while events.len() < 2 {
+        assert!(service.poll_timeout().wait_ns(&now).is_some(), "it is to be gone on with");
+        service.handle_timeout(&now);
+        while service.handle_idle() {}
+        events.extend(std::iter::from_fn(|| service.poll_output()).filter_map(|output| match output {
+            Output::Consumer(consumer_id, event) => Some((consumer_id, event)),
+            _ => None,
+        }));
+    }
+    assert!(events.contains(&(consumer_id, ConsumerEvent::ReadReady)), "{events:?}");
+    let is_clone = |event: &_| matches!(event, ConsumerEvent::Cloned { result: Ok(_), .. });
+    assert!(events.iter().any(|(of, event)| *of == other && is_clone(event)), "{events:?}");
+    let (cloned, left) = (times_of(&mut service, other), times_of(&mut service, consumer_id));
+    assert!(cloned.len() >= 299, "all that was there before the flush was over");
+    assert_eq!([cloned, left].concat(), (1..310).collect::<Vec<u64>>());
 }
