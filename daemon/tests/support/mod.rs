@@ -530,7 +530,9 @@ pub fn cloned(
     producer: &mut Producer,
     request_id: u64,
 ) -> protos::CloneSessionResponse {
+    let started = Instant::now();
     loop {
+        assert!(started.elapsed() < PATIENCE, "the daemon does not answer");
         producer.serve_now();
         match consumer.0.try_next() {
             Some(Some(Event::Reply { request_id: of, reply, .. })) if of == request_id => {
