@@ -225,7 +225,7 @@ impl Daemon {
 
     /// One line about how it goes.
     fn tell_status(&mut self) {
-        let status = Status::of(&self.core.service);
+        let status = Status::of(&self.core.service, self.core.waiting.num_under_way());
         self.core.log.answer(format_args!("{status}"));
     }
 

@@ -9,14 +9,17 @@ use watershed_service::{CommitStats, Service};
 pub(crate) struct Status {
     num_producers: usize,
     num_sessions: usize,
+    /// Reads, clones and drops that another thread does, and may wait for.
+    num_waiting: usize,
     commits: CommitStats,
 }
 
 impl Status {
-    pub(crate) fn of(service: &Service) -> Status {
+    pub(crate) fn of(service: &Service, num_waiting: usize) -> Status {
         Status {
             num_producers: service.num_producers(),
             num_sessions: service.num_sessions(),
+            num_waiting,
             commits: service.commit_stats(),
         }
     }
@@ -24,9 +27,12 @@ impl Status {
 
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Status { num_producers, num_sessions, commits } = self;
+        let Status { num_producers, num_sessions, num_waiting, commits } = self;
         let CommitStats { waits, poisoned, .. } = commits;
         write!(f, "status: {num_producers} producers, {num_sessions} sessions; ")?;
+        if *num_waiting > 0 {
+            write!(f, "{num_waiting} reads, clones and drops are under way; ")?;
+        }
         if let Some(workers) = commits.workers {
             let turns = workers.turns.max(1) as f64;
             let mean_us = workers.latency_sum.as_secs_f64() * 1e6 / turns;
@@ -60,6 +66,7 @@ mod tests {
         let mut status = Status {
             num_producers: 3,
             num_sessions: 1,
+            num_waiting: 0,
             commits: CommitStats {
                 num_handed_back: 5,
                 waits: ProducerWaits { number: 2, sum_ns: 7_000_000, max_ns: 4_000_000 },
@@ -73,6 +80,10 @@ mod tests {
         assert_eq!(status.to_string(), format!("{who}{turns}{waits}"));
         status.commits.workers = None;
         assert_eq!(status.to_string(), format!("{who}{waits}"));
+        status.num_waiting = 2;
+        let under_way = "2 reads, clones and drops are under way; ";
+        assert_eq!(status.to_string(), format!("{who}{under_way}{waits}"));
+        status.num_waiting = 0;
         status.commits.poisoned = Poisoned { shards: 1, chunks: 9 };
         let failed = "; 1 shards have failed, 9 chunks were lost there";
         assert_eq!(status.to_string(), format!("{who}{waits}{failed}"));

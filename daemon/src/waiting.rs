@@ -129,6 +129,12 @@ impl WaitingThreads {
         }
     }
 
+    /// Jobs that are not done.
+    pub(crate) fn num_under_way(&self) -> usize {
+        let queue = self.shared.lock();
+        queue.jobs.len() + queue.num_threads - queue.num_idle
+    }
+
     /// What came of a job; `None` if no other one is done.
     pub(crate) fn take_result(&mut self) -> Option<JobResult> {
         let result = self.results.try_recv().ok()?.unwrap_or_else(|panic| resume_unwind(panic));
