@@ -144,6 +144,21 @@ pub(in crate::suites) fn cpu_ns(pid: i32) -> Result<BTreeMap<String, u64>, Wrong
     Ok(sum)
 }
 
+/// CPU time of a process in nanoseconds, that of threads that have ended included; to a tick of the
+/// system, mostly 10 ms.
+pub(in crate::suites) fn cpu_ns_with_ended(pid: i32) -> Result<u64, WrongAnswer> {
+    let path = format!("/proc/{pid}/stat");
+    let stat = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+    // The name in parentheses may have spaces. Fields 14 and 15 are user and system time.
+    let behind_name = stat.rsplit(')').next().unwrap_or_default();
+    let ticks: Vec<u64> =
+        behind_name.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse().ok()).collect();
+    match ticks[..] {
+        [user, system] => Ok((user + system) * 1_000_000_000 / rustix::param::clock_ticks_per_second()),
+        _ => Err(format!("{path}: no CPU time")),
+    }
+}
+
 /// How often the threads of a process have woken up.
 pub(in crate::suites) fn wakeups(pid: i32) -> Result<u64, WrongAnswer> {
     let mut sum = 0;
@@ -212,6 +227,13 @@ mod tests {
         let sum = (0..30_000_000_u64).fold(0, |sum, n| std::hint::black_box(sum ^ n));
         let after: u64 = cpu_ns(this).unwrap().values().sum();
         assert!(after > before, "{sum}");
+        const TICK_NS: u64 = 20_000_000;
+        let ended =
+            std::thread::spawn(|| (0..200_000_000_u64).fold(0, |sum, n| std::hint::black_box(sum ^ n)));
+        ended.join().unwrap();
+        let live: u64 = cpu_ns(this).unwrap().values().sum();
+        assert!(cpu_ns_with_ended(this).unwrap() > live + TICK_NS, "{live}");
+        assert!(cpu_ns_with_ended(-1).is_err());
         assert!(private_bytes(this).unwrap() > 100_000);
         wakeups(this).unwrap();
         assert!(cpu_ns(-1).is_err());

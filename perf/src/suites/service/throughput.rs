@@ -6,7 +6,7 @@ use crate::measure::{Options, Series, WrongAnswer};
 use crate::report::Measurement;
 use crate::suites::processes::daemon::{RunningDaemon, Workers};
 use crate::suites::processes::session::{check_nothing_refused, disable, enable, flushed_stats};
-use crate::suites::processes::{MachineTicks, cpu_ns};
+use crate::suites::processes::{MachineTicks, cpu_ns, cpu_ns_with_ended};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{PipeReader, Read as _};
@@ -19,10 +19,13 @@ const FILE_BUFFER_KB: u32 = 256 << 10;
 const RING: &str = "perf.ring";
 const FILE: &str = "perf.file";
 
+/// Threads that were there only for a time: that of a file.
+const ENDED: &str = "ended";
+
 /// One run.
 struct Run {
     written: Written,
-    /// The daemon's, by thread.
+    /// The daemon's, by thread; [`ENDED`] are those that have ended.
     cpu_ns: BTreeMap<String, u64>,
     steal_percent: f64,
 }
@@ -33,12 +36,15 @@ impl Run {
         daemon: &RunningDaemon,
         write: impl FnOnce() -> Result<Written, WrongAnswer>,
     ) -> Result<Run, WrongAnswer> {
-        let (before, ticks) = (cpu_ns(daemon.pid())?, MachineTicks::now());
+        let pid = daemon.pid();
+        let (before, all_before_ns, ticks) = (cpu_ns(pid)?, cpu_ns_with_ended(pid)?, MachineTicks::now());
         let written = write()?;
-        let mut cpu_ns = cpu_ns(daemon.pid())?;
+        let (mut cpu_ns, all_ns) = (cpu_ns(pid)?, cpu_ns_with_ended(pid)? - all_before_ns);
         for (thread, ns) in &mut cpu_ns {
-            *ns -= before.get(thread).copied().unwrap_or(0);
+            *ns = ns.saturating_sub(before.get(thread).copied().unwrap_or(0));
         }
+        let live_ns = cpu_ns.values().sum();
+        cpu_ns.insert(ENDED.to_owned(), all_ns.saturating_sub(live_ns));
         Ok(Run { written, cpu_ns, steal_percent: MachineTicks::now().steal_percent_since(ticks) })
     }
 
