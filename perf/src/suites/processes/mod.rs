@@ -9,15 +9,18 @@
 //! ```
 
 pub(in crate::suites) mod daemon;
+pub(in crate::suites) mod pauses;
 pub(in crate::suites) mod session;
 
 use self::daemon::DaemonRole;
+use self::pauses::PausesRole;
 use super::probes::{PerfettoRole, PingPongRole, ProbesRole};
 use super::service::LoadRole;
 use crate::measure::WrongAnswer;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -35,6 +38,8 @@ pub enum Role {
     PingPong(PingPongRole),
     /// Starts and ends Perfetto's programs.
     Perfetto(PerfettoRole),
+    /// Watches for pauses of the machine.
+    Pauses(PausesRole),
 }
 
 impl Role {
@@ -49,6 +54,7 @@ impl Role {
             Role::Probes(role) => role.play(),
             Role::PingPong(role) => role.play(),
             Role::Perfetto(role) => role.play(),
+            Role::Pauses(role) => role.play(),
         }
     }
 }
@@ -70,12 +76,22 @@ pub(in crate::suites) struct Process {
 impl Process {
     /// Starts it; it is not ready yet.
     pub(in crate::suites) fn start(role: &Role) -> Result<Process, WrongAnswer> {
+        Process::start_with(&[], role)
+    }
+
+    /// As [`Process::start`], by a command that starts another one.
+    fn start_with(starter: &[&str], role: &Role) -> Result<Process, WrongAnswer> {
         let program = program()?;
         let json = serde_json::to_string(role).map_err(|error| error.to_string())?;
-        let mut command = Command::new(&program);
-        command.args(["peer", &json]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut words = starter.iter().map(OsStr::new).chain([program.as_os_str()]);
+        let mut command = Command::new(words.next().expect("the program at least"));
+        command.args(words).args(["peer", &json]).stdin(Stdio::piped()).stdout(Stdio::piped());
         // A signal from the terminal ends the suite alone, and its end the others, in order.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        if !starter.is_empty() {
+            // What it has to say if it may not do what it is for.
+            command.stderr(Stdio::null());
+        }
         let mut child = command.spawn().map_err(|error| format!("{}: {error}", program.display()))?;
         let (input, output) = (child.stdin.take(), child.stdout.take().expect("piped"));
         Ok(Process { child, input, output: BufReader::new(output) })

@@ -21,6 +21,8 @@ use watershed_wire::protos::DataSourceDescriptor;
 const CATCH_UP: Duration = Duration::from_millis(1);
 /// How long a thread that is in time sleeps.
 const NAP: Duration = Duration::from_micros(200);
+/// Shared memory of the producer with four threads.
+pub(super) const SHM_SIZE_BYTES: usize = 4 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a process of producers is and does.
@@ -52,7 +54,7 @@ impl LoadRole {
             num_producers: 1,
             num_writers: 4,
             num_threads: 4,
-            shm_size_bytes: 4 << 20,
+            shm_size_bytes: SHM_SIZE_BYTES,
             chunks_per_commit: 32,
             has_content: false,
         }

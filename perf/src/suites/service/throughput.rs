@@ -1,10 +1,12 @@
 //! How much goes through: into a ring, into a file, beside a file that is stuck.
 
-use super::load::{Load, LoadRole, Written};
+use super::load::{Load, LoadRole, SHM_SIZE_BYTES, Written};
+use super::packets::memory_bytes_per_byte;
 use super::trace::{Found, config, config_into_file};
 use crate::measure::{Options, Series, WrongAnswer};
 use crate::report::Measurement;
 use crate::suites::processes::daemon::{RunningDaemon, Workers};
+use crate::suites::processes::pauses::PauseWatch;
 use crate::suites::processes::session::{check_nothing_refused, disable, enable, flushed_stats};
 use crate::suites::processes::{MachineTicks, cpu_ns, cpu_ns_with_ended};
 use std::collections::BTreeMap;
@@ -28,6 +30,8 @@ struct Run {
     /// The daemon's, by thread; [`ENDED`] are those that have ended.
     cpu_ns: BTreeMap<String, u64>,
     steal_percent: f64,
+    /// Of the machine; `None`: not measured.
+    pauses: Option<Vec<Duration>>,
 }
 
 impl Run {
@@ -37,20 +41,56 @@ impl Run {
         write: impl FnOnce() -> Result<Written, WrongAnswer>,
     ) -> Result<Run, WrongAnswer> {
         let pid = daemon.pid();
+        let watch = PauseWatch::start();
         let (before, all_before_ns, ticks) = (cpu_ns(pid)?, cpu_ns_with_ended(pid)?, MachineTicks::now());
         let written = write()?;
+        let steal_percent = MachineTicks::now().steal_percent_since(ticks);
         let (mut cpu_ns, all_ns) = (cpu_ns(pid)?, cpu_ns_with_ended(pid)? - all_before_ns);
         for (thread, ns) in &mut cpu_ns {
             *ns = ns.saturating_sub(before.get(thread).copied().unwrap_or(0));
         }
         let live_ns = cpu_ns.values().sum();
         cpu_ns.insert(ENDED.to_owned(), all_ns.saturating_sub(live_ns));
-        Ok(Run { written, cpu_ns, steal_percent: MachineTicks::now().steal_percent_since(ticks) })
+        let pauses = watch.map(PauseWatch::end).transpose()?;
+        Ok(Run { written, cpu_ns, steal_percent, pauses })
+    }
+
+    /// What is written while a CPU is away and exceeds the shared memory, at most: no program can
+    /// take it, if it is the CPU on which the daemon runs.
+    fn paused_excess_bytes(&self) -> Option<f64> {
+        let bytes_per_s = self.written.bytes as f64 / self.written.seconds;
+        let room_bytes = SHM_SIZE_BYTES as f64 / memory_bytes_per_byte();
+        let excess = |pause: &Duration| (bytes_per_s * pause.as_secs_f64() - room_bytes).max(0.0);
+        self.pauses.as_ref().map(|pauses| pauses.iter().map(excess).sum())
+    }
+
+    fn longest_pause_ms(&self) -> Option<f64> {
+        let longest = |pauses: &Vec<Duration>| pauses.iter().max().map_or(0.0, Duration::as_secs_f64);
+        self.pauses.as_ref().map(longest).map(|seconds| seconds * 1e3)
+    }
+
+    /// Whether nothing is lost beyond what the machine's pauses explain.
+    fn is_explained(&self) -> bool {
+        self.written.bytes_dropped as f64 <= self.paused_excess_bytes().unwrap_or(0.0)
     }
 
     fn cpu_s_per_gb(&self) -> f64 {
         self.cpu_ns.values().sum::<u64>() as f64 / 1e9 / self.written.gb_accepted()
     }
+}
+
+/// What the machine's pauses were, and what they explain.
+fn with_pauses(result: Measurement, runs: &[Run]) -> Measurement {
+    let all = |value: &dyn Fn(&Run) -> Option<f64>| runs.iter().map(value).collect::<Option<Vec<f64>>>();
+    let longest_ms = all(&Run::longest_pause_ms);
+    let excess_percent =
+        all(&|run| run.paused_excess_bytes().map(|bytes| bytes / run.written.bytes as f64 * 100.0));
+    let (Some(longest_ms), Some(excess_percent)) = (longest_ms, excess_percent) else { return result };
+    let explained = runs.iter().filter(|run| run.is_explained()).count();
+    result
+        .with("longest_pause_ms", Series::new(longest_ms).median())
+        .with("paused_excess_percent", Series::new(excess_percent).median())
+        .with("explained_runs", explained as f64)
 }
 
 fn duration(options: &Options) -> Duration {
@@ -78,7 +118,7 @@ fn runs(
         });
         result = result.with(&format!("cpu_s_per_gb_{thread}"), of_thread);
     }
-    Ok(result)
+    Ok(with_pauses(result, &runs))
 }
 
 /// Into a ring.
