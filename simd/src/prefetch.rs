@@ -1,5 +1,7 @@
 //! Hints to the memory system. They change nothing but time, and any address is fine.
 
+use crate::word::opaque;
+
 /// Bytes of a cache line; where lines are longer, some hints are given twice.
 pub const LINE_BYTES: usize = 64;
 
@@ -53,68 +55,64 @@ pub fn for_write_shared(at: *const u8) {
     let _ = at;
 }
 
-/// Lines that will be written soon, which are asked for a few at a time, while the processor waits
-/// for something else. Many at once would wait for each other.
+/// Lines that will be written soon, which are asked for a few at a time while a chunk is walked,
+/// and the processor waits for something else. Many at once would wait for each other.
 #[derive(Clone, Copy, Debug)]
 pub struct LinesAhead {
     pub(crate) next: *const u8,
-    /// The last byte of the last line.
-    last: *const u8,
-    lines_a_step: usize,
+    end: *const u8,
 }
 
 impl LinesAhead {
-    /// The lines of a range. If its end lies before its start there is the end's line alone.
+    /// The lines from an address on, as many as a walked chunk has.
     #[inline(always)]
-    pub fn new(start: *const u8, end: *const u8) -> LinesAhead {
-        // Not behind the last address.
-        let last = end.wrapping_sub(usize::from(!end.is_null()));
-        LinesAhead { next: start, last, lines_a_step: 1 }
+    pub fn new(start: *const u8) -> LinesAhead {
+        LinesAhead { next: start, end: start }
     }
 
-    /// The same lines, to be asked for in so many steps.
+    /// The lines of so many bytes.
     #[inline(always)]
-    pub(crate) fn in_steps(self, steps: usize) -> LinesAhead {
-        let bytes = (self.last as usize).saturating_sub(self.next as usize);
+    pub(crate) fn of_bytes(self, bytes: usize) -> LinesAhead {
+        LinesAhead { end: self.next.wrapping_add(bytes), ..self }
+    }
+
+    /// How many lines to ask for in each of so many steps, at least. Fewer than there are steps are
+    /// left over.
+    #[inline(always)]
+    pub(crate) fn lines_a_step(&self, steps: usize) -> usize {
+        let lines = self.end.addr().wrapping_sub(self.next.addr()) / LINE_BYTES;
         // Both are far below 2^32, and a division of 32 bits takes less time.
-        let lines_a_step = ((bytes / LINE_BYTES + 1) as u32).div_ceil((steps as u32).max(1));
-        LinesAhead { lines_a_step: lines_a_step as usize, ..self }
+        (lines as u32 / (steps as u32).max(1)) as usize
     }
 
-    /// Asks for the lines of a step, with something `beside` each of them. There are as many in
-    /// each step, so that the processor foresees where the loop ends: behind the last line it is
-    /// asked for again. One bound for a whole step, in fewer instructions, was slower: the lines
-    /// came in a burst.
+    /// Asks for so many lines, if any are left. There are as many in each step of a walk, so that
+    /// the processor foresees where the loop ends.
     #[inline(always)]
-    pub(crate) fn step(&mut self, mut beside: impl FnMut()) {
-        for _ in 0..self.lines_a_step {
-            for_write(self.next.min(self.last));
-            self.next = self.next.wrapping_add(LINE_BYTES);
-            beside();
+    pub(crate) fn ask(&mut self, lines: usize) {
+        if self.next < self.end {
+            one_by_one(lines, || {
+                for_write(self.next);
+                self.next = self.next.wrapping_add(LINE_BYTES);
+            });
         }
-    }
-
-    /// How many lines there are, without the last.
-    #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
-    #[inline(always)]
-    pub(crate) fn whole_lines(&self) -> u32 {
-        ((self.last as usize).saturating_sub(self.next as usize) / LINE_BYTES) as u32
-    }
-
-    /// Gives the hint for each of the next lines, of which there must be as many.
-    #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
-    #[inline(always)]
-    pub(crate) fn take<const LINES: usize>(&mut self, hint: impl Fn(*const u8)) {
-        (0..LINES).for_each(|line| hint(self.next.wrapping_add(line * LINE_BYTES)));
-        self.next = self.next.wrapping_add(LINES * LINE_BYTES);
     }
 
     /// Asks for all that are left.
     #[inline(always)]
     pub(crate) fn finish(mut self) {
-        while self.next < self.last {
+        while self.next < self.end {
             for_write(self.next);
             self.next = self.next.wrapping_add(LINE_BYTES);
         }
+    }
+}
+
+/// Gives a hint so many times, in a loop that the compiler leaves as it is: if hints come in bursts
+/// of two or eight, more of them are not fetched.
+#[inline(always)]
+pub(crate) fn one_by_one(mut times: usize, mut hint: impl FnMut()) {
+    while times != 0 {
+        hint();
+        times = opaque(times - 1);
     }
 }

@@ -47,8 +47,7 @@ impl<'a> SharedBytes<'a> {
     /// than a copy has loads under way. Of a longer copy the processor foresees the rest.
     #[inline(always)]
     pub fn prefetch(self) {
-        // One by one: in a burst most would not be fetched.
-        LinesAhead::new(self.start, self.start.wrapping_add(self.len.min(PREFETCHED_BYTES))).finish();
+        LinesAhead::new(self.start).of_bytes(self.len.min(PREFETCHED_BYTES)).finish();
     }
 }
 
@@ -74,6 +73,7 @@ pub struct Headers {
 
 /// A header that was fetched.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
 pub(crate) struct Kept {
     /// Eight bytes from the header on.
     pub(crate) word: u64,
@@ -168,7 +168,7 @@ mod tests {
     }
 
     fn nothing() -> LinesAhead {
-        LinesAhead::new(std::ptr::null(), std::ptr::null())
+        LinesAhead::new(std::ptr::null())
     }
 
     fn has_any(level: Level) -> bool {

@@ -226,7 +226,7 @@ fn nothing_is_touched_outside_of_ordinary_chunks() {
         }
         for kernels in levels() {
             for bytes in [below.at_start(&bytes), above.at_end(&bytes)] {
-                let ahead = LinesAhead::new(bytes.as_ptr(), bytes.as_ptr_range().end);
+                let ahead = LinesAhead::new(bytes.as_ptr());
                 let (found, expected) = answer(bytes, count);
                 let entries = slots.slots_at_end(count, 0_u16);
                 let walked = kernels.walk_ordinary(bytes, entries, ahead);

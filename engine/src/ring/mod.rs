@@ -147,18 +147,17 @@ impl Ring {
         }
     }
 
-    /// Lines to prefetch while a chunk of `payload_bytes` is walked, as many as it takes: those
-    /// that are so far ahead that they arrive in time, up to the end of the room, behind which
-    /// another shard may be writing. Of a large chunk they are its own, since what is asked for
-    /// must stay in the first-level cache until it is written.
+    /// Lines to prefetch while a chunk of `payload_bytes` is walked: those that are so far ahead
+    /// that they arrive in time, but not behind the end of the room, where another shard may be
+    /// writing. Of a large chunk they are its own, since what is asked for must stay in the
+    /// first-level cache until it is written.
     #[inline(always)]
     pub(crate) fn lines_ahead(&self, payload_bytes: usize) -> LinesAhead {
         const UNDER_WAY_BYTES: usize = 12 << 10;
-        let ahead = UNDER_WAY_BYTES.saturating_sub(payload_bytes);
-        let room = self.space.left_bytes();
-        let line =
-            |distance: usize| self.region.base().wrapping_add(self.space.cursor() + distance.min(room));
-        LinesAhead::new(line(ahead), line(ahead + payload_bytes))
+        const MOST_AHEAD_BYTES: usize = 8 << 10;
+        let ahead = UNDER_WAY_BYTES.max(payload_bytes).min(self.space.left_bytes());
+        let ahead = ahead.saturating_sub(payload_bytes).min(MOST_AHEAD_BYTES);
+        LinesAhead::new(self.region.base().wrapping_add(self.space.cursor() + ahead))
     }
 
     /// Some bytes. They do not change while the buffer is borrowed, not even by reads: these write

@@ -65,13 +65,14 @@ pub(crate) unsafe fn walk<H: Header>(bytes: &[u8], entries: &mut [u16], ahead: L
         return 0;
     };
     let mut walk = Ordinary { start: bytes.as_ptr(), at: 0, last_wide };
+    let ahead = ahead.of_bytes(bytes.len());
     // SAFETY: the bytes are readable as `Ordinary` says, and the processor has the level.
     let before_last = unsafe {
         if is_dense(entries.len(), bytes.len()) {
             let last_group = bytes.len().saturating_sub(GROUP_BYTES);
-            walk.take_dense::<H>(&mut entries[..last], last_group, ahead.in_steps(last / GROUP))
+            walk.take_dense::<H>(&mut entries[..last], last_group, ahead)
         } else {
-            walk.take_sparse::<H>(&mut entries[..last], ahead.in_steps(last))
+            walk.take_sparse::<H>(&mut entries[..last], ahead)
         }
     };
     // SAFETY: as above.
@@ -116,8 +117,9 @@ impl Ordinary {
     /// As [`take`](Self::take).
     #[inline(always)]
     unsafe fn take_sparse<H: Header>(&mut self, entries: &mut [u16], mut ahead: LinesAhead) -> Option<()> {
+        let lines = ahead.lines_a_step(entries.len());
         for entry in entries {
-            ahead.step(|| ());
+            ahead.ask(lines);
             // SAFETY: the caller's promise.
             unsafe { self.take::<H>(entry)? }
         }
@@ -137,11 +139,12 @@ impl Ordinary {
         last_group: usize,
         mut ahead: LinesAhead,
     ) -> Option<()> {
+        let lines = ahead.lines_a_step(entries.len() / GROUP);
         let mut i = 0;
         while self.at < last_group
             && let Some(group) = entries[i..].first_chunk_mut::<GROUP>()
         {
-            ahead.step(|| ());
+            ahead.ask(lines);
             // SAFETY: at < last_group; the rest is the caller's promise.
             match unsafe { self.take_group(group) } {
                 GROUP => i += GROUP,
@@ -231,8 +234,7 @@ mod tests {
 
     fn walk(kernels: Kernels, bytes: &[u8], count: usize) -> (usize, Vec<u16>) {
         let mut entries = vec![0; count];
-        let ahead = LinesAhead::new(bytes.as_ptr(), bytes.as_ptr().wrapping_add(bytes.len()));
-        (kernels.walk_ordinary(bytes, &mut entries, ahead), entries)
+        (kernels.walk_ordinary(bytes, &mut entries, LinesAhead::new(bytes.as_ptr())), entries)
     }
 
     /// Compares with the walk that takes everything. Whether the bytes were taken.

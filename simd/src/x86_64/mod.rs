@@ -4,13 +4,14 @@ pub(crate) mod avx2;
 pub(crate) mod avx512;
 
 use std::arch::x86_64::_pext_u64;
+use std::num::NonZeroU32;
 use std::sync::OnceLock;
 
 use crate::copy::{LEAST_BYTES, LENGTHS};
 use crate::prefetch::{self, LINE_BYTES, LinesAhead};
-use crate::shared::{self, Headers, Kept};
+use crate::shared::{self, Headers};
 use crate::walk::one::Cursor;
-use crate::walk::{ENTRY_HEADER_SHIFT, MAX_ENTRY_BYTES, long};
+use crate::walk::{ENTRY_HEADER_SHIFT, long};
 use crate::word::{self, Header};
 
 /// AVX2 and the bit instructions that came with it. Not on AMD before Zen 3 (family 19h), whose
@@ -114,30 +115,15 @@ impl Header for Bmi2 {
     }
 }
 
-/// Reads eight bytes that others may change, lowest first, exactly once: the compiler cannot repeat
-/// the load.
-///
-/// # Safety
-/// The eight bytes from `origin + at` on are readable.
-#[inline(always)]
-unsafe fn load_shared(origin: *const u8, at: usize) -> u64 {
-    let word: u64;
-    // SAFETY: the caller's promise; no alignment is needed.
-    unsafe {
-        std::arch::asm!(
-            "mov {word}, [{origin} + {at}]",
-            word = out(reg) word,
-            origin = in(reg) origin,
-            at = in(reg) at,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    word
-}
+/// So many lines are prefetched before a walk over shared bytes begins, at least: of the source, or
+/// it would wait for memory at each header of a chunk that is in no cache, and of the ring. Twice
+/// as many were slower.
+const FIRST_LINES: usize = 8;
 
-/// So many lines ahead a walk over shared bytes prefetches them. Without it, it would wait for
-/// memory at each header of a chunk that is in no cache. Twice as many were slower.
-const READ_AHEAD_LINES: usize = 8;
+/// As many lines at most are prefetched beside a header. Where fragments are so long that there are
+/// more, the rest of the ring's are asked for after the last header, and the rest of the source's
+/// by the copy.
+const MOST_BESIDE: u32 = 7;
 
 /// The walk of [`crate::walk::ordinary`] over bytes that may change: the word of each header is
 /// read once and kept.
@@ -153,142 +139,159 @@ pub(crate) unsafe fn fetch_headers(
     headers: &mut Headers,
     ahead: LinesAhead,
 ) -> usize {
-    let Some(last) = entries.len().checked_sub(1) else { return 0 };
-    if !LENGTHS.contains(&len) {
-        return 0;
+    let count = entries.len();
+    let Some(count_u32) = NonZeroU32::new(count as u32).filter(|_| LENGTHS.contains(&len)) else { return 0 };
+    if headers.kept.len() < count {
+        headers.grow(count);
     }
-    if headers.kept.len() <= last {
-        headers.grow(last + 1);
-    }
+    let first = shared::first_position(len);
+    let mut walk = Fetching {
+        origin: start.wrapping_sub(first),
+        at: first,
+        last: 0,
+        next: ahead.next,
+        to_source: start.addr().wrapping_sub(ahead.next.addr()),
+    };
     // None behind the last byte, where another core may be writing.
-    let mut source = LinesAhead::new(start.wrapping_add(LINE_BYTES), start.wrapping_add(len));
-    if source.whole_lines() as usize >= READ_AHEAD_LINES {
-        source.take::<READ_AHEAD_LINES>(prefetch::for_read);
+    let mut lines = len / LINE_BYTES;
+    if lines >= FIRST_LINES {
+        lines -= FIRST_LINES;
+        let (ring, source) = (walk.next, start);
+        (0..FIRST_LINES).for_each(|line| prefetch::for_read(source.wrapping_add(line * LINE_BYTES)));
+        (0..FIRST_LINES).for_each(|line| prefetch::for_write(ring.wrapping_add(line * LINE_BYTES)));
+        walk.next = ring.wrapping_add(FIRST_LINES * LINE_BYTES);
     }
-    let (first, lines) = (shared::first_position(len), ahead.whole_lines() / (last as u32).max(1));
-    let mut walk = Fetching { origin: start.wrapping_sub(first), at: first, totals: 0, ahead, source };
-    let (before_last, before_last_entries) = (&mut headers.kept[..last], &mut entries[..last]);
+    let (mut beside, mut rest) = (lines as u32 / count_u32, lines as u32 % count_u32);
+    if beside <= MOST_BESIDE {
+        prefetch::one_by_one(rest as usize, || walk.ask());
+        rest = 0;
+    } else {
+        beside = if count == 1 { 0 } else { MOST_BESIDE };
+        rest = lines as u32 - beside * count_u32.get();
+    }
+    let before = walk.next;
     // A loop for each number of lines beside a header: one instruction a line.
-    // SAFETY: a word is readable at `first`.
-    let is_inside = unsafe {
-        match lines {
-            0 | 1 => walk.fetch(before_last, before_last_entries, |_| ()),
-            2 => walk.fetch_beside::<2>(before_last, before_last_entries),
-            3 => walk.fetch_beside::<3>(before_last, before_last_entries),
-            4 => walk.fetch_beside::<4>(before_last, before_last_entries),
-            5 => walk.fetch_beside::<5>(before_last, before_last_entries),
-            6 => walk.fetch_beside::<6>(before_last, before_last_entries),
-            7 => walk.fetch_beside::<7>(before_last, before_last_entries),
-            _ => walk.fetch_beside::<8>(before_last, before_last_entries),
+    let (kept, entries) = (headers.kept.as_mut_ptr(), entries.as_mut_ptr());
+    // SAFETY: a word is readable at `first`, and there is room for `count` headers.
+    let left = unsafe {
+        match beside {
+            0 => fetch!(walk, count, kept, entries, 0, []),
+            1 => fetch_beside!(walk, count, kept, entries, 1, ["0"]),
+            2 => fetch_beside!(walk, count, kept, entries, 2, ["0", "64"]),
+            3 => fetch_beside!(walk, count, kept, entries, 3, ["0", "64", "128"]),
+            4 => fetch_beside!(walk, count, kept, entries, 4, ["0", "64", "128", "192"]),
+            5 => fetch_beside!(walk, count, kept, entries, 5, ["0", "64", "128", "192", "256"]),
+            6 => fetch_beside!(walk, count, kept, entries, 6, ["0", "64", "128", "192", "256", "320"]),
+            _ => fetch_beside!(walk, count, kept, entries, 7, ["0", "64", "128", "192", "256", "320", "384"]),
         }
     };
-    if !is_inside {
-        return 0;
-    }
-    walk.ahead.finish();
-    // SAFETY: the walk has come to a position where a word is readable.
-    let header = unsafe { fetch(walk.origin, walk.at) };
-    headers.kept[last] = Kept { word: header.word, position: walk.at };
-    entries[last] = header.entry as u16;
-    let end = (walk.at - first).wrapping_add(header.total);
+    LinesAhead::new(walk.next).of_bytes(rest as usize * LINE_BYTES).finish();
+    let end = walk.at.wrapping_sub(first);
     // The word at the last header must not end behind the fragments, and they must be long enough
     // for a copy. One test does both: an end that is too small wraps around.
-    let is_taken = end.wrapping_sub(LEAST_BYTES) <= len - LEAST_BYTES && header.total >= size_of::<u64>();
-    // A limit with all lower bits set: what is above it has a higher one.
-    if is_taken && walk.totals | header.total <= MAX_ENTRY_BYTES { end } else { 0 }
+    let is_taken = end.wrapping_sub(LEAST_BYTES) <= len - LEAST_BYTES && walk.last >= size_of::<u64>();
+    let asked_bytes = walk.next.addr().wrapping_sub(before.addr());
+    let is_ordinary = asked_bytes == (beside * count_u32.get()) as usize * LINE_BYTES;
+    // The position may overflow at the last header.
+    if left >= -2 && is_taken && is_ordinary { end } else { 0 }
 }
 
-/// A walk that has come to a position where a word may be read.
+/// A walk that has come to a position where a word may be read; or to one that has overflowed,
+/// behind the last header or in front of one that would not be inside.
 struct Fetching {
     origin: *const u8,
     at: usize,
-    /// Bits that any fragment's length has.
-    totals: usize,
-    ahead: LinesAhead,
-    source: LinesAhead,
+    /// Bytes of the last fragment.
+    last: usize,
+    /// The next line of the ring; and from there the way to that of the source.
+    next: *const u8,
+    to_source: usize,
 }
 
 impl Fetching {
-    /// As [`fetch`](Self::fetch), with so many lines ahead beside each header, and as many of the
-    /// source as long as there are any.
-    ///
-    /// # Safety
-    /// As there.
+    /// Asks for the next line of both.
     #[inline(always)]
-    unsafe fn fetch_beside<const LINES: usize>(&mut self, kept: &mut [Kept], entries: &mut [u16]) -> bool {
-        let with_source = self.source.whole_lines() as usize / LINES;
-        let (kept, more_kept) = kept.split_at_mut(with_source.min(kept.len()));
-        let (entries, more_entries) = entries.split_at_mut(kept.len());
-        let to_source = (self.source.next as usize).wrapping_sub(self.ahead.next as usize);
-        // SAFETY: the caller's promise; the second walk goes on where the first has come to.
-        unsafe {
-            let is_inside = self.fetch(kept, entries, |walk| {
-                walk.ahead.take::<LINES>(|line| {
-                    prefetch::for_write(line);
-                    prefetch::for_read(line.wrapping_add(to_source));
-                });
-            });
-            self.source.next = self.ahead.next.wrapping_add(to_source);
-            is_inside
-                && self.fetch(more_kept, more_entries, |walk| {
-                    walk.ahead.take::<LINES>(prefetch::for_write);
-                })
-        }
-    }
-
-    /// Fetches as many headers as there are entries, with something `beside` each. False if the
-    /// next one's word would not be inside.
-    ///
-    /// # Safety
-    /// A word is readable at `at`, and the processor has [`Bmi2`]'s instructions.
-    #[inline(always)]
-    unsafe fn fetch(
-        &mut self,
-        kept: &mut [Kept],
-        entries: &mut [u16],
-        mut beside: impl FnMut(&mut Fetching),
-    ) -> bool {
-        for (kept, entry) in kept.iter_mut().zip(entries) {
-            beside(self);
-            // SAFETY: `at` did not overflow, so a word is readable there.
-            let header = unsafe { fetch(self.origin, self.at) };
-            *kept = Kept { word: header.word, position: self.at };
-            *entry = header.entry as u16;
-            self.totals |= header.total;
-            // Adds nothing, as an ordinary entry has 16 bits. But so the next lines are asked for
-            // when the walk has come there, not all at once as soon as they are decoded: in a burst
-            // many are not fetched.
-            self.ahead.next = self.ahead.next.wrapping_add(header.entry as usize >> 16);
-            match self.at.checked_add(header.total) {
-                Some(next) => self.at = next,
-                None => return false,
-            }
-        }
-        true
+    fn ask(&mut self) {
+        prefetch::for_read(self.next.wrapping_add(self.to_source));
+        prefetch::for_write(self.next);
+        self.next = self.next.wrapping_add(LINE_BYTES);
     }
 }
 
-/// A header and what it says.
-struct Fetched {
-    word: u64,
-    /// 16 bits, if the header is ordinary.
-    entry: u32,
-    total: usize,
-}
-
-/// Fetches the header at a position.
+/// Fetches headers until there are `$count`, above 0, or the next one's word would not be inside.
+/// How many are left, times -2; the last one if its position overflows. Beside each header, `$hint`
+/// instructions ask for `$lines` lines.
+///
+/// It is `asm!` since each word is read exactly once, and since the compiler needs a third more
+/// instructions: here one counter serves three addresses.
 ///
 /// # Safety
-/// As [`load_shared`], and the processor has [`Bmi2`]'s instructions.
-#[inline(always)]
-unsafe fn fetch(origin: *const u8, at: usize) -> Fetched {
-    // SAFETY: the caller's promise.
-    let word = unsafe { load_shared(origin, at) };
-    let stops = !word & word::HIGH;
-    // As `Bmi2::header`: where there is no stop, the highest bit makes it too large.
-    // SAFETY: the caller's promise.
-    let body = unsafe { _pext_u64(word, stops.wrapping_sub(1) & (word::LOW | 1 << 63)) };
-    let more = stops.trailing_zeros() >> 3;
-    let total = body as usize + more as usize + 1;
-    Fetched { word, entry: ((more + 1) << ENTRY_HEADER_SHIFT).wrapping_add(total as u32), total }
+/// A word is readable at `at`; there is room for as many headers; and the processor has [`Bmi2`]'s
+/// instructions.
+macro_rules! fetch {
+    ($walk:ident, $count:ident, $kept:ident, $entries:ident, $lines:literal, [$($hint:expr),*]) => {{
+        let mut left = ($count as isize).wrapping_neg() * 2;
+        std::arch::asm!(
+            ".p2align 4",
+            "2:",
+            $($hint,)*
+            "mov {word}, [{origin} + {at}]",
+            // The high bits of the bytes that end a header; then ones up to the first of them,
+            // eight for each byte of the header.
+            "andn {total}, {word}, {high}",
+            "blsmsk {total}, {total}",
+            "popcnt {bits}, {total}",
+            // As `Bmi2::header`: where nothing ends it, the highest bit makes it too large.
+            "and {total}, {low}",
+            "pext {total}, {word}, {total}",
+            "mov [{kept} + 8 * {left}], {word}",
+            "mov [{kept} + 8 * {left} + 8], {at}",
+            "rorx {word:e}, {bits:e}, 3",
+            "add {total}, {word}",
+            "shl {bits:e}, {entry_shift} - 3",
+            "add {bits:e}, {total:e}",
+            "mov [{entries} + {left}], {bits:x}",
+            // It adds no more than the lines, unless a fragment is too long to be ordinary: so that
+            // is found. And so the next lines are asked for when the walk has come there, not all
+            // at once as soon as they are decoded: in a burst many are not fetched.
+            "shrx {bits}, {total}, {shift}",
+            "lea {next}, [{next} + {bits} + 64 * {lines}]",
+            "add {at}, {total}",
+            "jc 3f",
+            "add {left}, 2",
+            "jnz 2b",
+            "3: /* {to_source} */",
+            word = out(reg) _,
+            total = out(reg) $walk.last,
+            bits = out(reg) _,
+            origin = in(reg) $walk.origin,
+            at = inout(reg) $walk.at,
+            high = in(reg) word::HIGH,
+            low = in(reg) word::LOW | 1 << 63,
+            kept = in(reg) $kept.wrapping_add($count),
+            entries = in(reg) $entries.wrapping_add($count),
+            left = inout(reg) left,
+            next = inout(reg) $walk.next,
+            to_source = in(reg) $walk.to_source,
+            shift = in(reg) u64::from(ENTRY_HEADER_SHIFT),
+            entry_shift = const ENTRY_HEADER_SHIFT,
+            lines = const $lines,
+            options(nostack),
+        );
+        left
+    }};
 }
+use fetch;
+
+/// As [`fetch`], with lines of both beside each header.
+macro_rules! fetch_beside {
+    ($walk:ident, $count:ident, $kept:ident, $entries:ident, $lines:literal, [$($line:literal),*]) => {
+        fetch!($walk, $count, $kept, $entries, $lines, [
+            $(
+                concat!("prefetcht0 [{next} + ", $line, "]"),
+                concat!("prefetcht0 [{next} + {to_source} + ", $line, "]")
+            ),*
+        ])
+    };
+}
+use fetch_beside;
