@@ -1,7 +1,7 @@
 //! The buffer, put together from its parts, and what can be asked of it.
 //!
 //! ```text
-//!   TraceBuffer  writer   policy, scratch memory of commits
+//!   TraceBuffer  writer   policy; scratch memory of commits
 //!                evictor  overwrite sink
 //!                reader   the read pass
 //!                store    ring (bytes, cursor, extents), index (records, sequences), accounts
@@ -28,7 +28,7 @@ use crate::ring::mem::Region;
 use crate::ring::space::Space;
 use crate::store::Store;
 use crate::write::source::ByteSource;
-use crate::write::{self, WriteParts, Writer};
+use crate::write::{self, CommitScratch, WriteParts, Writer};
 
 /// A trace buffer of one shard.
 ///
@@ -39,6 +39,8 @@ pub struct TraceBuffer {
     reader: Reader,
     evictor: Evictor,
     writer: Writer,
+    /// None before the first commit.
+    scratch: Option<Box<CommitScratch>>,
     is_read_only: bool,
 }
 
@@ -68,6 +70,7 @@ impl TraceBuffer {
             reader: Reader::default(),
             evictor: Evictor::default(),
             writer: Writer::new(policy),
+            scratch: None,
             is_read_only: false,
         }
     }
@@ -174,9 +177,9 @@ impl TraceBuffer {
         let size_bytes = source.size_bytes();
         let key = write::admit(&self.store.index, info, size_bytes)?;
         self.reader.interrupt(&mut self.store);
-        let mut scratch = self.writer.take_scratch();
-        self.write_parts().commit(key, info, size_bytes, source, &mut scratch);
-        self.writer.return_scratch(scratch);
+        let TraceBuffer { store, reader, evictor, writer, scratch, .. } = self;
+        let scratch = scratch.get_or_insert_with(CommitScratch::new);
+        WriteParts { store, reader, evictor, writer }.commit(key, info, size_bytes, source, scratch);
         Ok(())
     }
 

@@ -41,7 +41,8 @@ impl TraceBuffer {
             store,
             reader: self.reader.of_copy(),
             evictor: Evictor::default(),
-            writer: self.writer.of_copy(),
+            writer: self.writer,
+            scratch: None,
             is_read_only: true,
         }
     }

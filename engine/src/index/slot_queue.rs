@@ -134,12 +134,11 @@ impl SlotQueue {
         if self.older.is_some() {
             return self.pop_older_if(slot);
         }
-        match self.slots.pop_front() {
-            Some(front) if front == slot => return true,
-            Some(front) => self.slots.push_front(front),
-            None => {}
+        let is_front = self.slots.front() == Some(&slot);
+        if is_front {
+            self.slots.pop_front();
         }
-        false
+        is_front
     }
 
     #[cold]

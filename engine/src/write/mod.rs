@@ -58,7 +58,8 @@ pub(crate) struct CommitScratch {
 
 impl CommitScratch {
     #[cold]
-    fn new() -> Box<CommitScratch> {
+    #[inline(never)]
+    pub(crate) fn new() -> Box<CommitScratch> {
         Box::new(CommitScratch {
             staging: Vec::new(),
             spans: [Span::default(); MAX_SPANS],
@@ -75,28 +76,22 @@ impl CommitScratch {
     }
 }
 
-/// What only writing needs.
+/// What only writing needs, but for its scratch memory.
+#[derive(Clone, Copy)]
 pub(crate) struct Writer {
     policy: FillPolicy,
     /// A chunk did not fit into a DISCARD buffer.
     is_sealed: bool,
-    /// None while a commit uses it, and before the first.
-    scratch: Option<Box<CommitScratch>>,
 }
 
 impl Writer {
     pub(crate) fn new(policy: FillPolicy) -> Writer {
-        Writer { policy, is_sealed: false, scratch: None }
+        Writer { policy, is_sealed: false }
     }
 
     /// A writer that discards all chunks, and counts them.
     pub(crate) fn sealed() -> Writer {
-        Writer { is_sealed: true, ..Writer::new(FillPolicy::Discard) }
-    }
-
-    /// A writer of a copy.
-    pub(crate) fn of_copy(&self) -> Writer {
-        Writer { is_sealed: self.is_sealed, ..Writer::new(self.policy) }
+        Writer { policy: FillPolicy::Discard, is_sealed: true }
     }
 
     pub(crate) fn policy(&self) -> FillPolicy {
@@ -106,17 +101,6 @@ impl Writer {
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn is_sealed(&self) -> bool {
         self.is_sealed
-    }
-
-    /// The memory for commits, to be [returned](Self::return_scratch).
-    #[inline(always)]
-    pub(crate) fn take_scratch(&mut self) -> Box<CommitScratch> {
-        self.scratch.take().unwrap_or_else(CommitScratch::new)
-    }
-
-    #[inline(always)]
-    pub(crate) fn return_scratch(&mut self, scratch: Box<CommitScratch>) {
-        self.scratch = Some(scratch);
     }
 }
 
