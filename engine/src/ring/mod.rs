@@ -149,8 +149,8 @@ impl Ring {
 
     /// Lines to prefetch while a chunk of `payload_bytes` is walked: those that are so far ahead
     /// that they arrive in time, but not behind the end of the room, where another shard may be
-    /// writing. Of a large chunk they are its own, since what is asked for must stay in the
-    /// first-level cache until it is written.
+    /// writing, unless the chunk itself does not fit. Of a large chunk they are its own, since what
+    /// is asked for must stay in the first-level cache until it is written.
     #[inline(always)]
     pub(crate) fn lines_ahead(&self, payload_bytes: usize) -> LinesAhead {
         const UNDER_WAY_BYTES: usize = 12 << 10;
