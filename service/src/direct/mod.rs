@@ -16,9 +16,8 @@
 //! - No lock that two writers share is on the way of a chunk but for the first one of a writer,
 //!   which asks the table. `own` and `waiting` are one writer's; the service locks them when a
 //!   session is flushed, cloned, or over. Nobody waits for `own` but the service.
-//! - Whoever puts a batch into `waiting` tries to lock `own` afterwards, and whoever has unlocked
-//!   `own` looks into `waiting` afterwards: nothing stays there, unless a queue is full or the
-//!   service scrapes; then the service commits it.
+//! - Nothing stays in `waiting`, unless a queue is full or the service scrapes; then the service
+//!   commits it: see [`handshake`].
 //! - A writer wakes the service where a queue is full, where a commit has left work because its
 //!   budget was spent, and in a ring's first lap where little memory is ready ahead of it.
 //! - A scrape locks the `own` of all writers of the producer. So what it finds is not freed while
@@ -28,6 +27,7 @@
 //!   write is discarded and counted, whoever gets the number of the buffer later.
 //! - A sequence is noted in its session before its first chunk has a ticket.
 
+mod handshake;
 mod table;
 mod writer;
 
@@ -156,7 +156,7 @@ impl DirectCommits {
     /// A buffer has been replaced by another one, to which its writers commit from now on.
     pub(crate) fn replace(&self, buffer_id: BufferId, trace: &Arc<watershed_shards::ShardedBuffer>) {
         lock(&self.0.table).replace(buffer_id, trace);
-        self.each(|writer| writer.buffer_id == buffer_id, Writer::drop_committer);
+        self.each(|writer| writer.buffer_id == buffer_id, |writer| writer.drop_committer(&self.0));
     }
 
     /// A buffer goes. No committer for it is left, or will be there again.

@@ -33,7 +33,7 @@ pub(super) struct Table {
 }
 
 /// What a writer without a committer is told.
-pub(super) enum Access {
+pub(super) enum Answer {
     Target(Target),
     /// There is a scrape. The service commits what waits when it is over.
     Later,
@@ -58,11 +58,11 @@ impl Table {
         self.targets.get(&(producer_id, buffer_id))
     }
 
-    pub(super) fn access(&self, writer: &Writer) -> Access {
+    pub(super) fn access(&self, writer: &Writer) -> Answer {
         match self.target(writer.producer_id, writer.buffer_id) {
-            None => Access::Gone,
-            Some(_) if self.is_scraping => Access::Later,
-            Some(target) => Access::Target(target.clone()),
+            None => Answer::Gone,
+            Some(_) if self.is_scraping => Answer::Later,
+            Some(target) => Answer::Target(target.clone()),
         }
     }
 

@@ -129,24 +129,24 @@ fn no_chunk_is_out_of_sight() {
     let mut committer = world.committer(1);
     let writer = Arc::clone(&committer.writer);
     std::thread::scope(|scope| {
-        let waiting = lock(&writer.waiting);
-        scope.spawn(|| world.commit(&mut committer, 0));
-        let is_found = || world.smb.scrape().any(|chunk| chunk.is_complete());
-        let is_taken = || {
-            let states = |page| world.smb.snapshot(page).unwrap().states();
-            (0..world.smb.num_pages()).flat_map(states).any(|(_, state)| state == ChunkState::BeingRead)
-        };
-        let started = Instant::now();
-        while !is_found() {
-            assert!(!is_taken() && started.elapsed() < WATCHDOG);
-            std::thread::yield_now();
-        }
-        // Time for the thread to get further than it may.
-        for _ in 0..100 {
-            std::thread::sleep(Duration::from_micros(200));
-            assert!(is_found());
-        }
-        drop(waiting);
+        writer.handshake.with_waiting(|_| {
+            scope.spawn(|| world.commit(&mut committer, 0));
+            let is_found = || world.smb.scrape().any(|chunk| chunk.is_complete());
+            let is_taken = || {
+                let states = |page| world.smb.snapshot(page).unwrap().states();
+                (0..world.smb.num_pages()).flat_map(states).any(|(_, state)| state == ChunkState::BeingRead)
+            };
+            let started = Instant::now();
+            while !is_found() {
+                assert!(!is_taken() && started.elapsed() < WATCHDOG);
+                std::thread::yield_now();
+            }
+            // Time for the thread to get further than it may.
+            for _ in 0..100 {
+                std::thread::sleep(Duration::from_micros(200));
+                assert!(is_found());
+            }
+        });
     });
     assert_eq!(read(&trace), [(1, 0)]);
 }
@@ -189,9 +189,9 @@ fn what_is_put_back_comes_first() {
     world.direct.while_held(PRODUCER, || {
         let writer = Arc::clone(&committer.writer);
         world.commit(&mut committer, 0);
-        let mut taken = std::mem::take(&mut *lock(&writer.waiting));
+        let mut taken = writer.handshake.with_waiting(std::mem::take);
         world.commit(&mut committer, 1);
-        writer.put_back(&mut taken);
+        writer.handshake.put_back(&mut taken);
         assert!(taken.is_empty());
     });
     assert_eq!(trace.stats().chunks_committed_out_of_order, 0);
