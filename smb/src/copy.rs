@@ -44,6 +44,31 @@ pub unsafe fn copy_untrusted(src: *const u8, dst: *mut u8, len: usize) {
     unsafe { copy(dst.cast(), src.cast(), len) };
 }
 
+/// Stores eight bytes, the lowest of `word` first, as [`copy_untrusted`] would: where the compiler
+/// cannot look into it, and at any address.
+///
+/// # Safety
+///
+/// As [`copy_untrusted`], of eight bytes.
+#[inline(always)]
+pub(crate) unsafe fn store_untrusted(dst: *mut u8, word: u64) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: one store to bytes that the caller may write.
+    unsafe {
+        asm!("mov qword ptr [{}], {}", in(reg) dst, in(reg) word, options(nostack, preserves_flags));
+    }
+    #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+    // SAFETY: one store to bytes that the caller may write; the architecture allows any address.
+    unsafe {
+        asm!("str {}, [{}]", in(reg) word, in(reg) dst, options(nostack, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little"))))]
+    // SAFETY: the caller's promise; the source is a local array.
+    unsafe {
+        copy_untrusted(word.to_le_bytes().as_ptr(), dst, size_of::<u64>());
+    }
+}
+
 /// The same copy between slices of one length, for tests and measurements in which private memory
 /// stands for shared one.
 ///

@@ -73,6 +73,7 @@ pub struct ChunkHeader {
 }
 
 impl ChunkHeader {
+    #[inline]
     pub(crate) const fn pack_fragments(fragments: u16, flags: ChunkFlags) -> u16 {
         assert!(fragments <= MAX_FRAGMENTS_PER_CHUNK);
         fragments | ((flags.bits() as u16) << FLAGS_SHIFT)

@@ -37,7 +37,8 @@
 //! it does not own when it scrapes, and a hostile peer may write at any time. Hence three rules:
 //!
 //! 1. There is never a reference to the bytes of the region. Bitmap words and chunk headers are
-//!    atomics. Payload is copied by [`copy_untrusted`], which is opaque to the compiler, or by
+//!    atomics. Payload is copied by [`copy_untrusted`] and written by [`Slot`], which are opaque to
+//!    the compiler, or by
 //!    kernels of `watershed-simd` for bytes that may change ([`Payload::shared_bytes`]), which are
 //!    opaque too.
 //! 2. A value on which a decision depends is loaded once. Offsets inside a page are computed from
@@ -58,6 +59,8 @@ mod read;
 mod reads;
 mod region;
 mod sizing;
+#[cfg(not(loom))]
+mod slot;
 mod smb;
 mod sync;
 mod write;
@@ -80,5 +83,7 @@ pub use sizing::{
     DEFAULT_PAGE_SIZE_BYTES, DEFAULT_SMB_SIZE_BYTES, MAX_PAGE_SIZE_BYTES, MAX_SMB_SIZE_BYTES,
     MIN_PAGE_SIZE_BYTES, SmbSize,
 };
+#[cfg(not(loom))]
+pub use slot::{SLOT_BYTES, Slot};
 pub use smb::{GeometryError, Smb, TransitionError};
 pub use write::{AcquireError, WriteChunk};

@@ -23,7 +23,7 @@ pub enum AcquireError {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a chunk that is dropped stays BeingWritten and is lost to its page"]
 pub struct WriteChunk {
-    place: Place,
+    pub(crate) place: Place,
 }
 
 impl WriteChunk {
@@ -40,6 +40,7 @@ impl WriteChunk {
     }
 
     /// Bytes of payload that the chunk holds.
+    #[inline]
     #[must_use]
     pub fn payload_size_bytes(&self) -> usize {
         self.place.payload_size_bytes()
@@ -119,6 +120,7 @@ impl Smb {
     /// # Panics
     ///
     /// If `fragments` is above [`crate::MAX_FRAGMENTS_PER_CHUNK`].
+    #[inline]
     pub fn set_fragments(&self, chunk: &WriteChunk, fragments: u16, flags: ChunkFlags) {
         let words = self.region.header(chunk.place.offset_bytes());
         // Release: publishes the payload of the finished fragments to a scrape's Acquire load of
@@ -131,6 +133,7 @@ impl Smb {
     /// # Panics
     ///
     /// If the range does not lie in the payload.
+    #[inline]
     pub fn write_payload(&self, chunk: &WriteChunk, offset_bytes: usize, bytes: &[u8]) {
         let place = &chunk.place;
         assert!(

@@ -51,6 +51,7 @@ impl Crowding {
         }
     }
 
+    #[inline]
     fn held_bytes(&self) -> usize {
         self.held_bytes.load(Ordering::Relaxed)
     }

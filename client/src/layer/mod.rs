@@ -63,7 +63,7 @@ pub fn layer() -> TrackEventLayer {
 /// What the registry's extensions have of a span that has no place in the table; and of one that
 /// has, what was recorded after it was made.
 struct Extension {
-    fields: EncodedArgs,
+    fields: Box<EncodedArgs>,
     flow_id: Option<u64>,
 }
 
@@ -104,7 +104,7 @@ where
         let place = spans::find(self.number, id.into_u64());
         let site = Site::of(span.metadata());
         // Before the extensions are locked: a value's `Debug` may trace.
-        let mut fields = EncodedArgs::default();
+        let mut fields = Box::<EncodedArgs>::default();
         values.record(&mut Each(OfSpan { site, args: &mut fields }));
         let mut extensions = span.extensions_mut();
         match extensions.get_mut::<Extension>() {
@@ -175,7 +175,11 @@ fn log_category(event: &Event<'_>, site: &'static Site) -> &'static Category {
 
 /// Keeps a span that has no place.
 #[cold]
-fn keep_elsewhere<'a, R: LookupSpan<'a>>(fields: EncodedArgs, flow_id: u64, span: Option<SpanRef<'a, R>>) {
+fn keep_elsewhere<'a, R: LookupSpan<'a>>(
+    fields: Box<EncodedArgs>,
+    flow_id: u64,
+    span: Option<SpanRef<'a, R>>,
+) {
     if let Some(span) = span {
         span.extensions_mut().insert(Extension { fields, flow_id: Some(flow_id) });
     }

@@ -26,31 +26,38 @@ pub(super) struct Site {
 }
 
 impl Site {
+    #[inline]
     pub(super) fn is_enabled(&self) -> bool {
         self.category().is_enabled()
     }
 
+    #[inline]
     pub(super) fn category(&self) -> &'static Category {
         self.slices.category()
     }
 
+    #[inline]
     pub(super) fn is_log(&self) -> bool {
         self.is_log
     }
 
+    #[inline]
     pub(super) fn name(&self) -> &EventName {
         self.slices.name()
     }
 
+    #[inline]
     pub(super) fn args(&self) -> &[ArgName] {
         self.slices.args()
     }
 
+    #[inline]
     pub(super) fn slices(&self) -> &SliceSite {
         &self.slices
     }
 
     /// Its metadata's address.
+    #[inline]
     pub(super) fn key(&self) -> usize {
         self.key
     }

@@ -82,7 +82,8 @@ pub(super) struct OfNewSpan<'a> {
     site: &'static Site,
     words: &'a [AtomicU64],
     store: ArgStore<'a>,
-    elsewhere: Option<EncodedArgs>,
+    /// In a box, since nearly all spans have none.
+    elsewhere: Option<Box<EncodedArgs>>,
 }
 
 impl<'a> OfNewSpan<'a> {
@@ -92,7 +93,7 @@ impl<'a> OfNewSpan<'a> {
 
     /// How many words of the place are used; or else all of the fields.
     #[inline]
-    pub(super) fn finish(self) -> Result<usize, EncodedArgs> {
+    pub(super) fn finish(self) -> Result<usize, Box<EncodedArgs>> {
         self.elsewhere.map_or(Ok(self.store.used()), Err)
     }
 
@@ -133,7 +134,7 @@ impl<'a> OfNewSpan<'a> {
     /// There is no room for these.
     #[cold]
     fn leave(&mut self, args: &EncodedArgs) {
-        let mut fields = EncodedArgs::new();
+        let mut fields = Box::<EncodedArgs>::default();
         fields.append_stored(self.site.args(), StoredArgs::new(&self.words[..self.store.used()]));
         fields.append(args);
         self.elsewhere = Some(fields);

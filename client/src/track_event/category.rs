@@ -1,5 +1,6 @@
 //! Categories: what sessions ask for by name or tag.
 
+use super::names::CATEGORY_NAMES;
 use super::registry::REGISTRY;
 use crate::sync::{AtomicU32, Ordering};
 
@@ -20,8 +21,8 @@ pub struct Category {
     tags: &'static [&'static str],
     /// A bit for each session that has it, and [`UNKNOWN`].
     sessions: AtomicU32,
-    /// Number among interned names, once it is known.
-    id: AtomicU32,
+    /// Among interned names, once it is known.
+    number: AtomicU32,
 }
 
 impl Category {
@@ -29,8 +30,8 @@ impl Category {
     /// together.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
-        let (sessions, id) = (AtomicU32::new(UNKNOWN), AtomicU32::new(0));
-        Self { name, description: "", tags: &[], sessions, id }
+        let (sessions, number) = (AtomicU32::new(UNKNOWN), AtomicU32::new(0));
+        Self { name, description: "", tags: &[], sessions, number }
     }
 
     /// With tags, by which sessions can choose many categories at once. Those with `slow` or
@@ -102,8 +103,9 @@ impl Category {
         self.sessions.load(Ordering::Relaxed) != UNKNOWN
     }
 
-    /// Where [`super::names`] keeps the number of the name.
-    pub(super) fn id(&self) -> &AtomicU32 {
-        &self.id
+    /// The number of the name.
+    #[inline]
+    pub(super) fn number(&self) -> u32 {
+        CATEGORY_NAMES.number(self.name, &self.number)
     }
 }

@@ -1,25 +1,17 @@
 //! Arguments that are encoded before their event is written.
 
 use super::args::{ArgValue, ArgWriter};
-#[cfg(feature = "tracing")]
 use super::category::Category;
-use super::event::DEBUG_ANNOTATIONS;
 use super::message::Message;
-#[cfg(feature = "tracing")]
-use super::names::{ArgName, CATEGORY_NAMES, EventName};
-use super::prefix::Prefix;
-#[cfg(feature = "tracing")]
+use super::names::{ArgName, EventName};
 use super::stored::StoredArgs;
-#[cfg(feature = "tracing")]
 use crate::sync::{AtomicU32, Ordering};
 
 /// Arguments as the packet of an event has them: names have the same numbers in all sequences.
-#[cfg(feature = "tracing")]
 #[derive(Debug, Default)]
 pub(crate) struct EncodedArgs(Message);
 
 /// A place in the program that begins slices. A sequence explains all of its names at once.
-#[cfg(feature = "tracing")]
 #[derive(Debug)]
 pub(crate) struct SliceSite {
     /// Among all of these.
@@ -29,7 +21,6 @@ pub(crate) struct SliceSite {
     args: Box<[ArgName]>,
 }
 
-#[cfg(feature = "tracing")]
 impl SliceSite {
     pub(crate) fn new(
         category: &'static Category,
@@ -42,18 +33,22 @@ impl SliceSite {
         Self { number, category, name: EventName::new(name), args: args.map(ArgName::new).collect() }
     }
 
+    #[inline]
     pub(super) fn number(&self) -> u32 {
         self.number
     }
 
+    #[inline]
     pub(crate) fn category(&self) -> &'static Category {
         self.category
     }
 
+    #[inline]
     pub(crate) fn name(&self) -> &EventName {
         &self.name
     }
 
+    #[inline]
     pub(crate) fn args(&self) -> &[ArgName] {
         &self.args
     }
@@ -61,11 +56,10 @@ impl SliceSite {
     /// Of its category's name, and of its own.
     #[inline]
     pub(super) fn numbers(&self) -> (u32, u32) {
-        (CATEGORY_NAMES.number(self.category.name(), self.category.id()), self.name.number())
+        (self.category.number(), self.name.number())
     }
 }
 
-#[cfg(feature = "tracing")]
 impl EncodedArgs {
     pub(crate) const fn new() -> Self {
         Self(Message::new())
@@ -99,21 +93,14 @@ impl EncodedArgs {
 
     /// Adds those that are kept.
     pub(crate) fn append_stored(&mut self, names: &[ArgName], args: StoredArgs<'_>) {
-        args.put(names, &mut self.0);
+        let mut tail = self.0.tail();
+        args.put(names, &mut tail);
+        tail.end();
     }
 
     /// Adds one.
     #[inline]
     pub(crate) fn arg(&mut self, name: &ArgName, value: impl ArgValue) {
-        put_arg(&mut self.0, name.number(), value);
+        ArgWriter::put(&mut self.0, name.number(), value);
     }
-}
-
-/// Writes an argument into an event.
-#[inline]
-pub(super) fn put_arg(event: &mut Message, name: u32, value: impl ArgValue) {
-    const ARG: Prefix = Prefix::NONE.open(DEBUG_ANNOTATIONS).varint(1);
-    let open = event.open_with(ARG, name.into());
-    value.write(&mut ArgWriter(event));
-    event.close(open);
 }

@@ -4,9 +4,8 @@ use super::args::{ArgValue, ArgWriter};
 use super::category::Category;
 #[cfg(feature = "tracing")]
 use super::encoded::SliceSite;
-use super::encoded::put_arg;
-use super::message::Message;
-use super::names::{ArgName, CATEGORY_NAMES, EventName, Seen};
+use super::message::{Message, Open, Tail};
+use super::names::{ArgName, EventName, Seen};
 use super::prefix::Prefix;
 #[cfg(feature = "tracing")]
 use super::stored::StoredArgs;
@@ -15,7 +14,7 @@ use super::tracks::{CounterValue, Described, Track};
 /// Field of `TracePacket`.
 pub(super) const TRACK_EVENT: u32 = 11;
 /// A packet begins with its event, and that with its type.
-const EVENT: Prefix = Prefix::NONE.open(TRACK_EVENT).varint(TYPE);
+const EVENT: Prefix = Prefix::NONE.open(TRACK_EVENT);
 /// The event that ends a slice of the thread.
 const END: Prefix = Prefix::NONE.sized(TRACK_EVENT).byte(END_BYTES).with(TYPE, Kind::SliceEnd as u8);
 const END_BYTES: u8 = 2;
@@ -125,28 +124,51 @@ impl Composer {
     #[cfg(feature = "tracing")]
     #[inline]
     pub(super) fn compose_begin(&mut self, site: &SliceSite, flow_id: u64, args: StoredArgs<'_>) {
-        self.packet.begin_packet();
         self.interned.clear();
-        let open = self.packet.open_with(EVENT, Kind::SliceBegin as u64);
         let (category, name) = site.numbers();
-        self.packet.varint(CATEGORY_IIDS, category.into());
-        self.packet.varint(NAME_IID, name.into());
-        self.packet.fixed64(FLOW_IDS, flow_id);
+        let mut tail = self.packet.tail();
+        let open = open_named(&mut tail, Kind::SliceBegin, category, name);
+        tail.fixed64(FLOW_IDS, flow_id);
         if !self.contents.without_args {
-            args.put(site.args(), &mut self.packet);
+            args.put(site.args(), &mut tail);
         }
+        tail.end();
         if self.sites.is_new(site.number()) {
             self.explain_site(site);
         }
         self.packet.close(open);
     }
 
-    /// Begins the packet of an event with its `TrackEvent`.
+    /// Begins the packet of an event of the thread, whose name is one of the program.
     #[inline]
-    pub(super) fn compose(&mut self, category: &'static Category, event: &Event<'_>, fill: Fill<'_>) {
-        self.packet.begin_packet();
+    pub(super) fn compose_named(
+        &mut self,
+        kind: Kind,
+        category: &'static Category,
+        name: &EventName,
+        fill: Fill<'_>,
+    ) {
         self.interned.clear();
-        let open = self.packet.open_with(EVENT, event.kind as u64);
+        let (category_number, name_number) = (category.number(), name.number());
+        let mut tail = self.packet.tail();
+        let open = open_named(&mut tail, kind, category_number, name_number);
+        tail.end();
+        if self.categories.is_new(category_number) {
+            explain(&mut self.interned, EVENT_CATEGORIES, category_number, category.name());
+        }
+        if self.names.is_new(name_number) {
+            explain(&mut self.interned, EVENT_NAMES, name_number, name.text());
+        }
+        if let Some(fill) = fill {
+            fill(&mut EventWriter(self));
+        }
+        self.packet.close(open);
+    }
+
+    /// Begins the packet of any event with its `TrackEvent`.
+    pub(super) fn compose(&mut self, category: &'static Category, event: &Event<'_>, fill: Fill<'_>) {
+        self.interned.clear();
+        let open = self.packet.open_constant(EVENT.with(TYPE, event.kind as u8));
         if event.kind != Kind::SliceEnd {
             self.category(category);
         }
@@ -167,20 +189,15 @@ impl Composer {
     /// Begins the packet of the end of a slice of the thread.
     #[inline]
     pub(super) fn compose_end(&mut self) {
-        self.packet.begin_packet();
         self.interned.clear();
         self.packet.constant(END);
     }
 
-    // What few events have is apart from the others: the compiler would prepare it for all.
-
-    #[inline(never)]
     fn dynamic_name(&mut self, name: &str) {
         let name = if self.contents.without_dynamic_names { FILTERED } else { name };
         self.packet.bytes(NAME, name.as_bytes());
     }
 
-    #[inline(never)]
     fn track(&mut self, track: &dyn Described, value: Option<CounterValue>) {
         self.packet.varint(TRACK_UUID, track.uuid());
         match value {
@@ -190,16 +207,14 @@ impl Composer {
         }
     }
 
-    #[inline]
     fn category(&mut self, category: &'static Category) {
-        let number = CATEGORY_NAMES.number(category.name(), category.id());
+        let number = category.number();
         self.packet.varint(CATEGORY_IIDS, number.into());
         if self.categories.is_new(number) {
             explain(&mut self.interned, EVENT_CATEGORIES, number, category.name());
         }
     }
 
-    #[inline]
     fn name(&mut self, name: &EventName) {
         let number = name.number();
         self.packet.varint(NAME_IID, number.into());
@@ -207,6 +222,20 @@ impl Composer {
             explain(&mut self.interned, EVENT_NAMES, number, name.text());
         }
     }
+}
+
+/// Begins an event that has a category and a name.
+#[inline(always)]
+fn open_named(tail: &mut Tail<'_>, kind: Kind, category: u32, name: u32) -> Open {
+    let event = EVENT.with(TYPE, kind as u8);
+    if category < 0x80 && name < 0x80 {
+        let named = event.with(CATEGORY_IIDS, category as u8).with(NAME_IID, name as u8);
+        return tail.open_constant(named);
+    }
+    let open = tail.open_constant(event);
+    tail.number(Prefix::NONE.varint(CATEGORY_IIDS), category.into());
+    tail.number(Prefix::NONE.varint(NAME_IID), name.into());
+    open
 }
 
 #[cold]
@@ -237,14 +266,16 @@ impl EventWriter<'_> {
         if args.is_new(number) {
             explain(interned, DEBUG_ANNOTATION_NAMES, number, name.text());
         }
-        put_arg(packet, number, value);
+        ArgWriter::put(packet, number, value);
     }
 
     /// Arguments that were encoded before, as words of which the first `len` bytes have a meaning.
     #[cfg(feature = "tracing")]
     pub(crate) fn encoded_args(&mut self, site: &SliceSite, len: usize, words: impl Iterator<Item = u64>) {
         if self.explains(site) {
-            self.0.packet.append_words(len, words);
+            let mut tail = self.0.packet.tail();
+            tail.append_words(len, words);
+            tail.end();
         }
     }
 
@@ -252,7 +283,9 @@ impl EventWriter<'_> {
     #[cfg(feature = "tracing")]
     pub(crate) fn stored_args(&mut self, site: &SliceSite, args: StoredArgs<'_>) {
         if self.explains(site) {
-            args.put(site.args(), &mut self.0.packet);
+            let mut tail = self.0.packet.tail();
+            args.put(site.args(), &mut tail);
+            tail.end();
         }
     }
 
@@ -273,7 +306,7 @@ impl EventWriter<'_> {
         }
         self.0.packet.nested(DEBUG_ANNOTATIONS, |arg| {
             arg.bytes(10, name.as_bytes());
-            value.write(&mut ArgWriter(arg));
+            ArgWriter::put_value(arg, value);
         });
     }
 

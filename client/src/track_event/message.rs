@@ -1,4 +1,17 @@
 //! Fields of messages, into a packet that is composed in memory.
+//!
+//! ```text
+//!   short   256 bytes, whole words stored at any byte    and the same words in the packet's slot
+//!     |  no room, or a size of two bytes
+//!     v
+//!   long    any number of bytes
+//! ```
+//!
+//! Fields are short, and most packets are: a call of `memcpy` for two or three bytes would cost
+//! more than all else of an event. A short packet that is in its slot has not to be copied: the
+//! processor would wait for words that were stored just before and overlap.
+
+use watershed_smb::Slot;
 
 use super::prefix::Prefix;
 use crate::writer::put_varint as put;
@@ -8,14 +21,21 @@ const FIXED64: u32 = 1;
 /// Bytes of the longest number.
 const NUMBER_BYTES_MAX: usize = 10;
 
-/// A message that is composed before it is written: fields are short, and most packets are. They
-/// are stored as words of eight bytes into memory that is there: a call of `memcpy` for two or
-/// three bytes would cost more than all else of an event.
-#[derive(Debug, Default)]
+/// A short message ends before, or in a word that begins before.
+const SHORT_BYTES: usize = 256;
+/// As the length of the short one: it is a long one.
+const LONG: usize = usize::MAX;
+
+/// A message that is composed before it is written.
+#[derive(Debug)]
 pub(super) struct Message {
-    /// Whole words. What is behind `len` has no meaning.
-    bytes: Vec<u8>,
+    short: [u8; SHORT_BYTES + size_of::<u64>() - 1],
+    /// Bytes of `short` that have a meaning, or [`LONG`].
     len: usize,
+    /// All of a long one.
+    long: Vec<u8>,
+    /// Has what is short, too.
+    slot: Slot,
 }
 
 /// A number as a varint, and how many bytes of the word that takes; `None`: more than it has.
@@ -24,7 +44,8 @@ pub(super) fn varint_word(value: u64) -> Option<(u64, usize)> {
     if value >= 1 << 56 {
         return None;
     }
-    let len = (u64::BITS - (value | 1).leading_zeros()).div_ceil(7) as usize;
+    // A seventh of the bits, rounded up: exact for those of a word.
+    let len = ((u64::BITS - (value | 1).leading_zeros()) as usize * 9 + 64) / 64;
     // Groups of 28 bits move apart, then of 14, then of 7.
     let mut word = value & 0x0FFF_FFFF | (value & 0x00FF_FFFF_F000_0000) << 4;
     word = word & 0x0000_3FFF_0000_3FFF | (word & 0x0FFF_C000_0FFF_C000) << 2;
@@ -38,10 +59,28 @@ pub(super) fn varint_word(value: u64) -> Option<(u64, usize)> {
 #[must_use = "the message has to be closed"]
 pub(super) struct Open(usize);
 
+impl Default for Message {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Message {
-    #[cfg(feature = "tracing")]
     pub(super) const fn new() -> Self {
-        Self { bytes: Vec::new(), len: 0 }
+        let short = [0; SHORT_BYTES + size_of::<u64>() - 1];
+        Self { short, len: 0, long: Vec::new(), slot: Slot::none() }
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        if self.len == LONG { self.long.len() } else { self.len }
+    }
+
+    /// Takes back all behind so many bytes.
+    #[inline]
+    pub(super) fn truncate(&mut self, len: usize) {
+        debug_assert!(len <= self.len());
+        if self.len == LONG { self.long.truncate(len) } else { self.len = len }
     }
 
     pub(super) fn clear(&mut self) {
@@ -49,19 +88,34 @@ impl Message {
     }
 
     /// Empties it for a packet, which [`Message::packet`] gives.
+    #[inline]
     pub(super) fn begin_packet(&mut self) {
         self.len = 1;
+        self.slot.leave();
+    }
+
+    /// Where the packet is composed, too.
+    #[inline]
+    pub(super) fn slot(&mut self) -> &mut Slot {
+        &mut self.slot
     }
 
     /// The packet behind a byte for its size.
     #[inline]
     pub(super) fn packet(&mut self) -> &mut [u8] {
-        &mut self.bytes[..self.len]
+        let Self { short, len, long, .. } = self;
+        short.get_mut(..*len).unwrap_or(long)
+    }
+
+    /// The slot and how long the packet is, with the byte for its size, if it is there as a whole.
+    #[inline]
+    pub(super) fn in_slot(&mut self) -> Option<(&mut Slot, usize)> {
+        (self.slot.is_some() && self.len < SHORT_BYTES).then_some((&mut self.slot, self.len))
     }
 
     #[inline]
     pub(super) fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
+        self.short.get(..self.len).unwrap_or(&self.long)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -92,39 +146,36 @@ impl Message {
     /// Begins a message inside of this one.
     #[inline(always)]
     pub(super) fn open(&mut self, field: u32) -> Open {
-        let prefix = Prefix::NONE.open(field);
-        self.word(prefix.word, prefix.len);
-        Open(self.len)
+        self.open_constant(Prefix::NONE.open(field))
     }
 
-    /// Begins the message that `prefix` opens, whose first field has this value.
+    /// Begins the message that `prefix` opens.
     #[inline(always)]
-    pub(super) fn open_with(&mut self, prefix: Prefix, value: u64) -> Open {
-        let open = Open(self.len + prefix.open_at);
-        self.number(prefix, value);
+    pub(super) fn open_constant(&mut self, prefix: Prefix) -> Open {
+        let mut tail = self.tail();
+        let open = tail.open_constant(prefix);
+        tail.end();
         open
     }
 
-    /// A number behind what stands in front of it. Numbers of names are small, sizes and times
-    /// since the last event mostly are.
+    /// A number behind what stands in front of it.
     #[inline(always)]
     pub(super) fn number(&mut self, prefix: Prefix, value: u64) {
-        let (bytes, len) = match value {
-            0..0x80 => (value, 1),
-            0x80..0x4000 => (value & 0x7F | 0x80 | value >> 7 << 8, 2),
-            _ => return self.long_number(prefix.word, prefix.len, value),
-        };
-        self.word(prefix.word | bytes << (8 * prefix.len), prefix.len + len);
+        let mut tail = self.tail();
+        tail.number(prefix, value);
+        tail.end();
     }
 
+    /// A number of any length.
     #[inline(never)]
-    fn long_number(&mut self, prefix: u64, prefix_len: usize, value: u64) {
-        self.word(prefix, prefix_len);
+    fn long_number(&mut self, prefix: Prefix, value: u64) {
+        self.constant(prefix);
         match varint_word(value) {
             Some((word, len)) => self.word(word, len),
             None => {
-                self.reserve(NUMBER_BYTES_MAX);
-                self.len += put(&mut self.bytes[self.len..], value);
+                let mut bytes = [0; NUMBER_BYTES_MAX];
+                let len = put(&mut bytes, value);
+                self.append(&bytes[..len]);
             }
         }
     }
@@ -138,28 +189,59 @@ impl Message {
     /// The first `len` bytes of a word, stored as a whole: what is behind them has no meaning.
     #[inline(always)]
     pub(super) fn word(&mut self, word: u64, len: usize) {
-        match self.bytes.get_mut(self.len..).and_then(|place| place.first_chunk_mut()) {
-            Some(place) => *place = word.to_le_bytes(),
-            None => self.word_at_end(word),
+        let mut tail = self.tail();
+        tail.word(word, len);
+        tail.end();
+    }
+
+    #[inline(always)]
+    pub(super) fn tail(&mut self) -> Tail<'_> {
+        Tail { len: self.len, message: self }
+    }
+
+    #[inline(always)]
+    fn store(&mut self, at: usize, word: u64) {
+        if let Some(place) = self.short.get_mut(at..at + size_of::<u64>()) {
+            place.copy_from_slice(&word.to_le_bytes());
+            self.slot.put(at as u8, word);
         }
-        self.len += len;
     }
 
     #[cold]
-    fn word_at_end(&mut self, word: u64) {
-        self.grow(size_of::<u64>());
-        self.bytes[self.len..self.len + size_of::<u64>()].copy_from_slice(&word.to_le_bytes());
+    fn long_word(&mut self, word: u64, len: usize) {
+        self.long().extend_from_slice(&word.to_le_bytes()[..len]);
+    }
+
+    /// It is a long message from now on.
+    fn long(&mut self) -> &mut Vec<u8> {
+        if self.len != LONG {
+            self.long.clear();
+            self.long.extend_from_slice(&self.short[..self.len]);
+            self.len = LONG;
+        }
+        &mut self.long
     }
 
     /// Ends it. Those that were opened after it must be closed.
     #[inline]
     pub(super) fn close(&mut self, Open(start): Open) {
-        let size = self.len - start;
+        let size = self.len.wrapping_sub(start);
         // Most are so short that the size has one byte.
-        match u8::try_from(size) {
-            Ok(size) if size < 0x80 => self.bytes[start - 1] = size,
-            _ => self.make_room(start, size),
+        match self.short.get_mut(start - 1) {
+            Some(place) if size < 0x80 => {
+                *place = size as u8;
+                self.slot.put_byte((start - 1) as u8, size as u8);
+            }
+            _ => self.close_long(start),
         }
+    }
+
+    #[cold]
+    fn close_long(&mut self, start: usize) {
+        let size = self.len() - start;
+        let mut bytes = [0; NUMBER_BYTES_MAX];
+        let size_bytes = put(&mut bytes, size as u64);
+        self.long().splice(start - 1..start, bytes[..size_bytes].iter().copied());
     }
 
     /// A message inside of this one.
@@ -179,49 +261,143 @@ impl Message {
     /// Bytes as they are: text, or fields that are encoded already.
     #[inline]
     pub(super) fn append(&mut self, value: &[u8]) {
-        self.reserve(value.len());
-        self.bytes[self.len..self.len + value.len()].copy_from_slice(value);
-        self.len += value.len();
+        let mut tail = self.tail();
+        tail.append(value);
+        tail.end();
+    }
+
+    #[cold]
+    fn append_long(&mut self, value: &[u8]) {
+        self.long().extend_from_slice(value);
+    }
+
+    #[cfg(feature = "tracing")]
+    #[cold]
+    fn append_long_words(&mut self, len: usize, words: impl Iterator<Item = u64>) {
+        let long = self.long();
+        let end = long.len() + len;
+        words.for_each(|word| long.extend_from_slice(&word.to_le_bytes()));
+        long.truncate(end);
     }
 
     /// Its bytes in words; of the last one some may have no meaning.
     #[cfg(feature = "tracing")]
     pub(super) fn words(&self) -> impl Iterator<Item = u64> {
-        let words = self.bytes[..self.len.next_multiple_of(size_of::<u64>())].as_chunks().0;
-        words.iter().map(|&word| u64::from_le_bytes(word))
+        words(self.as_bytes())
+    }
+}
+
+/// The end of a message to which words are added. Its length is in a register meanwhile: each word
+/// would have to wait for the length that the one before it has stored.
+#[must_use = "it has to be ended"]
+pub(super) struct Tail<'a> {
+    message: &'a mut Message,
+    len: usize,
+}
+
+impl Tail<'_> {
+    /// Now the message has what was added.
+    #[inline(always)]
+    pub(super) fn end(self) {
+        self.message.len = self.len;
+    }
+
+    /// As [`Message::word`].
+    #[inline(always)]
+    pub(super) fn word(&mut self, word: u64, len: usize) {
+        let at = self.len;
+        if at < SHORT_BYTES {
+            self.message.store(at, word);
+            self.len = at + len;
+        } else {
+            self.by_message(|message| message.long_word(word, len));
+        }
+    }
+
+    /// As [`Message::append`].
+    #[inline(always)]
+    pub(super) fn append(&mut self, value: &[u8]) {
+        let mut at = self.len;
+        if at >= SHORT_BYTES || value.len() >= SHORT_BYTES - at {
+            return self.by_message(|message| message.append_long(value));
+        }
+        let (words, rest) = value.as_chunks();
+        for &word in words {
+            self.message.store(at, u64::from_le_bytes(word));
+            at += size_of::<u64>();
+        }
+        if !rest.is_empty() {
+            self.message.store(at, last_word(value, rest));
+        }
+        self.len = at + rest.len();
     }
 
     /// The first `len` bytes of words.
     #[cfg(feature = "tracing")]
-    #[inline]
+    #[inline(always)]
     pub(super) fn append_words(&mut self, len: usize, words: impl Iterator<Item = u64>) {
-        self.reserve(len.next_multiple_of(size_of::<u64>()));
-        let places = self.bytes[self.len..].as_chunks_mut().0;
-        places.iter_mut().zip(words).for_each(|(place, word)| *place = word.to_le_bytes());
-        self.len += len;
-    }
-
-    #[inline]
-    fn reserve(&mut self, more_bytes: usize) {
-        if self.bytes.len() - self.len < more_bytes {
-            self.grow(more_bytes);
+        let start = self.len;
+        if start >= SHORT_BYTES || len >= SHORT_BYTES - start {
+            return self.by_message(|message| message.append_long_words(len, words));
         }
+        let places = (start..start + len).step_by(size_of::<u64>());
+        places.zip(words).for_each(|(at, word)| self.message.store(at, word));
+        self.len = start + len;
     }
 
-    #[cold]
-    fn grow(&mut self, more_bytes: usize) {
-        self.bytes.resize((self.len + more_bytes).next_power_of_two().max(512), 0);
+    /// What is done rarely, by the message itself.
+    #[inline(always)]
+    pub(super) fn by_message(&mut self, add: impl FnOnce(&mut Message)) {
+        self.message.len = self.len;
+        add(self.message);
+        self.len = self.message.len;
     }
 
-    /// The size takes more than the one byte that was left for it.
-    #[cold]
-    fn make_room(&mut self, start: usize, size: usize) {
-        let mut bytes = [0; NUMBER_BYTES_MAX];
-        let more_bytes = put(&mut bytes, size as u64) - 1;
-        self.reserve(more_bytes);
-        self.bytes.copy_within(start..self.len, start + more_bytes);
-        self.bytes[start - 1..start + more_bytes].copy_from_slice(&bytes[..=more_bytes]);
-        self.len += more_bytes;
+    /// As [`Message::number`]. Numbers of names are small, sizes and times since the last event
+    /// mostly are.
+    #[inline(always)]
+    pub(super) fn number(&mut self, prefix: Prefix, value: u64) {
+        let (bytes, len) = match value {
+            0..0x80 => (value, 1),
+            0x80..0x4000 => (value & 0x7F | 0x80 | value >> 7 << 8, 2),
+            _ => return self.by_message(|message| message.long_number(prefix, value)),
+        };
+        self.word(prefix.word | bytes << (8 * prefix.len), prefix.len + len);
+    }
+
+    /// As [`Message::fixed64`].
+    #[cfg(feature = "tracing")]
+    #[inline(always)]
+    pub(super) fn fixed64(&mut self, field: u32, value: u64) {
+        let tag = Prefix::NONE.tag(field, FIXED64);
+        self.word(tag.word, tag.len);
+        self.word(value, size_of::<u64>());
+    }
+
+    /// As [`Message::open_constant`].
+    #[inline(always)]
+    pub(super) fn open_constant(&mut self, prefix: Prefix) -> Open {
+        let start = if self.len == LONG { self.message.long.len() } else { self.len };
+        self.word(prefix.word, prefix.len);
+        Open(start + prefix.open_at)
+    }
+}
+
+/// Bytes in words; behind those of the last one are zeros.
+#[cfg(feature = "tracing")]
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    let (words, rest) = bytes.as_chunks();
+    let last = (!rest.is_empty()).then(|| last_word(bytes, rest));
+    words.iter().map(|&word| u64::from_le_bytes(word)).chain(last)
+}
+
+/// The bytes behind whole words, as a word: it is read as a whole, with bytes that are there
+/// already.
+#[inline]
+pub(super) fn last_word(bytes: &[u8], rest: &[u8]) -> u64 {
+    match bytes.last_chunk() {
+        Some(&last) => u64::from_le_bytes(last) >> (8 * (size_of::<u64>() - rest.len())),
+        None => rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)),
     }
 }
 

@@ -39,8 +39,10 @@
 //! schema. Not honoured of `TrackEventConfig`: `enable_thread_time_sampling` and
 //! `thread_time_subsampling_ns`.
 
+mod annotation;
 mod args;
 mod category;
+#[cfg(feature = "tracing")]
 mod encoded;
 mod event;
 mod filter;

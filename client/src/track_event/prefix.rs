@@ -3,8 +3,8 @@
 const VARINT: u32 = 0;
 const LENGTH_DELIMITED: u32 = 2;
 
-/// Bytes that are the same each time, at most six: with a number of two bytes behind them they are
-/// stored at once, as a word.
+/// Bytes that are the same each time, at most a word of them. Behind six or less there is room for
+/// a number of two bytes, which is stored with them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prefix {
     pub(super) word: u64,
@@ -14,7 +14,7 @@ pub(super) struct Prefix {
 }
 
 impl Prefix {
-    pub(super) const LEN_MAX: usize = 6;
+    pub(super) const LEN_MAX: usize = 8;
 
     pub(super) const NONE: Self = Self { word: 0, len: 0, open_at: 0 };
 

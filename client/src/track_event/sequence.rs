@@ -85,6 +85,8 @@ impl Sequence {
             return;
         }
         let got_through = self.is_ready(now) && self.describe(track) && {
+            self.composer.packet.begin_packet();
+            self.writer.place_slot(self.composer.packet.slot());
             compose(&mut self.composer);
             self.write_event(now())
         };
@@ -153,6 +155,7 @@ impl Sequence {
     #[cold]
     fn pay_ends(&mut self, now_ns: u64) -> bool {
         while self.slices.ends_owed > 0 {
+            self.composer.packet.begin_packet();
             self.composer.compose_end();
             if !self.write_event(now_ns) {
                 return false;
@@ -165,7 +168,11 @@ impl Sequence {
     /// Describes the event's track, where it is none that the sequence has described.
     #[inline]
     fn describe(&mut self, track: Option<&dyn Described>) -> bool {
-        let Some(track) = track else { return true };
+        track.is_none_or(|track| self.describe_track(track))
+    }
+
+    #[inline(never)]
+    fn describe_track(&mut self, track: &dyn Described) -> bool {
         if !self.tracks.insert(track.uuid()) {
             return true;
         }
@@ -189,7 +196,8 @@ impl Sequence {
         }
         self.last = now;
         // After a loss a reader does not know any more what was explained, nor the time.
-        self.has_begun = self.writer.try_write_sized(packet.packet());
+        let is_there = packet.in_slot().is_some_and(|(slot, len)| self.writer.end_slot(slot, len));
+        self.has_begun = is_there || self.writer.try_write_sized(packet.packet());
         self.has_begun
     }
 }

@@ -55,7 +55,13 @@ fn start(place: usize) -> Option<Box<Sequence>> {
     sessions[place].as_ref().map(|session| Box::new(Sequence::new(session)))
 }
 
-/// Writes an event to all sessions that want its category.
+/// Writes an event of the thread, whose name is one of the program, to all sessions that want its
+/// category: most events are like that.
+fn write_named(kind: Kind, category: &'static Category, name: &EventName, fill: Fill<'_>) {
+    write_composed(category, kind, None, |composer| composer.compose_named(kind, category, name, fill));
+}
+
+/// Writes any event.
 fn write(category: &'static Category, event: &Event<'_>, fill: Fill<'_>) {
     write_composed(category, event.kind, event.track, |composer| composer.compose(category, event, fill));
 }
@@ -129,7 +135,10 @@ pub fn write_instant<'a>(
     track: Option<&Track>,
     fill: Fill<'_>,
 ) {
-    write(category, &Event::named(Kind::Instant, name.into_name().0, track), fill);
+    match (name.into_name().0, track) {
+        (Name::Static(name), None) => write_named(Kind::Instant, category, name, fill),
+        (name, track) => write(category, &Event::named(Kind::Instant, name, track), fill),
+    }
 }
 
 /// Begins a slice on the calling thread's track, or on `track`. Slices of a track must nest. See
@@ -141,7 +150,10 @@ pub fn begin_slice<'a>(
     track: Option<&Track>,
     fill: Fill<'_>,
 ) {
-    write(category, &Event::named(Kind::SliceBegin, name.into_name().0, track), fill);
+    match (name.into_name().0, track) {
+        (Name::Static(name), None) => write_named(Kind::SliceBegin, category, name, fill),
+        (name, track) => write(category, &Event::named(Kind::SliceBegin, name, track), fill),
+    }
 }
 
 /// Ends the slice that began last on the calling thread's track, or on `track`. `category` must be

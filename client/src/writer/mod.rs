@@ -14,9 +14,13 @@
 //! ```
 //!
 //! A packet is composed in private memory and copied into the chunk when it is finished or when the
-//! chunk is full. So nothing but that copy ever writes shared payload, sizes are filled in and
-//! shortened where nobody else looks, and the compiler may optimise the composing as it likes. A
-//! scrape loses nothing by it: it ignores unfinished packets anyway.
+//! chunk is full. So sizes are filled in and shortened where nobody else looks, and the compiler
+//! may optimise the composing as it likes. A scrape loses nothing by it: it ignores unfinished
+//! packets anyway.
+//!
+//! Small packets of track events are composed in their place in the chunk, word by word, where
+//! there is room for any of them ([`Slot`]): nobody looks there before the count of fragments says
+//! so.
 //!
 //! A packet that does not fit is cut: the fragment in the full chunk gets its size, and the chunk
 //! the flag that says that its last fragment continues. The sizes of messages that are open across
@@ -29,6 +33,7 @@ mod patches;
 mod varint;
 
 use watershed_service::DirectCommitter;
+use watershed_smb::Slot;
 
 use crate::arbiter::{ExhaustedPolicy, Shared, Target, WriterCounts};
 use crate::endpoint::Done;
@@ -108,6 +113,23 @@ impl TraceWriter {
     #[inline]
     pub(crate) fn try_write_sized(&mut self, sized: &mut [u8]) -> bool {
         self.core.as_mut().is_some_and(|core| core.write_sized(sized))
+    }
+
+    /// Makes `slot` the place of the next packet if it can be composed there; then
+    /// [`TraceWriter::end_slot`] writes it. Else the slot is left.
+    #[inline(always)]
+    pub(crate) fn place_slot(&mut self, slot: &mut Slot) {
+        match &self.core {
+            Some(core) => core.place_slot(slot),
+            None => slot.leave(),
+        }
+    }
+
+    /// Writes the packet in `slot`, behind a byte for its size: so many bytes with that. False, and
+    /// nothing done, if it is too long.
+    #[inline]
+    pub(crate) fn end_slot(&mut self, slot: &mut Slot, sized_bytes: usize) -> bool {
+        self.core.as_mut().is_some_and(|core| core.end_slot(slot, sized_bytes))
     }
 
     /// Whether a packet can be written now. If not, one is counted as dropped: the caller was about

@@ -134,6 +134,28 @@ fn each_kind_of_event_is_in_the_trace() {
     assert_eq!(process.pid, Some(std::process::id().cast_signed()));
 }
 
+/// Packets of each length, at each place of a chunk: in their place, copied, and cut in two.
+#[test]
+fn events_of_any_length_are_whole() {
+    static ANY: Category = Category::new("any length");
+    const LEN_MAX: usize = 400;
+    let text: String = (0..LEN_MAX).map(|at| char::from(b'a' + (at % 26) as u8)).collect();
+    let backend = backend();
+    let session = start(&backend, only(&["any length"]));
+    for len in 0..LEN_MAX {
+        instant!(ANY, "one", text = text[..len], number = len);
+        instant!(ANY, { &text[..len] }, formatted = display(&text[..LEN_MAX - len]), float = 0.5);
+    }
+    let trace = stop(&session);
+    let events = of(&trace, "any length");
+    assert_eq!(events.len(), 2 * LEN_MAX);
+    for (len, pair) in events.chunks(2).enumerate() {
+        assert_eq!(pair[0].args, [format!("text={}", &text[..len]), format!("number={len}")]);
+        let formatted = format!("formatted={}", &text[..LEN_MAX - len]);
+        assert_eq!((&*pair[1].name, &*pair[1].args), (&text[..len], &[formatted, "float=0.5".into()][..]));
+    }
+}
+
 #[test]
 fn sessions_have_what_they_ask_for_and_no_more() {
     static ONE: Category = Category::new("choice.one");

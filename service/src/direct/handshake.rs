@@ -14,8 +14,9 @@
 //! - Batches are taken out of `waiting` and committed under `own`: none is committed twice, and
 //!   they are committed in the order in which they were put. What could not be committed goes back
 //!   in front.
-//! - Where the service has left something because there was no room, and then finds nothing waiting,
-//!   the writer has taken it. It may still be committing: the service waits for `own` once more.
+//! - Where the service has left something because there was no room, and then finds nothing
+//!   waiting, the writer has taken it. It may still be committing: the service waits for `own` once
+//!   more.
 //! - The writer waits for `waiting` only, which is locked to put something in or to take it out.
 //!
 //! Models: `service/models`, which `ci/loom` runs on this source.

@@ -30,6 +30,11 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
+#[cold]
+fn outside(offset: usize, len: usize) -> ! {
+    panic!("{len} bytes at {offset} are outside the shared memory")
+}
+
 impl Region {
     pub(crate) fn new(memory: Arc<SharedMemory>, page_size_bytes: usize) -> Self {
         let (start, size_bytes) = (memory.start(), memory.size_bytes());
@@ -58,12 +63,18 @@ impl Region {
     /// come from checked page and chunk indexes, so that would be a bug of this crate.
     #[inline]
     fn at(&self, offset: usize, len: usize) -> *mut u8 {
-        assert!(
-            offset.checked_add(len).is_some_and(|end| end <= self.0.size_bytes),
-            "{len} bytes at {offset} are outside the shared memory"
-        );
+        match self.get(offset, len) {
+            Some(at) => at,
+            None => outside(offset, len),
+        }
+    }
+
+    /// Likewise, or nothing.
+    #[inline]
+    pub(crate) fn get(&self, offset: usize, len: usize) -> Option<*mut u8> {
+        let is_inside = offset.checked_add(len).is_some_and(|end| end <= self.0.size_bytes);
         // SAFETY: the mapping has `size_bytes` bytes and `offset + len` is not beyond them.
-        unsafe { self.0.start.as_ptr().add(offset) }
+        is_inside.then(|| unsafe { self.0.start.as_ptr().add(offset) })
     }
 
     /// The word at `offset`: a page's bitmap, or the reserved word behind it.
@@ -113,6 +124,7 @@ impl Region {
     }
 
     /// Copies `src` to `offset`.
+    #[inline]
     pub(crate) fn copy_in(&self, offset: usize, src: &[u8]) {
         let dst = self.at(offset, src.len());
         // SAFETY: as for `copy_out`, with the roles exchanged.

@@ -31,13 +31,13 @@ impl Core {
             chunk_id,
             fragments: continues.into(),
             inflated: false,
-            first_continues: continues,
+            flags: if continues { ChunkFlags::FIRST_CONTINUES } else { ChunkFlags::NONE },
         };
         let header = ChunkHeader {
             chunk_id,
             writer_id: self.writer_id,
             fragments: current.fragments,
-            flags: current.flags(),
+            flags: current.flags,
         };
         self.arbiter.smb().write_header(&current.chunk, header);
         self.capacity = current.chunk.payload_size_bytes();
@@ -86,7 +86,7 @@ impl Core {
             // raised only then.
             smb.write_payload(&current.chunk, self.position, &[0]);
         }
-        smb.set_fragments(&current.chunk, current.fragments, current.flags().with(last));
+        smb.set_fragments(&current.chunk, current.fragments, current.flags.with(last));
         self.arbiter.note_return(&current.chunk, &mut self.returns);
         let returned = Returned {
             chunk: current.chunk,

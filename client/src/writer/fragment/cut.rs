@@ -34,7 +34,7 @@ impl Core {
         } else {
             current.fragments += 1;
             current.inflated = true;
-            let (fragments, flags) = (current.fragments, current.flags());
+            let (fragments, flags) = (current.fragments, current.flags);
             self.arbiter.smb().set_fragments(&current.chunk, fragments, flags);
         }
     }

@@ -41,13 +41,8 @@ struct Current {
     /// The count was raised past the last finished packet so that a scrape sees it; the next packet
     /// takes the slot.
     inflated: bool,
-    first_continues: bool,
-}
-
-impl Current {
-    fn flags(&self) -> ChunkFlags {
-        if self.first_continues { ChunkFlags::FIRST_CONTINUES } else { ChunkFlags::NONE }
-    }
+    /// Of its header, until it is returned.
+    flags: ChunkFlags,
 }
 
 /// Where the size field of an open message is.
@@ -228,7 +223,7 @@ impl Core {
             current.inflated = false;
         } else {
             current.fragments += 1;
-            let (fragments, flags) = (current.fragments, current.flags());
+            let (fragments, flags) = (current.fragments, current.flags);
             self.arbiter.smb().set_fragments(&current.chunk, fragments, flags);
         }
         self.begin_fragment();
