@@ -96,8 +96,9 @@ impl Core {
     }
 }
 
-/// Writes a packet for which [`Core::fits`] holds, with its size in front.
-#[inline]
+/// Writes a packet for which [`Core::fits`] holds, with its size in front. Apart from its callers,
+/// so that a packet that is dropped does not save registers for the copy.
+#[inline(never)]
 fn write_simple(arbiter: &Shared, current: &mut Option<Current>, position: usize, sized: &[u8]) {
     let Some(current) = current else { return };
     arbiter.smb().write_payload(&current.chunk, position, sized);
