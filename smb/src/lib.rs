@@ -38,9 +38,8 @@
 //!
 //! 1. There is never a reference to the bytes of the region. Bitmap words and chunk headers are
 //!    atomics. Payload is copied by [`copy_untrusted`] and written by [`Slot`], which are opaque to
-//!    the compiler, or by
-//!    kernels of `watershed-simd` for bytes that may change ([`Payload::shared_bytes`]), which are
-//!    opaque too.
+//!    the compiler, or by kernels of `watershed-simd` for bytes that may change
+//!    ([`Payload::shared_bytes`]), which are opaque too.
 //! 2. A value on which a decision depends is loaded once. Offsets inside a page are computed from
 //!    the one bitmap value that granted the chunk, never from a later load.
 //! 3. A transition that the ABI does not have is refused with a [`TransitionError`]; nothing panics

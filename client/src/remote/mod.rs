@@ -21,7 +21,9 @@
 //! connection is given up.
 //!
 //! A child of the program that is forked without `exec` does not trace: its writers discard, and a
-//! `RemoteProducer` that it has inherited does nothing. It may make one of its own.
+//! `RemoteProducer` that it has inherited does nothing. It may make one of its own. It must not be
+//! forked by an argument of an event: the shared memory into which the event is being written is
+//! not there in the child, which ends when it goes on with the event.
 //!
 //! # Tracing at startup
 //!

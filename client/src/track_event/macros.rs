@@ -6,7 +6,7 @@
 /// a trace has once; or any `&str` in braces, which it has each time. Arguments are `name = value`,
 /// or `name` alone for a variable of that name; values are what
 /// [`ArgValue`](crate::track_event::ArgValue) says. They are evaluated only if a session may want
-/// the event.
+/// the event, while it is being written: they must not fork the process.
 ///
 /// Before the arguments may stand `on = &track`, for an event of a
 /// [`Track`](crate::track_event::Track) instead of the thread, and behind them `; flow = number`.
