@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use watershed_service::limits::{CLONES_MAX, SESSIONS_MAX};
@@ -53,7 +53,6 @@ pub(crate) struct WaitingThreads {
     shared: Arc<Shared>,
     done: Sender<thread::Result<JobResult>>,
     results: Receiver<thread::Result<JobResult>>,
-    threads: Vec<JoinHandle<()>>,
     /// Jobs of clones without a result.
     num_clones: usize,
 }
@@ -63,6 +62,8 @@ struct Shared {
     queue: Mutex<Queue>,
     /// A job was queued, or all are to end.
     is_queued: Condvar,
+    /// The last thread has ended.
+    all_ended: Condvar,
     wake: Arc<Wake>,
 }
 
@@ -91,8 +92,9 @@ impl WaitingThreads {
     /// None yet. After each job `wake` is called.
     pub(crate) fn new(wake: Arc<Wake>) -> WaitingThreads {
         let (done, results) = mpsc::channel();
-        let shared = Shared { queue: Mutex::default(), is_queued: Condvar::new(), wake };
-        WaitingThreads { shared: Arc::new(shared), done, results, threads: Vec::new(), num_clones: 0 }
+        let (is_queued, all_ended) = (Condvar::new(), Condvar::new());
+        let shared = Shared { queue: Mutex::default(), is_queued, all_ended, wake };
+        WaitingThreads { shared: Arc::new(shared), done, results, num_clones: 0 }
     }
 
     /// Whether another job of a clone may be begun: also those of consumers that have gone
@@ -142,17 +144,16 @@ impl WaitingThreads {
         Some(result)
     }
 
-    fn start_thread(&mut self) -> std::io::Result<()> {
+    /// Nobody joins it: what of it is to be waited for is that it is not counted any more.
+    fn start_thread(&self) -> std::io::Result<()> {
         let (shared, done) = (Arc::clone(&self.shared), self.done.clone());
         let thread = thread::Builder::new().name("trace-waits".to_owned());
-        let thread = thread.spawn(move || {
+        let run = move || {
             while let Some(job) = shared.next_job() {
                 shared.run(job, &done);
             }
-        })?;
-        self.threads.retain(|thread| !thread.is_finished());
-        self.threads.push(thread);
-        Ok(())
+        };
+        thread.spawn(run).map(drop)
     }
 }
 
@@ -160,12 +161,10 @@ impl Drop for WaitingThreads {
     fn drop(&mut self) {
         let mut queue = self.shared.lock();
         queue.is_over = true;
-        drop(queue);
         self.shared.is_queued.notify_all();
-        for thread in self.threads.drain(..) {
-            // A panic would be that of this module.
-            let _ = thread.join();
-        }
+        // What is at work ends first: it may use what the daemon drops next.
+        let is_left = |queue: &mut Queue| queue.num_threads > 0;
+        drop(self.shared.all_ended.wait_while(queue, is_left).unwrap_or_else(PoisonError::into_inner));
     }
 }
 
@@ -193,6 +192,9 @@ impl Shared {
         queue.num_idle -= 1;
         let job = if queue.is_over { None } else { queue.jobs.pop_front() };
         queue.num_threads -= usize::from(job.is_none());
+        if queue.num_threads == 0 {
+            self.all_ended.notify_all();
+        }
         job
     }
 }
