@@ -34,8 +34,8 @@ pub(crate) use sequences::SharedSequences;
 pub use sink::{PacketBatch, Unread, WriteTrace};
 pub(crate) use sink::{Sink, TraceSink};
 pub(crate) use source::{PassSource, SharedPool};
-pub(crate) use step::ReadState;
 pub use step::{ReadBegun, ReadDone, ReadStep};
+pub(crate) use step::{ReadState, StepEnd};
 pub(crate) use watershed_shards::framing::Stamp;
 
 /// Top-level fields of `TracePacket` that only the service may write: what a producer sends with

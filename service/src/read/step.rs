@@ -14,7 +14,7 @@
 
 use std::fmt;
 
-use watershed_shards::framing::Stamp;
+use watershed_shards::{Statistics, framing::Stamp};
 
 use crate::clock::ClockReadings;
 use crate::ids::{ConsumerId, SessionId};
@@ -57,9 +57,9 @@ pub struct ReadDone {
     ran: StepRan,
 }
 
-/// How a step ended.
+/// How a step of a consumer's read or of a file ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StepEnd {
+pub(crate) enum StepEnd {
     /// That of the buffers' packets.
     Pass(PassEnd),
     /// Behind a pass that has read everything, what the service has to say of it.
@@ -173,25 +173,11 @@ impl Service {
             return self.read_later(consumer_id);
         }
         let is_tail = session.reading.is_drained;
-        let needs_look = match is_tail {
-            true => self.tells_statistics(session_id),
-            // What waits for room is to be in what is read.
-            false => self.tells_of_sequences(session_id) || self.has_waiting(),
-        };
-        let looked = if needs_look { self.look(session_id) } else { None };
-        if needs_look && looked.is_none() {
+        let Some(looked) = self.look_for_step(session_id, is_tail) else {
             return self.read_later(consumer_id);
-        }
+        };
         let mut own = PacketBatch::new();
-        // A batch has room for everything.
-        let _ = match is_tail {
-            true => self.emit_after_data(session_id, &mut own, looked, now),
-            false => self.emit_before_data(session_id, &mut own, &looked.unwrap_or_default(), now),
-        };
-        let (source, end) = match is_tail {
-            true => (None, StepEnd::Tail),
-            false => (self.pass_source(session_id), StepEnd::Pass(PassEnd::Drained)),
-        };
+        let (source, end) = self.emit_step(session_id, is_tail, &mut own, looked, now);
         if let Some(session) = self.sessions.get_mut(&session_id) {
             session.reading.begin();
         }
@@ -231,6 +217,42 @@ impl Service {
         }
     }
 
+    /// Statistics of the buffers that the next step has to tell, if it does: the one behind a pass
+    /// that has read everything is the tail. `None`: workers have to do something first.
+    pub(crate) fn look_for_step(
+        &mut self,
+        session_id: SessionId,
+        is_tail: bool,
+    ) -> Option<Option<Vec<Statistics>>> {
+        let needs_look = match is_tail {
+            true => self.tells_statistics(session_id),
+            // What waits for room is to be in what is read.
+            false => self.tells_of_sequences(session_id) || self.has_waiting(),
+        };
+        if needs_look { self.look(session_id).map(Some) } else { Some(None) }
+    }
+
+    /// Emits what the service itself has to say in a step. What comes behind that, and how the step
+    /// ends if it is nothing.
+    pub(crate) fn emit_step(
+        &mut self,
+        session_id: SessionId,
+        is_tail: bool,
+        sink: &mut impl Sink,
+        looked: Option<Vec<Statistics>>,
+        now: &ClockReadings,
+    ) -> (Option<PassSource>, StepEnd) {
+        let has_room = match is_tail {
+            true => self.emit_after_data(session_id, sink, looked, now),
+            false => self.emit_before_data(session_id, sink, &looked.unwrap_or_default(), now),
+        };
+        match (has_room, is_tail) {
+            (false, _) => (None, StepEnd::Pass(PassEnd::NoRoom)),
+            (true, true) => (None, StepEnd::Tail),
+            (true, false) => (self.pass_source(session_id), StepEnd::Pass(PassEnd::Drained)),
+        }
+    }
+
     fn read_later(&mut self, consumer_id: ConsumerId) -> ReadBegun {
         if let Some(consumer) = self.consumers.get_mut(&consumer_id) {
             consumer.waits_to_read = true;
@@ -241,9 +263,11 @@ impl Service {
     /// Tells those for whom a step can be begun now.
     pub(crate) fn tell_readers(&mut self) {
         for (consumer_id, consumer) in &mut self.consumers {
+            if !consumer.waits_to_read {
+                continue;
+            }
             let session = consumer.session_id.and_then(|session_id| self.sessions.get(&session_id));
-            let has_to_wait = |session: &Session| session.may_not_be_read() || session.waits_for_shards();
-            if consumer.waits_to_read && !session.is_some_and(has_to_wait) {
+            if !session.is_some_and(|session| session.may_not_be_read() || session.waits_for_shards()) {
                 consumer.waits_to_read = false;
                 self.outputs.push_back(crate::Output::Consumer(*consumer_id, ConsumerEvent::ReadReady));
             }

@@ -107,9 +107,6 @@ impl Service {
     /// after every other call.
     pub fn poll_clone(&mut self) -> Option<CloneWork> {
         self.sessions.iter_mut().find_map(|(source_id, session)| {
-            let indices: Vec<usize> = (0..session.buffers.len())
-                .filter(|index| session.clone_group(*index) == CloneGroup::Copied)
-                .collect();
             let wanted = |clone: &PendingClone| match clone.task {
                 CloneTask::Wanted(kind) => Some(kind),
                 _ => None,
@@ -123,11 +120,13 @@ impl Service {
                 let at = memory.iter().position(|(of, _)| *of == index)?;
                 Some(memory.swap_remove(at).1)
             };
+            let copied =
+                (0..session.buffers.len()).filter(|index| session.clone_group(*index) == CloneGroup::Copied);
             let trace = |index: usize| {
                 let buffer = self.buffers.get(*session.buffers.get(index)?)?;
                 Some((index, Arc::clone(&buffer.trace), take_memory(index)))
             };
-            let buffers = indices.into_iter().filter_map(trace).collect();
+            let buffers = copied.filter_map(trace).collect();
             Some(CloneWork { source_id: *source_id, clone_id, kind, buffers })
         })
     }

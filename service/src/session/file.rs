@@ -23,10 +23,10 @@ use crate::clock::ClockReadings;
 use crate::compress::Codec;
 use crate::ids::SessionId;
 use crate::output::{FileAction, FlushFlags, Warning};
-use crate::read::{PassEnd, TraceSink, WriteTrace};
+use crate::read::{PassEnd, StepEnd, TraceSink, WriteTrace};
 use crate::service::Service;
 use crate::session::config::FlushStrategy;
-use crate::session::file_write::{FileWrite, FileWritten, StepEnd};
+use crate::session::file_write::{FileWrite, FileWritten};
 use crate::session::flush::AfterFlush;
 use crate::session::{Session, SessionState};
 use crate::timer::{Deadline, Timer, TimerClock};
@@ -218,12 +218,7 @@ impl Service {
             return None;
         }
         let is_tail = file.tail && !file.drain;
-        let needs_look = match is_tail {
-            true => self.tells_statistics(session_id),
-            // What waits for room is to be in what is read.
-            false => self.tells_of_sequences(session_id) || self.has_waiting(),
-        };
-        let looked = if needs_look { Some(self.look(session_id)?) } else { None };
+        let looked = self.look_for_step(session_id, is_tail)?;
         let file = self.sessions.get_mut(&session_id)?.file.as_mut()?;
         file.in_flight = Some(InFlight::Write);
         (file.tail, file.drain) = (false, false);
@@ -234,17 +229,9 @@ impl Service {
             Ok(())
         };
         let mut sink = TraceSink::new(&mut append, room_bytes);
-        let has_room = match is_tail {
-            true => self.emit_after_data(session_id, &mut sink, looked, now),
-            false => self.emit_before_data(session_id, &mut sink, &looked.unwrap_or_default(), now),
-        };
+        let (source, end) = self.emit_step(session_id, is_tail, &mut sink, looked, now);
         // Appending does not fail.
         let _ = sink.finish();
-        let (source, end) = match (has_room, is_tail) {
-            (false, _) => (None, StepEnd::Pass(PassEnd::NoRoom)),
-            (true, true) => (None, StepEnd::Tail),
-            (true, false) => (self.pass_source(session_id), StepEnd::Pass(PassEnd::Drained)),
-        };
         let codec = self.sessions.get(&session_id).and_then(|session| Codec::of(session.config.message()));
         Some(FileWrite { session_id, own, source, end, room_bytes, codec })
     }

@@ -12,7 +12,7 @@ use std::fmt;
 use crate::compress::{Codec, Packer};
 use crate::ids::SessionId;
 use crate::limits::WRITE_TRACE_BYTES;
-use crate::read::{PassEnd, PassSource, TraceSink, WriteTrace};
+use crate::read::{PassEnd, PassSource, StepEnd, TraceSink, WriteTrace};
 
 /// What is to be written next into a session's file: about 32 MiB at most, whole packets. See
 /// [`Service::begin_write`](crate::Service::begin_write).
@@ -28,15 +28,6 @@ pub struct FileWrite {
     pub(super) room_bytes: Option<u64>,
     /// How it is compressed.
     pub(super) codec: Option<Codec>,
-}
-
-/// How a step ended whose bytes have all been written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StepEnd {
-    /// That of the buffers' packets.
-    Pass(PassEnd),
-    /// Behind a pass that has read everything, what the service has to say of it.
-    Tail,
 }
 
 /// What became of a [`FileWrite`], for [`Service::handle_written`](crate::Service::handle_written).
