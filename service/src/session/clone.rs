@@ -3,11 +3,11 @@
 //! ```text
 //!   handle_clone_session     the session, as far as the consumer may
 //!     | buffers with clear_before_clone are emptied
-//!     | memory for the copies is made ready, if another thread does that (`clone_memory`)
+//!     | memory for the copies is made ready, if another thread does that (`clone_work`)
 //!     | flush of the data sources that write into buffers with transfer_on_clone
 //!     |   over, in time or not ---> those buffers go to the clone, empty ones take their place
 //!     | flush of the others
-//!     |   over, in time or not ---> their buffers are copied
+//!     |   over, in time or not ---> their buffers are copied (`clone_taking`)
 //!     v
 //!   both over: a session in the state Cloned, of the consumer that asked ---> ConsumerEvent::Cloned
 //! ```
@@ -28,19 +28,20 @@ use crate::buffers::Buffer;
 use crate::clock::ClockReadings;
 use crate::error::CloneRefused;
 use crate::filter::Filtering;
-use crate::ids::{BufferId, ConsumerId, SessionId};
+use crate::ids::{ConsumerId, SessionId};
 use crate::limits;
 use crate::output::{ConsumerEvent, FlushFlags};
 use crate::read::ReadState;
 use crate::service::Service;
-use crate::session::clone_work::{CloneTask, CloneWork, TaskKind};
+use crate::session::clone_taking::{Behind, CloneGroup};
+use crate::session::clone_work::{CloneTask, TaskKind};
 use crate::session::flush::AfterFlush;
 use crate::session::triggers::SessionTriggers;
 use crate::session::{
     FileWriter, Instances, PendingPackets, ReceivedTrigger, Session, SessionCounters, SessionState,
 };
 use crate::timer::TimerTable;
-use watershed_shards::{CloneMemory, ShardedBuffer};
+use watershed_shards::CloneMemory;
 use watershed_wire::protos::trace_stats::FinalFlushOutcome;
 
 const ROOT_UID: i32 = 0;
@@ -102,30 +103,15 @@ pub(crate) struct PendingClone {
     /// It goes into the consumer's file.
     pub(super) in_file: bool,
     /// The original's file is to be copied.
-    copies_file: bool,
+    pub(super) copies_file: bool,
     /// Flushes that are not over.
-    flushes_left: usize,
+    pub(super) flushes_left: usize,
     /// Those whose flush is over and whose buffers have not been taken.
-    flushed: Vec<CloneGroup>,
+    pub(super) flushed: Vec<CloneGroup>,
     /// Of their buffers: what had to find room first when the flush was over.
-    behind: Vec<Behind>,
-    all_flushed: bool,
+    pub(super) behind: Vec<Behind>,
+    pub(super) all_flushed: bool,
     pub(super) error: Option<String>,
-}
-
-/// So many batches of a buffer have to find room.
-#[derive(Debug)]
-struct Behind {
-    id: BufferId,
-    trace: Arc<ShardedBuffer>,
-    num_batches: u64,
-}
-
-/// Which buffers of a session a flush for a clone is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CloneGroup {
-    Transferred,
-    Copied,
 }
 
 impl Service {
@@ -266,155 +252,8 @@ impl Service {
         }
     }
 
-    /// Empties the buffers whose old contents no clone wants.
-    fn clear_before_clone(&mut self, session_id: SessionId) -> Result<(), CloneRefused> {
-        self.settle_unless_never_waits(session_id);
-        let Some(session) = self.sessions.get(&session_id) else { return Ok(()) };
-        let configs = session.config.message().buffers.iter().zip(&session.buffers).enumerate();
-        let cleared: Vec<usize> = configs
-            .filter(|(_, (config, id))| config.clear_before_clone() && self.buffers.has_commits(**id))
-            .map(|(index, _)| index)
-            .collect();
-        for index in cleared {
-            let old = self.replace_buffer(session_id, index, false).map_err(CloneRefused::NoMemory)?;
-            self.discard(old);
-        }
-        Ok(())
-    }
-
-    /// Where the service may wait, nothing waits for room behind this.
-    fn settle_unless_never_waits(&mut self, session_id: SessionId) {
-        if !self.options.never_waits {
-            self.settle(session_id);
-        }
-    }
-
-    /// Puts an empty buffer in the place of one of the session's, and returns that. What waits for
-    /// room goes with it, or comes into the empty one.
-    fn replace_buffer(
-        &mut self,
-        session_id: SessionId,
-        index: usize,
-        keeps_waiting: bool,
-    ) -> Result<Buffer, String> {
-        let gone = || "the session has ended".to_owned();
-        let session = self.sessions.get(&session_id).ok_or_else(gone)?;
-        let buffer_id = *session.buffers.get(index).ok_or_else(gone)?;
-        let message = session.config.message().clone();
-        let config = message.buffers.get(index).ok_or_else(gone)?;
-        let page_bytes = self.largest_page_bytes(&message);
-        let empty = self.new_buffer(session_id, config, index, page_bytes);
-        let empty = empty.map_err(|error| error.to_string())?;
-        let trace = Arc::clone(&empty.trace);
-        let replaced = self.buffers.replace(buffer_id, empty, keeps_waiting).ok_or_else(gone)?;
-        self.direct.replace(buffer_id, &trace);
-        // What was to be told of the other one is begun again, and nothing else keeps its memory.
-        if let Some(session) = self.sessions.get_mut(&session_id) {
-            session.look = None;
-        }
-        self.restart_stats(session_id);
-        Ok(replaced)
-    }
-
-    /// A flush that a clone waits for is over: its buffers are taken, unless a file is copied, too.
-    pub(super) fn clone_flushed(
-        &mut self,
-        session_id: SessionId,
-        clone_id: SessionId,
-        group: CloneGroup,
-        success: bool,
-        now: &ClockReadings,
-    ) {
-        let Some(session) = self.sessions.get_mut(&session_id) else { return };
-        let Some(clone) = session.clones.get_mut(&clone_id) else { return };
-        clone.all_flushed &= success;
-        clone.flushes_left -= 1;
-        clone.flushed.push(group);
-        self.settle_unless_never_waits(session_id);
-        let Some(session) = self.sessions.get_mut(&session_id) else { return };
-        let ids = (0..session.buffers.len()).filter(|index| session.clone_group(*index) == group);
-        let behind = ids.filter_map(|index| {
-            Some((session.buffers[index], self.buffers.waiting_of(session.buffers[index])?))
-        });
-        let behind: Vec<_> =
-            behind.map(|(id, (trace, num_batches))| Behind { id, trace, num_batches }).collect();
-        if let Some(clone) = session.clones.get_mut(&clone_id) {
-            clone.behind.extend(behind);
-        }
-        self.go_on_with_clone(session_id, clone_id, now);
-    }
-
-    /// Takes the buffers whose flush is over, when what waited for room then has found it, and
-    /// unless a step of the file or of a consumer's read is under way. If it has all of them the
-    /// clone is made.
-    fn go_on_with_clone(&mut self, session_id: SessionId, clone_id: SessionId, now: &ClockReadings) {
-        let Some(session) = self.sessions.get_mut(&session_id) else { return };
-        let is_being_written = session.file.as_ref().is_some_and(FileWriter::is_being_written);
-        let Some(clone) = session.clones.get_mut(&clone_id) else { return };
-        clone
-            .behind
-            .retain(|Behind { id, trace, num_batches }| self.buffers.is_behind(*id, trace, *num_batches));
-        let (is_last, is_free) = (clone.flushes_left == 0, clone.task == CloneTask::Nothing);
-        let is_being_read = is_being_written || session.reading.is_under_way;
-        if is_being_read || !is_free || !clone.behind.is_empty() || (clone.copies_file && !is_last) {
-            return;
-        }
-        let flushed = std::mem::take(&mut clone.flushed);
-        let has_copies = flushed.contains(&CloneGroup::Copied);
-        if has_copies {
-            (clone.task, clone.copied_at_ns) = (CloneTask::Wanted(TaskKind::Copy), now.boottime_ns);
-        }
-        if flushed.contains(&CloneGroup::Transferred) {
-            self.transfer(session_id, clone_id, now);
-        }
-        match has_copies {
-            true if !self.options.never_waits => {
-                let done = self.poll_clone().map(CloneWork::run);
-                done.into_iter().for_each(|done| self.handle_clone_work(done, now));
-            }
-            true => {}
-            false if is_last => self.finish_clone(session_id, clone_id, now),
-            false => {}
-        }
-    }
-
-    /// Something is over for which clones may have waited: a step, or a copy.
-    pub(crate) fn go_on_with_clones(&mut self, session_id: SessionId, now: &ClockReadings) {
-        let Some(session) = self.sessions.get(&session_id) else { return };
-        for clone_id in session.clones.keys().copied().collect::<Vec<_>>() {
-            self.go_on_with_clone(session_id, clone_id, now);
-        }
-    }
-
-    /// Goes on with clones for which batches have had to find room.
-    pub(crate) fn go_on_with_waiting_clones(&mut self, now: &ClockReadings) {
-        let waits = |session: &Session| session.clones.values().any(|clone| !clone.behind.is_empty());
-        let waiting = self.sessions.iter().filter(|(_, session)| waits(session));
-        for session_id in waiting.map(|(session_id, _)| *session_id).collect::<Vec<_>>() {
-            self.go_on_with_clones(session_id, now);
-        }
-    }
-
-    /// Hands the buffers that are transferred to the clone.
-    fn transfer(&mut self, session_id: SessionId, clone_id: SessionId, now: &ClockReadings) {
-        let Some(session) = self.sessions.get(&session_id) else { return };
-        let indices = 0..session.buffers.len();
-        let transferred = indices.filter(|index| session.clone_group(*index) == CloneGroup::Transferred);
-        for index in transferred.collect::<Vec<_>>() {
-            let buffer = self.replace_buffer(session_id, index, true);
-            let session = self.sessions.get_mut(&session_id);
-            let Some(clone) = session.and_then(|session| session.clones.get_mut(&clone_id)) else { return };
-            match buffer {
-                Ok(buffer) => clone.taken[index] = Some((buffer, now.boottime_ns)),
-                Err(reason) => clone.error = Some(reason),
-            }
-        }
-        // What waited behind it finds room in the new ones.
-        self.retry_commits();
-    }
-
     /// Everything is there: the clone becomes a session, or the consumer is told why not.
-    fn finish_clone(&mut self, source_id: SessionId, clone_id: SessionId, now: &ClockReadings) {
+    pub(super) fn finish_clone(&mut self, source_id: SessionId, clone_id: SessionId, now: &ClockReadings) {
         let Some(source) = self.sessions.get_mut(&source_id) else { return };
         let Some(clone) = source.clones.remove(&clone_id) else { return };
         let (consumer_id, in_file) = (clone.consumer_id, clone.in_file);
@@ -561,21 +400,6 @@ impl Session {
     /// Whether clones that are being made will need what is in its file.
     pub(super) fn is_file_wanted(&self) -> bool {
         self.clones.values().any(|clone| clone.copies_file)
-    }
-
-    pub(super) fn clone_group(&self, buffer_index: usize) -> CloneGroup {
-        let config = self.config.message().buffers.get(buffer_index);
-        match config.is_some_and(|config| config.transfer_on_clone()) {
-            true => CloneGroup::Transferred,
-            false => CloneGroup::Copied,
-        }
-    }
-
-    /// The kinds of buffers that there are, in the order in which they are taken.
-    fn clone_groups(&self) -> Vec<CloneGroup> {
-        let is_there =
-            |group: &CloneGroup| (0..self.buffers.len()).any(|index| self.clone_group(index) == *group);
-        [CloneGroup::Transferred, CloneGroup::Copied].into_iter().filter(is_there).collect()
     }
 
     fn bugreport_score(&self) -> i32 {

@@ -21,7 +21,7 @@ use crate::buffers::Buffer;
 use crate::clock::ClockReadings;
 use crate::ids::SessionId;
 use crate::service::Service;
-use crate::session::clone::CloneGroup;
+use crate::session::clone_taking::CloneGroup;
 use crate::session::{PendingClone, Session};
 
 /// What a pending clone needs of another thread.

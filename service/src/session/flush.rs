@@ -24,7 +24,7 @@ use crate::ids::{ConsumerId, FlushId, InstanceId, SessionId};
 use crate::limits;
 use crate::output::{ConsumerEvent, FlushFlags, ProducerCommand};
 use crate::service::Service;
-use crate::session::clone::CloneGroup;
+use crate::session::clone_taking::CloneGroup;
 use crate::session::config::FlushStrategy;
 use crate::session::{InstanceState, Session, SessionState};
 use crate::timer::{Deadline, Timer, TimerClock};

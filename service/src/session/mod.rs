@@ -22,6 +22,7 @@
 mod change_config;
 mod clone;
 mod clone_room;
+mod clone_taking;
 mod clone_work;
 mod config;
 mod detach;
