@@ -327,8 +327,13 @@ impl Service {
         let Some(file) = &session.file else { return };
         let (ended, closed) = (file.ended, file.closed);
         if let Err(reason) = result {
-            session.error.get_or_insert_with(|| format!("writing the trace file failed: {reason}"));
-            self.warn(Warning::FileFailed { session_id, reason });
+            let error = format!("writing the trace file failed: {reason}");
+            // What ends the file after a failure mostly fails for the same reason.
+            let is_told = session.error.as_ref() == Some(&error);
+            session.error.get_or_insert(error);
+            if !is_told {
+                self.warn(Warning::FileFailed { session_id, reason });
+            }
         }
         if closed {
             self.file_closed(session_id);

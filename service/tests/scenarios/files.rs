@@ -405,9 +405,11 @@ fn a_step_that_fails_ends_the_session() {
     world.service.handle_written(written, &world.now);
     assert_eq!(world.service.session_state(session), Some(SessionState::Disabled));
     assert_eq!(world.service.poll_file(), Some(FileAction::Sync(session)), "what is there is kept");
-    world.service.handle_file_done(session, Ok(()), &world.now);
+    world.service.handle_file_done(session, Err("no space left on device".to_owned()), &world.now);
     world.writes_files = true;
     world.pump();
+    let is_told = |warning: &&Warning| matches!(warning, Warning::FileFailed { .. });
+    assert_eq!(world.warnings.iter().filter(is_told).count(), 1, "one reason is told once");
     let error = "writing the trace file failed: no space left on device";
     assert_eq!(world.events_of(consumer), [over(session, Some(error))]);
 }
