@@ -99,7 +99,7 @@ pub enum DaemonError {
     #[error("no socket for producers was named")]
     NoProducerSocket,
     /// The workers cannot be started.
-    #[error("cannot start {num_workers} workers: {error}")]
+    #[error("cannot start worker threads ({num_workers}): {error}")]
     Workers {
         /// How many were wanted.
         num_workers: usize,
