@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::recorded::Event;
+use crate::workload::HANDOVERS;
 
 const PREFIX: &str = "reference-of-a-watershed-test-";
 const EVENTS: [&str; 4] =
@@ -125,7 +126,7 @@ impl Known {
         let is_left_out = |&(last, next): &(usize, usize)| self.switches[last].tid != self.until_then[next];
         let left_out = self.pairs().filter(is_left_out).count();
         eprintln!("the kernel left out at least {left_out} beside {} switches", self.switches.len());
-        left_out * 100 <= self.switches.len()
+        self.switches.len() >= HANDOVERS && left_out * 100 <= self.switches.len()
     }
 
     /// How often `by` woke `tid` between a switch to `by` and the next one, which is away from it.
