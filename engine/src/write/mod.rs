@@ -238,7 +238,13 @@ impl WriteParts<'_> {
     ) {
         let CommitScratch { staging, spans, entries, .. } = scratch;
         let bytes = match source.stable_bytes() {
-            Some(bytes) => bytes.get(..chunk.size_bytes).unwrap_or(bytes),
+            Some(bytes) => {
+                let bytes = bytes.get(..chunk.size_bytes).unwrap_or(bytes);
+                if chunk.is_dense() {
+                    SharedBytes::from(bytes).prefetch();
+                }
+                bytes
+            }
             None => {
                 if staging.len() < chunk.size_bytes {
                     CommitScratch::grow(staging, chunk.size_bytes);
