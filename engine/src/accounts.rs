@@ -124,7 +124,8 @@ pub(crate) struct Accounts {
     pub(crate) stats: BufferStats,
     chunks: [u64; 5],
     bytes: [u64; 5],
-    duplicate_commits: u64,
+    /// Chunks that were committed again in the length in which they were consumed.
+    pub(crate) duplicate_commits: u64,
 }
 
 impl Accounts {
@@ -138,26 +139,14 @@ impl Accounts {
     pub(crate) fn note_written(&mut self, outer_bytes: usize) {
         self.stats.chunks_written += 1;
         self.stats.bytes_written += outer_bytes as u64;
-        self.add(Account::Listed, outer_bytes);
-    }
-
-    /// A chunk was committed again in the length in which it was consumed.
-    pub(crate) fn note_duplicate(&mut self) {
-        self.duplicate_commits += 1;
-    }
-
-    #[inline(always)]
-    fn add(&mut self, account: Account, outer_bytes: usize) {
-        self.chunks[account as usize] += 1;
-        self.bytes[account as usize] += outer_bytes as u64;
+        self.chunks[Account::Listed as usize] += 1;
+        self.bytes[Account::Listed as usize] += outer_bytes as u64;
     }
 
     /// A listed record is erased.
     #[inline(always)]
     pub(crate) fn move_listed(&mut self, account: Account, outer_bytes: usize) {
-        self.chunks[Account::Listed as usize] -= 1;
-        self.bytes[Account::Listed as usize] -= outer_bytes as u64;
-        self.add(account, outer_bytes);
+        self.move_many(account, 1, outer_bytes);
     }
 
     /// `chunks` listed records of `outer_bytes` in all are erased.

@@ -129,3 +129,17 @@ fn huge_pages_change_nothing_but_when_memory_is_used() {
         assert_eq!(huge.stats().write_wrap_count, if policy == FillPolicy::Discard { 0 } else { 2 });
     }
 }
+
+/// What a record leaves of an older one gets its header when somebody looks, in copies too.
+#[test]
+fn the_rest_of_an_overwritten_record_is_padding() {
+    let mut buffer = Buffer::ring(4096);
+    for (id, outer_bytes) in [(0, 2048), (1, 2048), (2, 1024)] {
+        let chunk = chunk(1, id).whole(&"x".repeat(outer_bytes - 18));
+        buffer.0.copy_chunk_untrusted(&chunk.info, &chunk.bytes[..]).unwrap();
+    }
+    let mut copy = buffer.0.clone_read_only().unwrap();
+    let padding = [0, 0, 0, 0, 0, 0, 0, 0, 0xf0, 0x03, 0, 0, 0, 0, 0, 0x04 ^ 0xf0 ^ 0x03];
+    assert_eq!(buffer.0.ring()[1024..1040], padding);
+    assert_eq!(copy.ring()[1024..1040], padding);
+}

@@ -110,20 +110,38 @@ impl Kernels {
     pub unsafe fn try_copy_shared(self, from: *const u8, to: *mut u8, len: usize) -> bool {
         #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
         if crate::copy::LENGTHS.contains(&len) {
-            match self.0 {
-                // SAFETY: the length was tested and a `Kernels` of the level exists only where the
-                // processor has it; the rest is the caller's promise.
-                Level::Avx512 if len >= crate::copy::WIDE_FROM => unsafe {
-                    crate::x86_64::avx512::copy_vectors(from, to, len);
-                },
-                // SAFETY: as above; the higher level has all of the lower one.
-                Level::Avx2 | Level::Avx512 => unsafe { crate::x86_64::avx2::copy_vectors(from, to, len) },
-                _ => return false,
-            }
-            return true;
+            // SAFETY: the caller's promise, and the length was tested.
+            return unsafe { self.copy_vectors(from, to, len) };
         }
         let _ = (from, to, len);
         false
+    }
+
+    /// The same for one of [`copy::LENGTHS`](crate::copy::LENGTHS).
+    ///
+    /// # Safety
+    /// As there, and the length is one of these.
+    #[inline(always)]
+    pub(crate) unsafe fn copy_vectors(self, from: *const u8, to: *mut u8, len: usize) -> bool {
+        match self.0 {
+            // SAFETY: a `Kernels` of the level exists only where the processor has it; the rest is
+            // the caller's promise.
+            #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
+            Level::Avx512 if len >= crate::copy::WIDE_FROM => unsafe {
+                crate::x86_64::avx512::copy_vectors(from, to, len);
+                true
+            },
+            // SAFETY: as above; the higher level has all of the lower one.
+            #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
+            Level::Avx2 | Level::Avx512 => unsafe {
+                crate::x86_64::avx2::copy_vectors(from, to, len);
+                true
+            },
+            _ => {
+                let _ = (from, to, len);
+                false
+            }
+        }
     }
 
     /// As [`fields::scan`](crate::fields::scan()).

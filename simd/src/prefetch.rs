@@ -90,16 +90,20 @@ impl LinesAhead {
     #[inline(always)]
     pub(crate) fn ask(&mut self, lines: usize) {
         if self.next < self.end {
-            one_by_one(lines, || {
-                for_write(self.next);
-                self.next = self.next.wrapping_add(LINE_BYTES);
-            });
+            self.next = one_by_one(self.next, lines, for_write);
         }
     }
 
-    /// Asks for all that are left.
+    /// Asks for all that are left, four at a time: no walk waits beside it.
     #[inline(always)]
     pub(crate) fn finish(mut self) {
+        const STEP_BYTES: usize = 4 * LINE_BYTES;
+        let left_bytes = self.end.addr().saturating_sub(self.next.addr());
+        let (step, last) = (opaque(STEP_BYTES), self.next.wrapping_add(left_bytes / STEP_BYTES * STEP_BYTES));
+        while self.next != last {
+            (0..4).for_each(|line| for_write(self.next.wrapping_add(line * LINE_BYTES)));
+            self.next = self.next.wrapping_add(step);
+        }
         while self.next < self.end {
             for_write(self.next);
             self.next = self.next.wrapping_add(LINE_BYTES);
@@ -107,12 +111,15 @@ impl LinesAhead {
     }
 }
 
-/// Gives a hint so many times, in a loop that the compiler leaves as it is: if hints come in bursts
-/// of two or eight, more of them are not fetched.
+/// Gives a hint for so many lines from an address on, and returns the next one. The compiler leaves
+/// the loop as it is, since it does not know the step: if hints come in bursts of two or eight,
+/// more of them are not fetched.
 #[inline(always)]
-pub(crate) fn one_by_one(mut times: usize, mut hint: impl FnMut()) {
-    while times != 0 {
-        hint();
-        times = opaque(times - 1);
+pub(crate) fn one_by_one(mut at: *const u8, lines: usize, hint: impl Fn(*const u8)) -> *const u8 {
+    let (step, end) = (opaque(LINE_BYTES), at.wrapping_add(lines * LINE_BYTES));
+    while at != end {
+        hint(at);
+        at = at.wrapping_add(step);
     }
+    at
 }

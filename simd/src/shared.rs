@@ -138,16 +138,19 @@ impl Fetched<'_> {
     #[inline(always)]
     pub unsafe fn copy_to(&self, to: *mut u8) {
         // SAFETY: the fragments end inside of the bytes, and the target is the caller's promise.
-        // Its length was checked when the headers were fetched.
-        let is_done = unsafe { self.kernels.try_copy_shared(self.bytes.start, to, self.visible_bytes) };
+        // Their length was checked when the headers were fetched.
+        let is_done = unsafe { self.kernels.copy_vectors(self.bytes.start, to, self.visible_bytes) };
         debug_assert!(is_done);
         let origin = to.wrapping_sub(first_position(self.bytes.len));
-        for Kept { word, position } in self.kept {
-            // In this order: the bytes of a word behind its header may belong to the next header,
-            // whose word overwrites them.
+        // In this order: the bytes of a word behind its header may belong to the next header, whose
+        // word overwrites them.
+        let put = |Kept { word, position }: &Kept| {
             // SAFETY: the last word ends inside of the fragments.
             unsafe { origin.wrapping_add(*position).cast::<u64>().write_unaligned(*word) }
-        }
+        };
+        let (pairs, last) = self.kept.as_chunks::<2>();
+        pairs.iter().for_each(|pair| pair.iter().for_each(put));
+        last.iter().for_each(put);
     }
 }
 

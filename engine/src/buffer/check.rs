@@ -25,6 +25,7 @@ impl TraceBuffer {
     /// What is wrong, in words.
     pub fn check(&mut self) -> Result<(), String> {
         self.reader.flush(&mut self.store);
+        self.store.ring.flush_padding();
         let mut by_offset = std::collections::BTreeMap::new();
         for slot in self.store.index.records.slots() {
             let record = self.store.index.records.get(slot);

@@ -93,7 +93,7 @@ impl TraceBuffer {
 
     /// What the buffer does when it is full.
     pub fn policy(&self) -> FillPolicy {
-        self.writer.policy()
+        self.writer.policy
     }
 
     /// Whether a DISCARD buffer has met a chunk that did not fit. The feature `testing`.
@@ -121,9 +121,10 @@ impl TraceBuffer {
 
     /// The ring's bytes: records of 16-byte headers and payload, as `docs/trace-buffer.md` lays
     /// them out.
-    // Exclusive: a read pass defers writes to headers until somebody looks.
+    // Exclusive: some writes to headers are deferred until somebody looks.
     pub fn ring(&mut self) -> &[u8] {
         self.reader.flush(&mut self.store);
+        self.store.ring.flush_padding();
         self.store.ring.region().as_slice()
     }
 

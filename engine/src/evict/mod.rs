@@ -99,6 +99,7 @@ impl Evictor {
     pub(crate) fn make_room(&mut self, store: &mut Store, reader: &mut Reader, outer: usize) {
         let (mut at, used) = (store.ring.space.cursor(), store.ring.space.used_bytes());
         let end = at + outer;
+        store.ring.padding_bytes = 0;
         // A pass of a shard must know what goes; a sink too.
         if self.sink.is_some() || !reader.is_between_passes() {
             return self.make_room_slowly(store, reader, at, end);
@@ -124,12 +125,12 @@ impl Evictor {
             };
             if next > end {
                 *record = Record::padding(end);
-                store.write_padding(end, next - end);
+                store.note_padding(next - end);
                 return;
             }
             // The set of late records may still name it.
             record.sequence = NONE;
-            store.index.records.pop_in_block();
+            store.index.records.pop_run(1);
             at = next;
         }
     }
@@ -162,7 +163,7 @@ impl Evictor {
             self.evict_record(store, reader, slot, &record, next - at, false);
             if next > end {
                 *store.index.records.get_mut(slot) = Record::padding(end);
-                store.write_padding(end, next - end);
+                store.note_padding(next - end);
                 return;
             }
             pop_oldest(store, reader);
@@ -173,6 +174,7 @@ impl Evictor {
     /// Evicts everything between the cursor and the end of the used part. What was there stays as
     /// padding, and is now the newest.
     pub(crate) fn evict_tail(&mut self, store: &mut Store, reader: &mut Reader) {
+        store.ring.flush_padding();
         let start = store.ring.space.cursor();
         while let Some(slot) = store.index.records.front() {
             let record = *store.index.records.get(slot);

@@ -35,14 +35,23 @@ impl WriterStats {
         [8, 32, 128, 512, 1024, 2048, 4096, 8192, 12288, 16384];
 }
 
-/// The bucket of a visible size of at most 65535 bytes, by the number of bits of the size less one.
-/// Sizes of 14 bits are in two buckets.
+/// The bucket of a visible size of at most 65535 bytes: by its kilobytes, or of a small one by the
+/// number of bits of the size less one.
 #[inline]
 fn bucket_of(visible_bytes: usize) -> usize {
-    const BY_BITS: [u8; 17] = [0, 0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 10, 10];
+    const BY_BITS: [u8; 11] = [0, 0, 0, 0, 1, 1, 2, 2, 3, 3, 4];
+    #[rustfmt::skip]
+    const BY_KILOBYTES: [u8; 64] = [
+        4, 5, 6, 6, 7, 7, 7, 7, 8, 8, 8, 8, 9, 9, 9, 9, 10, 10, 10, 10, 10, 10, 10, 10,
+        10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10,
+        10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10,
+    ];
     let below = visible_bytes.saturating_sub(1) as u16;
-    let bits = (u16::BITS - below.leading_zeros()) as usize;
-    usize::from(BY_BITS[bits]) + usize::from((12288..16384).contains(&below))
+    if below < 1024 {
+        std::hint::cold_path();
+        return BY_BITS[(u16::BITS - below.leading_zeros()) as usize].into();
+    }
+    BY_KILOBYTES[usize::from(below >> 10)].into()
 }
 
 /// Most writers stay in one bucket, which is kept here. The others get all buckets in `full`.

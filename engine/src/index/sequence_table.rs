@@ -12,7 +12,7 @@
 use std::vec::Drain;
 
 use crate::index::histograms::Histograms;
-use crate::index::key_table::{Entry, KeyTable, VACANT};
+use crate::index::key_table::{Entry, EntryIndex, KeyTable, VACANT};
 use crate::index::records::NONE;
 use crate::index::remembered::{MAX_REMEMBERED, Remembered, memory_bit};
 use crate::index::sequence::{Ended, Sequence};
@@ -40,7 +40,7 @@ fn no_recent() -> Vec<(u64, u32)> {
 #[cold]
 #[inline(never)]
 fn grow(slab: &mut Vec<Sequence>) -> u32 {
-    slab.push(Sequence::vacant());
+    slab.push(Sequence::new(0, 0, EntryIndex::default()));
     slab.len() as u32 - 1
 }
 

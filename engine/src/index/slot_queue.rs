@@ -30,12 +30,7 @@ const MAX_MOVED: usize = 256;
 impl SlotQueue {
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.slots.len() + self.older_len()
-    }
-
-    #[inline]
-    fn older_len(&self) -> usize {
-        self.older.as_ref().map_or(0, |older| older.len())
+        self.slots.len() + self.older.as_ref().map_or(0, |older| older.len())
     }
 
     #[inline]
@@ -134,11 +129,14 @@ impl SlotQueue {
         if self.older.is_some() {
             return self.pop_older_if(slot);
         }
-        let is_front = self.slots.front() == Some(&slot);
-        if is_front {
-            self.slots.pop_front();
+        // It nearly always is: so the place of the front is computed once.
+        match self.slots.pop_front() {
+            Some(front) if front != slot => {
+                self.insert_far(front, self.slots.len());
+                false
+            }
+            front => front.is_some(),
         }
-        is_front
     }
 
     #[cold]
@@ -164,11 +162,20 @@ impl SlotQueue {
     /// Inserts `slot` before the newest `behind` ones, or before all if there are not so many.
     #[inline]
     pub(crate) fn insert(&mut self, slot: u32, behind: usize) {
-        let len = self.slots.len();
-        if behind > len.min(MAX_MOVED) || len == self.slots.capacity() {
+        if behind > MAX_MOVED || self.slots.len() == self.slots.capacity() {
             return self.insert_far(slot, behind);
         }
-        self.slots.insert(len - behind, slot);
+        self.slots.push_back(slot);
+        let (all, newest) = self.slots.as_mut_slices();
+        let run = if newest.is_empty() { all } else { newest };
+        // The deque's own insertion also looks which of its sides is shorter.
+        let last = run.len() - 1;
+        let Some(at) = last.checked_sub(behind) else {
+            self.slots.pop_back();
+            return self.insert_far(slot, behind);
+        };
+        run.copy_within(at..last, at + 1);
+        run[at] = slot;
     }
 
     /// As [`insert`](Self::insert), also where there is no room. Moves the gap to where `slot`

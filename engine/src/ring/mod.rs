@@ -66,16 +66,19 @@ pub(crate) struct Ring {
     /// The kernels that were chosen when the buffer was made.
     kernels: Kernels,
     pub(crate) space: Space,
+    /// Bytes of padding at the cursor, or, while a record is made, behind it, whose header is not
+    /// there yet: the next record nearly always covers it before somebody looks.
+    pub(crate) padding_bytes: usize,
 }
 
 impl Ring {
     pub(crate) fn new(region: Arc<Region>, space: Space) -> Ring {
-        Ring { region, kernels: Kernels::chosen(), space }
+        Ring { region, kernels: Kernels::chosen(), space, padding_bytes: 0 }
     }
 
     /// The same space in another region, to which the bytes have been copied.
     pub(crate) fn in_region(&self, region: Arc<Region>) -> Ring {
-        Ring::new(region, self.space.clone())
+        Ring { padding_bytes: self.padding_bytes, ..Ring::new(region, self.space.clone()) }
     }
 
     #[inline(always)]
@@ -117,6 +120,14 @@ impl Ring {
         // exclusive but for slices of payload that a read pass handed out, and no payload overlaps
         // a header.
         unsafe { self.region.base().add(offset).cast::<[u64; 2]>().write_unaligned(words) }
+    }
+
+    /// Writes the header of the padding at the cursor, if it is not there yet.
+    pub(crate) fn flush_padding(&mut self) {
+        if self.padding_bytes != 0 {
+            self.set_header(self.space.cursor(), TbChunk::padding(self.padding_bytes));
+            self.padding_bytes = 0;
+        }
     }
 
     /// The headers, for writing to several.

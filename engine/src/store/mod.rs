@@ -54,10 +54,10 @@ impl Store {
         }
     }
 
-    /// What a new record leaves of the oldest one, from `offset` on, is padding in the ring.
+    /// What a new record leaves of the oldest one is padding in the ring.
     #[inline(always)]
-    pub(crate) fn write_padding(&mut self, offset: usize, outer: usize) {
-        self.ring.set_header(offset, TbChunk::padding(outer));
+    pub(crate) fn note_padding(&mut self, outer: usize) {
+        self.ring.padding_bytes = outer;
         self.accounts.stats.padding_bytes_written += outer as u64;
     }
 

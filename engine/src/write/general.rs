@@ -96,7 +96,7 @@ impl WriteParts<'_> {
             return Some(payload_bytes);
         }
         if id == last.chunk_id && chunk.visible.len() == payload_bytes {
-            self.store.accounts.note_duplicate();
+            self.store.accounts.duplicate_commits += 1;
         } else {
             self.store.accounts.stats.chunks_discarded += 1;
         }

@@ -79,7 +79,7 @@ impl CommitScratch {
 /// What only writing needs, but for its scratch memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Writer {
-    policy: FillPolicy,
+    pub(crate) policy: FillPolicy,
     /// A chunk did not fit into a DISCARD buffer.
     is_sealed: bool,
 }
@@ -92,10 +92,6 @@ impl Writer {
     /// A writer that discards all chunks, and counts them.
     pub(crate) fn sealed() -> Writer {
         Writer { policy: FillPolicy::Discard, is_sealed: true }
-    }
-
-    pub(crate) fn policy(&self) -> FillPolicy {
-        self.policy
     }
 
     #[cfg(any(test, feature = "testing"))]
@@ -240,6 +236,7 @@ impl WriteParts<'_> {
         let bytes = match source.stable_bytes() {
             Some(bytes) => {
                 let bytes = bytes.get(..chunk.size_bytes).unwrap_or(bytes);
+                // A walk over so many headers would wait for line after line.
                 if chunk.is_dense() {
                     SharedBytes::from(bytes).prefetch();
                 }

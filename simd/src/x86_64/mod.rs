@@ -163,7 +163,7 @@ pub(crate) unsafe fn fetch_headers(
     }
     let (mut beside, mut rest) = (lines as u32 / count_u32, lines as u32 % count_u32);
     if beside <= MOST_BESIDE {
-        prefetch::one_by_one(rest as usize, || walk.ask());
+        walk.ask(rest);
         rest = 0;
     } else {
         beside = if count == 1 { 0 } else { MOST_BESIDE };
@@ -209,12 +209,27 @@ struct Fetching {
 }
 
 impl Fetching {
-    /// Asks for the next line of both.
+    /// Asks for so many more lines of both, one by one.
     #[inline(always)]
-    fn ask(&mut self) {
-        prefetch::for_read(self.next.wrapping_add(self.to_source));
-        prefetch::for_write(self.next);
-        self.next = self.next.wrapping_add(LINE_BYTES);
+    fn ask(&mut self, lines: u32) {
+        if lines != 0 {
+            // SAFETY: a prefetch does not fault.
+            unsafe {
+                std::arch::asm!(
+                    "2:",
+                    "prefetcht0 [{next} + {to_source}]",
+                    "prefetcht0 [{next}]",
+                    "add {next}, {line}",
+                    "dec {lines:e}",
+                    "jnz 2b",
+                    next = inout(reg) self.next,
+                    to_source = in(reg) self.to_source,
+                    lines = inout(reg) lines => _,
+                    line = const LINE_BYTES,
+                    options(nostack, readonly),
+                );
+            }
+        }
     }
 }
 

@@ -163,12 +163,6 @@ impl Records {
         Some((slot, &mut records[index], next))
     }
 
-    /// Removes what [`oldest_in_block`](Self::oldest_in_block) found.
-    #[inline(always)]
-    pub(crate) fn pop_in_block(&mut self) {
-        self.head += 1;
-    }
-
     /// The oldest slot, the records from there to the end of the block, and the slot at which
     /// records end. Empty if there never was a record.
     #[inline(always)]
@@ -179,7 +173,8 @@ impl Records {
         (first, run.unwrap_or_default(), self.end)
     }
 
-    /// Removes records of the oldest run, but not the last of it.
+    /// Removes records of the oldest run, but not the last of it, or what
+    /// [`oldest_in_block`](Self::oldest_in_block) found.
     #[inline(always)]
     pub(crate) fn pop_run(&mut self, count: u32) {
         self.head += count;

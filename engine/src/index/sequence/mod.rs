@@ -86,11 +86,6 @@ impl Sequence {
         }
     }
 
-    /// A vacant entry of the slab.
-    pub(crate) fn vacant() -> Sequence {
-        Sequence::new(0, 0, EntryIndex::default())
-    }
-
     /// Bytes outside the struct.
     pub(crate) fn heap_bytes(&self) -> usize {
         let lives = self.old_lives.as_ref();
