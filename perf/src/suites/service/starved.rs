@@ -4,9 +4,13 @@
 //!   daemon:   |----- stopped 30 ms -----|-- runs 10 ms --|----- stopped ...
 //!   writers:  fill the shared memory, then drop: what exceeds it is lost and no more
 //! ```
+//!
+//! When a stop begins, each writer has a chunk that it has begun to fill: half of it on average.
+//! What is in there was written before, and no service can free it. So the memory has room for so
+//! much less. The ratio to what exceeds the whole memory is reported beside the result.
 
 use super::load::{Load, LoadRole, Written};
-use super::packets::memory_bytes_per_byte;
+use super::packets::{CHUNK_PAYLOAD_BYTES, memory_bytes_per_byte};
 use super::trace::{Found, config};
 use crate::measure::{Options, Series, WrongAnswer};
 use crate::report::Measurement;
@@ -26,32 +30,38 @@ const RATES_MB_PER_S: [u64; 7] = [5, 20, 50, 100, 200, 350, 500];
 /// Loss over what had to be lost, at worst, of all rates and sizes; and the curve.
 pub(super) fn loss_vs_rate(name: &str, options: &Options) -> Result<Measurement, WrongAnswer> {
     let rates = options.size(&RATES_MB_PER_S[..], &[5, 100]);
-    let mut ratios = Vec::new();
+    let (mut ratios, mut ratios_of_whole) = (vec![], vec![]);
     let mut curve = Vec::new();
     for (size, shm_size_bytes) in SIZES {
         for &rate in rates {
             let point = Point::measure(shm_size_bytes, rate, options)?;
             curve.push((format!("percent_{size}_at_{rate}"), point.written.loss_percent()));
             curve.push((format!("percent_{size}_at_{rate}_expected"), point.expected_percent()));
+            let dropped_bytes = point.written.bytes_dropped as f64;
             // Where nothing exceeds the memory there is nothing to compare with.
             if point.excess_bytes > 0.0 {
-                ratios.push(point.written.bytes_dropped as f64 / point.excess_bytes);
+                ratios.push(dropped_bytes / point.excess_bytes);
+            }
+            if point.excess_of_whole_bytes > 0.0 {
+                ratios_of_whole.push(dropped_bytes / point.excess_of_whole_bytes);
             }
         }
     }
-    if ratios.is_empty() {
-        ratios.push(1.0);
-    }
-    let worst = Series::new(vec![Series::new(ratios).max()]);
-    let result = Measurement { unit: "times".into(), ..Measurement::ratio(name, &worst) };
+    let max = |ratios: Vec<f64>| if ratios.is_empty() { 1.0 } else { Series::new(ratios).max() };
+    let worst = Series::new(vec![max(ratios)]);
+    let result = Measurement { unit: "times".into(), ..Measurement::ratio(name, &worst) }
+        .with("of_whole_memory", max(ratios_of_whole));
     Ok(curve.into_iter().fold(result, |result, (name, value)| result.with(&name, value)))
 }
 
 /// One rate with one size of memory.
 struct Point {
     written: Written,
-    /// What writers wrote while the daemon was stopped, less the memory, over all stops.
+    /// What writers wrote while the daemon was stopped, less the memory that they had not begun to
+    /// fill before, over all stops.
     excess_bytes: f64,
+    /// As if they had begun no chunk before.
+    excess_of_whole_bytes: f64,
 }
 
 impl Point {
@@ -63,6 +73,7 @@ impl Point {
             chunks_per_commit: 1,
             ..LoadRole::four_threads(daemon.producer_socket(), SOURCE)
         };
+        let begun_bytes = role.num_writers as f64 * CHUNK_PAYLOAD_BYTES as f64 / 2.0;
         let mut load = Load::start(role)?;
         let mut consumer = daemon.consumer()?;
         enable(&mut consumer, &config(SOURCE, RING_KB), None)?;
@@ -81,9 +92,16 @@ impl Point {
         disable(&mut consumer)?;
         Found::in_buffers(&mut consumer)?.check_gaps_are_told()?;
         let rate = written.bytes as f64 / written.seconds;
-        let room_bytes = shm_size_bytes as f64 / memory_bytes_per_byte();
-        let excess = stops.iter().map(|stop| (rate * stop.as_secs_f64() - room_bytes).max(0.0));
-        Ok(Point { written, excess_bytes: excess.sum() })
+        let excess_of = |room_bytes: f64| -> f64 {
+            let room_bytes = room_bytes / memory_bytes_per_byte();
+            stops.iter().map(|stop| (rate * stop.as_secs_f64() - room_bytes).max(0.0)).sum()
+        };
+        let whole_bytes = shm_size_bytes as f64;
+        Ok(Point {
+            written,
+            excess_bytes: excess_of(whole_bytes - begun_bytes),
+            excess_of_whole_bytes: excess_of(whole_bytes),
+        })
     }
 
     fn expected_percent(&self) -> f64 {
