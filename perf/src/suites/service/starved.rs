@@ -6,8 +6,8 @@
 //! ```
 //!
 //! When a stop begins, each writer has a chunk that it has begun to fill: half of it on average.
-//! What is in there was written before, and no service can free it. So the memory has room for so
-//! much less. The ratio to what exceeds the whole memory is reported beside the result.
+//! What is in there was written before, and no service can free it. The ratio to what exceeds the
+//! memory without these is reported beside the result.
 
 use super::load::{Load, LoadRole, Written};
 use super::packets::{CHUNK_PAYLOAD_BYTES, memory_bytes_per_byte};
@@ -30,7 +30,7 @@ const RATES_MB_PER_S: [u64; 7] = [5, 20, 50, 100, 200, 350, 500];
 /// Loss over what had to be lost, at worst, of all rates and sizes; and the curve.
 pub(super) fn loss_vs_rate(name: &str, options: &Options) -> Result<Measurement, WrongAnswer> {
     let rates = options.size(&RATES_MB_PER_S[..], &[5, 100]);
-    let (mut ratios, mut ratios_of_whole) = (vec![], vec![]);
+    let (mut ratios, mut ratios_of_free) = (vec![], vec![]);
     let mut curve = Vec::new();
     for (size, shm_size_bytes) in SIZES {
         for &rate in rates {
@@ -42,26 +42,25 @@ pub(super) fn loss_vs_rate(name: &str, options: &Options) -> Result<Measurement,
             if point.excess_bytes > 0.0 {
                 ratios.push(dropped_bytes / point.excess_bytes);
             }
-            if point.excess_of_whole_bytes > 0.0 {
-                ratios_of_whole.push(dropped_bytes / point.excess_of_whole_bytes);
+            if point.excess_of_free_bytes > 0.0 {
+                ratios_of_free.push(dropped_bytes / point.excess_of_free_bytes);
             }
         }
     }
     let max = |ratios: Vec<f64>| if ratios.is_empty() { 1.0 } else { Series::new(ratios).max() };
     let worst = Series::new(vec![max(ratios)]);
     let result = Measurement { unit: "times".into(), ..Measurement::ratio(name, &worst) }
-        .with("of_whole_memory", max(ratios_of_whole));
+        .with("of_free_memory", max(ratios_of_free));
     Ok(curve.into_iter().fold(result, |result, (name, value)| result.with(&name, value)))
 }
 
 /// One rate with one size of memory.
 struct Point {
     written: Written,
-    /// What writers wrote while the daemon was stopped, less the memory that they had not begun to
-    /// fill before, over all stops.
+    /// What writers wrote while the daemon was stopped, less the memory, over all stops.
     excess_bytes: f64,
-    /// As if they had begun no chunk before.
-    excess_of_whole_bytes: f64,
+    /// The same, less the memory that they had not begun to fill before.
+    excess_of_free_bytes: f64,
 }
 
 impl Point {
@@ -99,8 +98,8 @@ impl Point {
         let whole_bytes = shm_size_bytes as f64;
         Ok(Point {
             written,
-            excess_bytes: excess_of(whole_bytes - begun_bytes),
-            excess_of_whole_bytes: excess_of(whole_bytes),
+            excess_bytes: excess_of(whole_bytes),
+            excess_of_free_bytes: excess_of(whole_bytes - begun_bytes),
         })
     }
 
