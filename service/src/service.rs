@@ -172,9 +172,8 @@ impl Service {
             }
         }
         if !has_more {
-            for buffer in self.buffers.iter() {
-                buffer.trace.prefault_ahead(PREFAULT_BYTES);
-            }
+            // A huge page of one buffer at a time: requests that come meanwhile wait for it.
+            has_more = self.buffers.iter().any(|buffer| buffer.trace.prefault_ahead(PREFAULT_BYTES) != 0);
         }
         has_more
     }

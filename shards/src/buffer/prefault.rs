@@ -20,8 +20,9 @@ use crate::sync::Ordering;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 impl ShardedBuffer {
-    /// Makes the next `bytes` of memory ready that were never used, and returns how many bytes this
-    /// call has made ready. To be called now and then, by a thread that does not commit.
+    /// Makes memory ready that is among the next `bytes` that were never used: at most one huge
+    /// page, and returns its size, or 0 if all are ready. To be called now and then, and until it
+    /// returns 0 as far as nothing else is to be done, by a thread that does not commit.
     ///
     /// It does nothing before the first commit, so that buffers that stay empty take no memory,
     /// after the first lap, for plain pages, which are quickly made ready one by one, and where the
@@ -32,11 +33,15 @@ impl ShardedBuffer {
             return 0;
         }
         let Some(start) = self.unused_from().filter(|&start| start != 0) else { return 0 };
-        let end = start.saturating_add(bytes).checked_next_multiple_of(HUGE_PAGE_BYTES);
-        let end = end.map_or(self.size_bytes(), |end| end.min(self.size_bytes()));
-        // Relaxed: nothing but the number is shared. Where two callers meet, each range is one's.
-        let ready = self.prefaulted_bytes.fetch_max(end, Ordering::Relaxed);
-        let start = start.max(ready);
+        let wanted = start.saturating_add(bytes).min(self.size_bytes());
+        // Relaxed: nothing but the number is shared. Where two callers meet, each page is one's.
+        let start = start.max(self.prefaulted_bytes.load(Ordering::Relaxed));
+        let end = (start / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES;
+        let end = end.min(self.size_bytes());
+        if start >= wanted {
+            return 0;
+        }
+        let start = start.max(self.prefaulted_bytes.fetch_max(end, Ordering::Relaxed));
         if start < end && self.shared.config.region.prefault(start..end) { end - start } else { 0 }
     }
 
