@@ -61,8 +61,16 @@ impl Shape {
 /// # Panics
 /// When a packet of the least size does not fit into a chunk.
 pub fn filled(shape: &Shape) -> Vec<SourceChunk> {
+    some_filled(shape, 100)
+}
+
+/// So many chunks of whole packets without flags.
+///
+/// # Panics
+/// As [`filled`].
+pub fn some_filled(shape: &Shape, count: usize) -> Vec<SourceChunk> {
     let mut random = Minstd::new(42);
-    (0..100).map(|index| filled_chunk(&mut random, shape, index)).collect()
+    (0..count).map(|index| filled_chunk(&mut random, shape, index)).collect()
 }
 
 fn filled_chunk(random: &mut Minstd, shape: &Shape, index: usize) -> SourceChunk {

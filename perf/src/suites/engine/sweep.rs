@@ -4,12 +4,16 @@ use super::write::{sizes, warm_up};
 use crate::measure::{Options, Series, WrongAnswer, timed};
 use crate::report::Measurement;
 use crate::workload::rings::{buffer, check_written, commit, fed_bytes, mean_bytes};
-use crate::workload::templates::{Shape, filled};
+use crate::workload::templates::{Shape, some_filled};
 use crate::workload::{SourceChunk, feed};
 
 const PACKET_BYTES: [usize; 10] = [8, 16, 28, 44, 64, 128, 256, 500, 1000, 4000];
 /// Of a page with one chunk in it.
 const PAGE_BYTES: [usize; 7] = [64, 256, 1024, 2048, 4096, 16_384, 32_768];
+
+/// Bytes of the chunks of each point: as much as a hundred of 4 KiB. So all points read from the same
+/// level of the cache, and a byte costs the same in each.
+const SOURCE_BYTES: usize = 100 * 4096;
 
 /// A packet size and a chunk size.
 struct Point {
@@ -29,7 +33,10 @@ impl Point {
             .map(|(page_bytes, packet_bytes)| Point {
                 packet_bytes,
                 page_bytes,
-                chunks: filled(&Shape::full(page_bytes - 16, packet_bytes..=packet_bytes)),
+                chunks: some_filled(
+                    &Shape::full(page_bytes - 16, packet_bytes..=packet_bytes),
+                    SOURCE_BYTES.div_ceil(page_bytes),
+                ),
                 laps: Vec::new(),
             })
             .collect()
