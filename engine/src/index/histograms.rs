@@ -172,7 +172,7 @@ impl Histograms {
     fn count_slowly(&mut self, sequence: &Sequence, bucket: usize, visible_bytes: usize) -> u32 {
         let mut number = sequence.histogram;
         if number == NONE {
-            number = self.number_of(sequence.key, sequence.newest_identity());
+            number = self.number_of(sequence.key, sequence.identity);
         }
         self.add(number, bucket, visible_bytes)
     }

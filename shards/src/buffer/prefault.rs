@@ -36,11 +36,10 @@ impl ShardedBuffer {
         let wanted = start.saturating_add(bytes).min(self.size_bytes());
         // Relaxed: nothing but the number is shared. Where two callers meet, each page is one's.
         let start = start.max(self.prefaulted_bytes.load(Ordering::Relaxed));
-        let end = (start / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES;
-        let end = end.min(self.size_bytes());
         if start >= wanted {
             return 0;
         }
+        let end = ((start / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES).min(self.size_bytes());
         let start = start.max(self.prefaulted_bytes.fetch_max(end, Ordering::Relaxed));
         if start < end && self.shared.config.region.prefault(start..end) { end - start } else { 0 }
     }

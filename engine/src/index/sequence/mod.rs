@@ -44,7 +44,7 @@ pub(crate) struct Sequence {
     /// Its entry in the key table.
     pub(crate) entry: EntryIndex,
     /// Identity of the newest life.
-    identity: u32,
+    pub(crate) identity: u32,
     /// Records by (life, chunk id).
     pub(crate) queue: SlotQueue,
     /// Index in the queue at which the newest life begins.
@@ -164,21 +164,14 @@ impl Sequence {
     /// Identity of the front's life.
     #[inline]
     pub(crate) fn front_identity(&self) -> u32 {
-        match &self.old_lives {
-            Some(lives) => lives.front().map_or(self.identity, |life| life.identity),
-            None => self.identity,
-        }
+        let oldest = self.old_lives.as_ref().and_then(|lives| lives.front());
+        oldest.map_or(self.identity, |life| life.identity)
     }
 
     /// Identities of all lives.
     pub(crate) fn identities(&self) -> impl Iterator<Item = u32> + '_ {
         let old = self.old_lives.iter().flat_map(|lives| lives.iter());
         old.map(|life| life.identity).chain([self.identity])
-    }
-
-    /// Identity of the newest life.
-    pub(crate) fn newest_identity(&self) -> u32 {
-        self.identity
     }
 
     /// Whether another life has followed that of the front: no chunk and no patch will come for it.
@@ -237,8 +230,9 @@ impl Sequence {
         let is_late = behind != 0 && !self.queue.is_empty();
         if is_late {
             self.queue.insert(slot, behind);
-            let distance = self.back_id.0.wrapping_sub(id.0);
-            self.recent |= 1u32.checked_shl(distance).unwrap_or(0);
+            if let Some(bit) = 1u32.checked_shl(self.back_id.0.wrapping_sub(id.0)) {
+                self.recent |= bit;
+            }
         } else {
             self.push_back(slot, id);
         }
