@@ -11,8 +11,8 @@ const PACKET_BYTES: [usize; 10] = [8, 16, 28, 44, 64, 128, 256, 500, 1000, 4000]
 /// Of a page with one chunk in it.
 const PAGE_BYTES: [usize; 7] = [64, 256, 1024, 2048, 4096, 16_384, 32_768];
 
-/// Bytes of the chunks of each point: as much as a hundred of 4 KiB. So all points read from the same
-/// level of the cache, and a byte costs the same in each.
+/// Bytes of the chunks of each point: as much as a hundred of 4 KiB. So all points read from the
+/// same level of the cache, and a byte costs the same in each.
 const SOURCE_BYTES: usize = 100 * 4096;
 
 /// A packet size and a chunk size.
