@@ -11,6 +11,13 @@
 //! more than all else of an event. A short packet that is in its slot has not to be copied: the
 //! processor would wait for words that were stored just before and overlap.
 
+mod tail;
+
+pub(super) use tail::Tail;
+#[cfg(feature = "tracing")]
+pub(super) use tail::last_word;
+#[cfg(feature = "tracing")]
+use tail::words;
 use watershed_smb::Slot;
 
 use super::prefix::Prefix;
@@ -196,7 +203,7 @@ impl Message {
 
     #[inline(always)]
     pub(super) fn tail(&mut self) -> Tail<'_> {
-        Tail { len: self.len, message: self }
+        Tail::of(self)
     }
 
     #[inline(always)]
@@ -284,120 +291,6 @@ impl Message {
     #[cfg(feature = "tracing")]
     pub(super) fn words(&self) -> impl Iterator<Item = u64> {
         words(self.as_bytes())
-    }
-}
-
-/// The end of a message to which words are added. Its length is in a register meanwhile: each word
-/// would have to wait for the length that the one before it has stored.
-#[must_use = "it has to be ended"]
-pub(super) struct Tail<'a> {
-    message: &'a mut Message,
-    len: usize,
-}
-
-impl Tail<'_> {
-    /// Now the message has what was added.
-    #[inline(always)]
-    pub(super) fn end(self) {
-        self.message.len = self.len;
-    }
-
-    /// As [`Message::word`].
-    #[inline(always)]
-    pub(super) fn word(&mut self, word: u64, len: usize) {
-        let at = self.len;
-        if at < SHORT_BYTES {
-            self.message.store(at, word);
-            self.len = at + len;
-        } else {
-            self.by_message(|message| message.long_word(word, len));
-        }
-    }
-
-    /// As [`Message::append`].
-    #[inline(always)]
-    pub(super) fn append(&mut self, value: &[u8]) {
-        let mut at = self.len;
-        if at >= SHORT_BYTES || value.len() >= SHORT_BYTES - at {
-            return self.by_message(|message| message.append_long(value));
-        }
-        let (words, rest) = value.as_chunks();
-        for &word in words {
-            self.message.store(at, u64::from_le_bytes(word));
-            at += size_of::<u64>();
-        }
-        if !rest.is_empty() {
-            self.message.store(at, last_word(value, rest));
-        }
-        self.len = at + rest.len();
-    }
-
-    /// The first `len` bytes of words.
-    #[cfg(feature = "tracing")]
-    #[inline(always)]
-    pub(super) fn append_words(&mut self, len: usize, words: impl Iterator<Item = u64>) {
-        let start = self.len;
-        if start >= SHORT_BYTES || len >= SHORT_BYTES - start {
-            return self.by_message(|message| message.append_long_words(len, words));
-        }
-        let places = (start..start + len).step_by(size_of::<u64>());
-        places.zip(words).for_each(|(at, word)| self.message.store(at, word));
-        self.len = start + len;
-    }
-
-    /// What is done rarely, by the message itself.
-    #[inline(always)]
-    pub(super) fn by_message(&mut self, add: impl FnOnce(&mut Message)) {
-        self.message.len = self.len;
-        add(self.message);
-        self.len = self.message.len;
-    }
-
-    /// As [`Message::number`]. Numbers of names are small, sizes and times since the last event
-    /// mostly are.
-    #[inline(always)]
-    pub(super) fn number(&mut self, prefix: Prefix, value: u64) {
-        let (bytes, len) = match value {
-            0..0x80 => (value, 1),
-            0x80..0x4000 => (value & 0x7F | 0x80 | value >> 7 << 8, 2),
-            _ => return self.by_message(|message| message.long_number(prefix, value)),
-        };
-        self.word(prefix.word | bytes << (8 * prefix.len), prefix.len + len);
-    }
-
-    /// As [`Message::fixed64`].
-    #[cfg(feature = "tracing")]
-    #[inline(always)]
-    pub(super) fn fixed64(&mut self, field: u32, value: u64) {
-        let tag = Prefix::NONE.tag(field, FIXED64);
-        self.word(tag.word, tag.len);
-        self.word(value, size_of::<u64>());
-    }
-
-    /// As [`Message::open_constant`].
-    #[inline(always)]
-    pub(super) fn open_constant(&mut self, prefix: Prefix) -> Open {
-        let start = if self.len == LONG { self.message.long.len() } else { self.len };
-        self.word(prefix.word, prefix.len);
-        Open(start + prefix.open_at)
-    }
-}
-
-/// Bytes in words; behind those of the last one are zeros.
-#[cfg(feature = "tracing")]
-fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
-    let (words, rest) = bytes.as_chunks();
-    let last = (!rest.is_empty()).then(|| last_word(bytes, rest));
-    words.iter().map(|&word| u64::from_le_bytes(word)).chain(last)
-}
-
-/// The bytes behind whole words, as a word: it is read as a whole, with bytes that are there
-/// already.
-#[inline]
-pub(super) fn last_word(bytes: &[u8], rest: &[u8]) -> u64 {
-    match bytes.last_chunk() {
-        Some(&last) => u64::from_le_bytes(last) >> (8 * (size_of::<u64>() - rest.len())),
-        None => rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)),
     }
 }
 
