@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use watershed_service::{DirectCommits, ProducerMemory, ScrapingMode, ServiceOptions, Shards, SystemInfo};
-use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory};
+use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
 use watershed_wire::protos::commit_data_request::ChunksToMove;
 use watershed_wire::protos::{
     CommitDataRequest, DataSourceConfig, DataSourceDescriptor, TraceConfig, trace_config,
