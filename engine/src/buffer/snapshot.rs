@@ -24,8 +24,6 @@ impl TraceBuffer {
         };
         let region =
             Region::map(size_bytes, pages).map_err(|source| CreateError::NoMemory { size_bytes, source })?;
-        // In one call it takes half the time of a fault for each page.
-        region.prefault(0..self.used_size_bytes());
         // SAFETY: `&self` keeps this buffer's memory as it is, and nobody knows the new region yet.
         unsafe { region.copy_range(self.store.ring.region(), 0..self.used_size_bytes()) };
         Ok(self.copy_read_only(Arc::new(region)))

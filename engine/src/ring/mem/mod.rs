@@ -153,10 +153,8 @@ impl Region {
 
 impl std::fmt::Debug for Region {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Region")
-            .field("size_bytes", &self.size_bytes)
-            .field("granted", &self.granted)
-            .finish()
+        let Region { size_bytes, granted, .. } = self;
+        f.debug_struct("Region").field("size_bytes", size_bytes).field("granted", granted).finish()
     }
 }
 
