@@ -134,12 +134,13 @@ fn all_thread_s(daemon: &RunningDaemon) -> Result<f64, WrongAnswer> {
     const QUIET: Duration = Duration::from_millis(350);
     /// What statistics at the end of each take at most.
     const QUIET_S_MAX: f64 = 0.002;
+    const TRIES: usize = 100;
     let thread_s = || {
         let ns = cpu_ns(daemon.pid())?.get(THREAD).copied();
         ns.map(|ns| ns as f64 / 1e9).ok_or_else(|| format!("the daemon has no thread {THREAD}"))
     };
     let mut before_s = f64::NEG_INFINITY;
-    loop {
+    for _ in 0..TRIES {
         let now_s = thread_s()?;
         if now_s - before_s < QUIET_S_MAX {
             return Ok(now_s);
@@ -147,6 +148,7 @@ fn all_thread_s(daemon: &RunningDaemon) -> Result<f64, WrongAnswer> {
         before_s = now_s;
         std::thread::sleep(QUIET);
     }
+    Err(format!("the daemon's thread {THREAD} does not come to rest"))
 }
 
 /// CPU time of the library for what a file holds, part by part, and how many bytes that is. Every
