@@ -392,7 +392,7 @@ impl Service {
             .flat_map(|session| session.clones.extract_if(.., |_, clone| is_its(clone)))
             .map(|(_, clone)| clone)
             .collect();
-        self.discard(unwanted);
+        unwanted.into_iter().for_each(|clone| self.discard(clone));
     }
 }
 

@@ -119,3 +119,17 @@ fn memory_that_comes_too_late_is_dropped() {
     world.pump();
     assert!(world.events_of(consumer).is_empty());
 }
+
+/// Each is a job for another thread: there is none without anything in it.
+#[test]
+fn a_consumer_leaves_to_be_dropped_what_was_its_own() {
+    let (mut world, _, original, session) = world_with_session(&one_source("src"));
+    let idle = world.consumer();
+    let cloning = ask_for_clone(&mut world, session);
+    for (consumer, num_dropped) in [(idle, 0), (cloning, 1), (original, 1)] {
+        let now = world.now;
+        world.service.handle_consumer_disconnect(consumer, &now);
+        world.pump();
+        assert_eq!(std::iter::from_fn(|| world.service.poll_dropped()).count(), num_dropped);
+    }
+}
