@@ -1,38 +1,22 @@
 //! `watershed daemon`, `probes` and `query` as processes of their own.
 
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use process::Process;
+use rustix::process::Signal;
 
-/// A running command. Killed with the value, unless it was stopped before.
-struct Process(Child);
+#[path = "support/process.rs"]
+mod process;
 
-impl Process {
-    fn start(folder: &Path, args: &[&str]) -> Process {
-        Process(command(folder, args).stderr(Stdio::piped()).spawn().unwrap())
-    }
-
-    /// Waits for a line on standard error that contains `text`.
-    fn wait_for(&mut self, text: &str) {
-        let lines = BufReader::new(self.0.stderr.as_mut().unwrap()).lines();
-        let found = lines.map_while(Result::ok).any(|line| line.contains(text));
-        assert!(found, "{text:?} was not said");
-    }
-
-    fn stop(mut self) -> Option<i32> {
-        kill_process(Pid::from_child(&self.0), Signal::TERM).unwrap();
-        self.0.wait().unwrap().code()
-    }
+fn start(folder: &Path, args: &[&str]) -> Process {
+    Process::start(&mut command(folder, args))
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn stop(mut process: Process) -> Option<i32> {
+    process.signal(Signal::TERM);
+    process.code()
 }
 
 fn command(folder: &Path, args: &[&str]) -> Command {
@@ -51,9 +35,9 @@ fn run(folder: &Path, args: &[&str]) -> Output {
 fn probes_are_offered_to_the_daemon() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let mut daemon = Process::start(folder, &["daemon", "--workers", "1"]);
+    let mut daemon = start(folder, &["daemon", "--workers", "1"]);
     daemon.wait_for("listening for producers on");
-    let mut probes = Process::start(folder, &["probes"]);
+    let mut probes = start(folder, &["probes"]);
     probes.wait_for("connected to");
     let started = Instant::now();
     let text = loop {
@@ -70,17 +54,17 @@ fn probes_are_offered_to_the_daemon() {
     let state: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(state["data_sources"][0]["name"], "linux.sys_stats");
     assert_eq!(state["data_sources"][0]["producer_name"], "watershed.probes");
-    assert_eq!(state["producers"][0]["pid"], probes.0.id());
+    assert_eq!(state["producers"][0]["pid"], probes.child.id());
 
-    kill_process(Pid::from_child(&daemon.0), Signal::USR1).unwrap();
+    daemon.signal(Signal::USR1);
     daemon.wait_for("status: 1 producers, 0 sessions; 0 turns of workers");
 
     // A second one leaves the first alone.
     let second = run(folder, &["daemon"]);
     assert_eq!(second.status.code(), Some(1));
     assert!(String::from_utf8(second.stderr).unwrap().contains("is running already"));
-    assert_eq!(probes.stop(), Some(0));
-    assert_eq!(daemon.stop(), Some(0));
+    assert_eq!(stop(probes), Some(0));
+    assert_eq!(stop(daemon), Some(0));
     assert_eq!(std::fs::read_dir(folder).unwrap().count(), 0, "the sockets are removed");
 }
 
@@ -89,7 +73,7 @@ fn probes_are_offered_to_the_daemon() {
 fn the_wrong_socket_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let mut daemon = Process::start(folder, &["daemon"]);
+    let mut daemon = start(folder, &["daemon"]);
     daemon.wait_for("listening for producers on");
     for (args, words) in [
         (&["query", "--socket", "producer"][..], "is it the socket of the producers?"),
@@ -100,7 +84,7 @@ fn the_wrong_socket_is_named() {
         assert_eq!(output.status.code(), Some(1), "{text}");
         assert!(text.contains(words), "{text}");
     }
-    assert_eq!(daemon.stop(), Some(0));
+    assert_eq!(stop(daemon), Some(0));
 }
 
 #[test]

@@ -4,6 +4,8 @@ mod clones;
 mod flags;
 mod flight;
 mod perfetto;
+#[path = "../support/process.rs"]
+mod process;
 mod recipes;
 mod service;
 

@@ -1,54 +1,12 @@
 //! A daemon with the data sources of this machine, in a folder of its own, and commands for it.
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
-/// Killed with the value.
-pub(crate) struct Process(pub(crate) Child);
-
-impl Process {
-    /// Waits for a line on standard error that contains `text`, and returns it.
-    pub(crate) fn wait_for(&mut self, text: &str) -> String {
-        loop {
-            let line = self.next_line();
-            let line = line.unwrap_or_else(|| panic!("{text:?} was not said"));
-            if line.contains(text) {
-                return line;
-            }
-        }
-    }
-
-    /// Byte by byte: what is behind the line is for the next call.
-    fn next_line(&mut self) -> Option<String> {
-        let (mut line, mut byte) = (Vec::new(), [0]);
-        while self.0.stderr.as_mut().unwrap().read_exact(&mut byte).is_ok() {
-            if byte == *b"\n" {
-                return Some(String::from_utf8_lossy(&line).into_owned());
-            }
-            line.extend(byte);
-        }
-        None
-    }
-
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).unwrap();
-    }
-
-    pub(crate) fn code(&mut self) -> Option<i32> {
-        self.0.wait().unwrap().code()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use crate::process::Process;
 
 pub(crate) struct Service {
     folder: tempfile::TempDir,
@@ -144,7 +102,7 @@ impl Service {
 }
 
 fn start(folder: &Path, args: &[&str]) -> Process {
-    Process(command(folder, args).stderr(Stdio::piped()).spawn().unwrap())
+    Process::start(&mut command(folder, args))
 }
 
 fn command(folder: &Path, args: &[&str]) -> Command {
