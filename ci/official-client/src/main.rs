@@ -45,6 +45,7 @@ fn main() {
         ["burst", shm_size_kb] => {
             scenarios::burst::run(Some(shm_size_kb.parse().expect("a size in KB")));
         }
+        ["burst-with-traced", folder] => scenarios::burst::run_with_traced(folder),
         ["produce"] => peers::produce(),
         ["consume"] => peers::consume(),
         _ => panic!("there is no scenario {args:?}"),

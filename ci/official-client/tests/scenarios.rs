@@ -125,3 +125,24 @@ fn each_loss_of_a_burst_is_reported() {
         println!("shared memory of {shm_size_kb} KB: {without_loss} of {BURSTS} bursts without loss");
     }
 }
+
+/// With the library's own shared memory, in turns, so that both meet the same machine.
+#[test]
+#[ignore = "needs Perfetto's traced: WATERSHED_PERFETTO=DIR, as ci/peer has it"]
+fn a_burst_loses_no_more_than_with_traced() {
+    let folder = std::env::var("WATERSHED_PERFETTO").expect("the folder of Perfetto's programs");
+    let mut lost = [Vec::new(), Vec::new()];
+    for _ in 0..BURSTS {
+        for (lost, args) in lost.iter_mut().zip([&["burst"][..], &["burst-with-traced", &folder]]) {
+            let text = run(args);
+            let line = text.lines().find(|line| line.starts_with("burst: ")).expect("its figures");
+            println!("{}: {line}", args[0]);
+            let arrived = line.split(' ').nth(1).and_then(|number| number.parse::<u64>().ok());
+            lost.push(80_080 - arrived.expect("a number of events"));
+        }
+    }
+    lost.iter_mut().for_each(|lost| lost.sort_unstable());
+    let [ours, theirs] = lost.map(|lost| lost[BURSTS / 2]);
+    println!("lost of 80080 events, median of {BURSTS} bursts: ours {ours}, traced {theirs}");
+    assert!(ours <= theirs);
+}

@@ -1,13 +1,17 @@
 //! Track events as fast as four threads can: the library drops what its shared memory cannot hold,
 //! and the trace must say so.
 
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
 use crate::consumer::Session;
 use crate::service::Service;
 use crate::trace::{Event, Trace};
-use crate::{config, producer};
+use crate::{config, producer, wait_until};
 
 const THREADS: u64 = 4;
 const EVENTS: u32 = 20_020;
+const ALL: u64 = THREADS * EVENTS as u64;
 /// One event in a thousand is large.
 const LARGE_EVERY: u32 = 1_000;
 const LARGE_SIZE_BYTES: usize = 9 << 10;
@@ -15,6 +19,44 @@ const LARGE_SIZE_BYTES: usize = 9 << 10;
 /// One burst, with shared memory of the default size or the config's.
 pub(crate) fn run(shm_size_kb: Option<u32>) {
     let service = Service::start();
+    let (losses, trace) = burst(shm_size_kb);
+    service.stop();
+    assert_eq!(losses.gaps, losses.flagged, "each gap is reported where it is: {:?}", trace.stats);
+    assert!(losses.tails == 0 || trace.writer_losses() > 0, "lost ends are counted");
+    if losses.arrived == ALL {
+        trace.assert_lossless();
+    }
+    let overwritten: u64 = trace.stats.buffer_stats.iter().map(|buffer| buffer.chunks_overwritten()).sum();
+    assert_eq!(overwritten, 0, "the ring holds all of it");
+}
+
+/// One burst into Perfetto's own service, `traced` in a folder. What that reports is its own
+/// matter.
+pub(crate) fn run_with_traced(folder: &str) {
+    let program = Path::new(folder).join("traced");
+    let traced = Killed(Command::new(program).stdin(Stdio::null()).spawn().expect("traced starts"));
+    wait_until("traced listens", || {
+        ["PRODUCER", "CONSUMER"].iter().all(|peer| {
+            let socket = std::env::var(format!("PERFETTO_{peer}_SOCK_NAME")).expect("the test sets it");
+            Path::new(&socket).exists()
+        })
+    });
+    burst(None);
+    drop(traced);
+}
+
+/// Killed with the value.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Prints what came of it.
+fn burst(shm_size_kb: Option<u32>) -> (Losses, Trace) {
     producer::start(0);
     let config = config::ring(64_000);
     let config = match shm_size_kb {
@@ -32,11 +74,9 @@ pub(crate) fn run(shm_size_kb: Option<u32>) {
     });
     let took = started.elapsed();
     let trace = session.finish();
-    service.stop();
     let losses = Losses::of(&trace);
-    let all = THREADS * u64::from(EVENTS);
     println!(
-        "burst: {} of {all} events, {} gaps, {} of them flagged, {} writers without their last \
+        "burst: {} of {ALL} events, {} gaps, {} of them flagged, {} writers without their last \
          events, writer losses in the statistics {}, written in {} ms",
         losses.arrived,
         losses.gaps,
@@ -45,13 +85,7 @@ pub(crate) fn run(shm_size_kb: Option<u32>) {
         trace.writer_losses(),
         took.as_millis(),
     );
-    assert_eq!(losses.gaps, losses.flagged, "each gap is reported where it is: {:?}", trace.stats);
-    assert!(losses.tails == 0 || trace.writer_losses() > 0, "lost ends are counted");
-    if losses.arrived == all {
-        trace.assert_lossless();
-    }
-    let overwritten: u64 = trace.stats.buffer_stats.iter().map(|buffer| buffer.chunks_overwritten()).sum();
-    assert_eq!(overwritten, 0, "the ring holds all of it");
+    (losses, trace)
 }
 
 /// What does not follow each other.
