@@ -15,8 +15,9 @@ use crate::producer::strings;
 pub(crate) struct Event {
     pub(crate) thread: u64,
     pub(crate) number: u32,
-    /// A packet before it on its sequence was lost, behind the one that was last read.
-    pub(crate) after_loss: bool,
+    /// What `previous_packet_dropped` says of the losses before it on its sequence, behind the
+    /// event that was last read: 0, or bits of which 1 is always set.
+    pub(crate) loss_bits: u32,
 }
 
 /// Which writer a packet comes from.
@@ -54,7 +55,7 @@ impl Trace {
         trace
     }
 
-    fn add(&mut self, packet: &TracePacket, pending_loss: &mut BTreeMap<Writer, bool>) {
+    fn add(&mut self, packet: &TracePacket, pending_loss: &mut BTreeMap<Writer, u32>) {
         let Some(OptionalTrustedPacketSequenceId::TrustedPacketSequenceId(sequence_id)) =
             packet.optional_trusted_packet_sequence_id
         else {
@@ -78,17 +79,17 @@ impl Trace {
         let writer = Writer { sequence_id, pid, uid };
         // The first packet of a writer may say so too: nothing of it was read before.
         let is_first = packet.first_packet_on_sequence();
-        let has_loss = packet.previous_packet_dropped() != 0 && !is_first;
-        self.loss_flags += usize::from(has_loss);
+        let loss_bits = if is_first { 0 } else { packet.previous_packet_dropped() };
+        self.loss_flags += usize::from(loss_bits != 0);
         let pending = pending_loss.entry(writer).or_default();
-        *pending |= has_loss;
+        *pending |= loss_bits;
         let (events, (thread, number)) = match &packet.data {
             Some(Data::ForTesting(event)) => (&mut self.numbered, numbered(event)),
             Some(Data::TrackEvent(event)) => (&mut self.track_events, track_event(event)),
             _ => return,
         };
-        let after_loss = std::mem::take(pending);
-        events.entry(writer).or_default().push(Event { thread, number, after_loss });
+        let loss_bits = std::mem::take(pending);
+        events.entry(writer).or_default().push(Event { thread, number, loss_bits });
     }
 
     /// Every writer's events have one thread and the numbers from 0 to `count`, in order; returns
