@@ -1,10 +1,11 @@
 //! A service and the data sources beside it: ours, and Perfetto's where there are such programs.
 
-use super::rival::{FOLDER_VARIABLE, Perfetto, Programs};
+use super::rival::{Perfetto, Programs};
 use super::roles::start_probes;
 use super::top_buffer;
 use crate::measure::WrongAnswer;
 use crate::suites::processes::daemon::{RunningDaemon, Workers};
+use crate::suites::processes::perfetto::not_found;
 use crate::suites::processes::{Process, cpu_ns};
 use watershed_client::consumer::Consumer;
 
@@ -17,9 +18,7 @@ pub(super) enum Whose<'a> {
 
 /// The rival, where it can be measured; says why if not.
 pub(super) fn rival() -> Result<Option<Programs>, WrongAnswer> {
-    let found = Programs::find()?.ok_or_else(|| {
-        format!("its programs are not in PATH, and {FOLDER_VARIABLE} names no folder that has them")
-    });
+    let found = Programs::find()?.ok_or_else(not_found);
     let usable = found.and_then(|programs| top_buffer::check_free().map(|()| programs));
     Ok(usable.inspect_err(|reason| eprintln!("traced_probes is not measured: {reason}")).ok())
 }

@@ -1,11 +1,12 @@
-//! The daemon, in a process of its own.
+//! The daemon, in a process of its own, and Perfetto's in its place.
 
+use super::perfetto::{TracedReady, TracedRole, connect, consumer_socket, find, not_found, producer_socket};
 use super::{Process, Role, say};
 use crate::measure::WrongAnswer;
 use serde::{Deserialize, Serialize};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use watershed_client::consumer::{Consumer, ConsumerOptions, Trust};
+use watershed_client::consumer::Consumer;
 use watershed_daemon::{Daemon, DaemonOptions};
 use watershed_service::{HugePages, SystemInfo};
 use watershed_shell::address::Address;
@@ -66,42 +67,73 @@ impl DaemonRole {
     }
 }
 
-fn producer_socket(folder: &Path) -> PathBuf {
-    folder.join("producer")
+/// Whose service is measured.
+#[derive(Clone, Debug)]
+pub(in crate::suites) enum Service {
+    Ours(Workers),
+    /// Perfetto's program.
+    Traced(PathBuf),
 }
 
-fn consumer_socket(folder: &Path) -> PathBuf {
-    folder.join("consumer")
+impl Service {
+    /// Ours, and `traced` where it is found.
+    pub(in crate::suites) fn all(ours: Workers) -> Result<Vec<Service>, WrongAnswer> {
+        static SAID: std::sync::Once = std::sync::Once::new();
+        let traced = find(["traced"])?.map(|[program]| Service::Traced(program));
+        if traced.is_none() {
+            SAID.call_once(|| eprintln!("traced is not measured: {}", not_found()));
+        }
+        Ok(std::iter::once(Service::Ours(ours)).chain(traced).collect())
+    }
+
+    pub(in crate::suites) fn is_ours(&self) -> bool {
+        matches!(self, Service::Ours(_))
+    }
+
+    pub(in crate::suites) fn start(&self) -> Result<RunningDaemon, WrongAnswer> {
+        match self {
+            Service::Ours(workers) => RunningDaemon::start(*workers),
+            Service::Traced(program) => RunningDaemon::start_traced(program),
+        }
+    }
 }
 
-/// A running daemon with sockets in a folder of its own.
+/// A running service with sockets in a folder of its own.
 pub(in crate::suites) struct RunningDaemon {
-    process: Process,
-    folder: tempfile::TempDir,
+    /// Serves, or has started the one that does.
+    _process: Process,
+    pid: i32,
+    folder: PathBuf,
+    /// That folder, if it is to be removed by this process.
+    _folder: Option<tempfile::TempDir>,
 }
 
 impl RunningDaemon {
+    /// Ours.
     pub(in crate::suites) fn start(workers: Workers) -> Result<RunningDaemon, WrongAnswer> {
-        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-        let role = DaemonRole {
-            folder: folder.path().to_owned(),
-            num_workers: workers.number,
-            pin_workers: workers.pinned,
-        };
-        Ok(RunningDaemon { process: Process::start_ready(&Role::Daemon(role))?, folder })
+        let own = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let folder = own.path().to_owned();
+        let role =
+            DaemonRole { folder: folder.clone(), num_workers: workers.number, pin_workers: workers.pinned };
+        let process = Process::start_ready(&Role::Daemon(role))?;
+        Ok(RunningDaemon { pid: process.pid(), _process: process, folder, _folder: Some(own) })
+    }
+
+    fn start_traced(program: &Path) -> Result<RunningDaemon, WrongAnswer> {
+        let mut process = Process::start(&Role::Traced(TracedRole { program: program.to_owned() }))?;
+        let ready: TracedReady = process.answer().map_err(|error| format!("traced: {error}"))?;
+        Ok(RunningDaemon { _process: process, pid: ready.pid, folder: ready.folder, _folder: None })
     }
 
     pub(in crate::suites) fn pid(&self) -> i32 {
-        self.process.pid()
+        self.pid
     }
 
     pub(in crate::suites) fn producer_socket(&self) -> PathBuf {
-        producer_socket(self.folder.path())
+        producer_socket(&self.folder)
     }
 
     pub(in crate::suites) fn consumer(&self) -> Result<Consumer, WrongAnswer> {
-        let address = Address::Path(consumer_socket(self.folder.path()));
-        let options = ConsumerOptions { trust: Trust::Anybody, ..ConsumerOptions::default() };
-        Consumer::connect(&address, &options).map_err(|error| error.to_string())
+        connect(&self.folder)
     }
 }

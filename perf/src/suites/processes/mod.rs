@@ -10,10 +10,12 @@
 
 pub(in crate::suites) mod daemon;
 pub(in crate::suites) mod pauses;
+pub(in crate::suites) mod perfetto;
 pub(in crate::suites) mod session;
 
 use self::daemon::DaemonRole;
 use self::pauses::PausesRole;
+use self::perfetto::TracedRole;
 use super::probes::{PerfettoRole, PingPongRole, ProbesRole};
 use super::service::LoadRole;
 use crate::measure::WrongAnswer;
@@ -36,8 +38,10 @@ pub enum Role {
     Probes(ProbesRole),
     /// Has two threads that wake each other.
     PingPong(PingPongRole),
-    /// Starts and ends Perfetto's programs.
+    /// Starts and ends Perfetto's service and probes.
     Perfetto(PerfettoRole),
+    /// Starts and ends Perfetto's service alone.
+    Traced(TracedRole),
     /// Watches for pauses of the machine.
     Pauses(PausesRole),
 }
@@ -54,6 +58,7 @@ impl Role {
             Role::Probes(role) => role.play(),
             Role::PingPong(role) => role.play(),
             Role::Perfetto(role) => role.play(),
+            Role::Traced(role) => role.play(),
             Role::Pauses(role) => role.play(),
         }
     }

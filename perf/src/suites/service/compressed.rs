@@ -110,7 +110,9 @@ fn run(codec: Codec, options: &Options) -> Result<Run, WrongAnswer> {
     let stats = of_file.stats().map_err(|error| error.to_string())?;
     let file_bytes = file.metadata().map_err(text)?.len();
     file.rewind().map_err(text)?;
-    Found::in_file(file.try_clone().map_err(text)?)?.count_lost(&mut written, &stats)?;
+    let found = Found::in_file(file.try_clone().map_err(text)?)?;
+    found.check(&written, &stats)?;
+    found.count_lost(&mut written)?;
     // Beside the same traffic.
     ring.begin(options.size(RING_BYTES_PER_S, 20_000_000), duration)?;
     let (library_s, bytes) = library(codec, file)?;

@@ -14,7 +14,7 @@ use super::packets::{CHUNK_PAYLOAD_BYTES, memory_bytes_per_byte};
 use super::trace::{Found, config};
 use crate::measure::{Options, Series, WrongAnswer};
 use crate::report::Measurement;
-use crate::suites::processes::daemon::{RunningDaemon, Workers};
+use crate::suites::processes::daemon::{Service, Workers};
 use crate::suites::processes::session::{check_nothing_refused, disable, enable, flushed_stats};
 use rustix::process::{Pid, Signal, kill_process};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,29 +29,39 @@ const RATES_MB_PER_S: [u64; 7] = [5, 20, 50, 100, 200, 350, 500];
 
 /// Loss over what had to be lost, at worst, of all rates and sizes; and the curve.
 pub(super) fn loss_vs_rate(name: &str, options: &Options) -> Result<Measurement, WrongAnswer> {
+    let services = Service::all(Workers::default())?;
+    let mut curves: Vec<Vec<Point>> = services.iter().map(|_| Vec::new()).collect();
     let rates = options.size(&RATES_MB_PER_S[..], &[5, 100]);
-    let (mut ratios, mut ratios_of_free) = (vec![], vec![]);
-    let mut curve = Vec::new();
-    for (size, shm_size_bytes) in SIZES {
+    for (_, shm_size_bytes) in SIZES {
         for &rate in rates {
-            let point = Point::measure(shm_size_bytes, rate, options)?;
-            curve.push((format!("percent_{size}_at_{rate}"), point.written.loss_percent()));
-            curve.push((format!("percent_{size}_at_{rate}_expected"), point.expected_percent()));
-            let dropped_bytes = point.written.bytes_dropped as f64;
-            // Where nothing exceeds the memory there is nothing to compare with.
-            if point.excess_bytes > 0.0 {
-                ratios.push(dropped_bytes / point.excess_bytes);
-            }
-            if point.excess_of_free_bytes > 0.0 {
-                ratios_of_free.push(dropped_bytes / point.excess_of_free_bytes);
+            for (service, curve) in services.iter().zip(&mut curves) {
+                curve.push(Point::measure(service, shm_size_bytes, rate, options)?);
             }
         }
     }
-    let max = |ratios: Vec<f64>| if ratios.is_empty() { 1.0 } else { Series::new(ratios).max() };
-    let worst = Series::new(vec![max(ratios)]);
+    let worst = Series::new(vec![worst(&curves[0], |point| point.excess_bytes)]);
     let result = Measurement { unit: "times".into(), ..Measurement::ratio(name, &worst) }
-        .with("of_free_memory", max(ratios_of_free));
-    Ok(curve.into_iter().fold(result, |result, (name, value)| result.with(&name, value)))
+        .with("of_free_memory", self::worst(&curves[0], |point| point.excess_of_free_bytes));
+    let places = SIZES.iter().flat_map(|(size, _)| rates.iter().map(move |rate| format!("{size}_at_{rate}")));
+    let result = places.clone().zip(&curves[0]).fold(result, |result, (place, point)| {
+        result
+            .with(&format!("percent_{place}"), point.written.loss_percent())
+            .with(&format!("percent_{place}_expected"), point.expected_percent())
+    });
+    let Some(theirs) = curves.get(1) else { return Ok(result.without("times_traced")) };
+    let result = result.with("times_traced", self::worst(theirs, |point| point.excess_bytes));
+    Ok(places.zip(theirs).fold(result, |result, (place, point)| {
+        result.with(&format!("percent_{place}_traced"), point.written.loss_percent())
+    }))
+}
+
+/// Loss over what exceeds the memory, where anything does: else there is nothing to compare with.
+fn worst(curve: &[Point], excess_bytes: impl Fn(&Point) -> f64) -> f64 {
+    let exceeded = curve.iter().filter(|point| excess_bytes(point) > 0.0);
+    exceeded
+        .map(|point| point.written.bytes_dropped as f64 / excess_bytes(point))
+        .reduce(f64::max)
+        .unwrap_or(1.0)
 }
 
 /// One rate with one size of memory.
@@ -64,8 +74,13 @@ struct Point {
 }
 
 impl Point {
-    fn measure(shm_size_bytes: usize, mb_per_s: u64, options: &Options) -> Result<Point, WrongAnswer> {
-        let daemon = RunningDaemon::start(Workers::default())?;
+    fn measure(
+        service: &Service,
+        shm_size_bytes: usize,
+        mb_per_s: u64,
+        options: &Options,
+    ) -> Result<Point, WrongAnswer> {
+        let daemon = service.start()?;
         // What waits for others of its commit is not free either: so none does.
         let role = LoadRole {
             shm_size_bytes,
@@ -87,9 +102,13 @@ impl Point {
             (written, stops.join().expect("it does not panic"))
         });
         let (written, stops) = (written?, stops?);
-        check_nothing_refused(&flushed_stats(&mut consumer)?)?;
+        let stats = flushed_stats(&mut consumer)?;
         disable(&mut consumer)?;
-        Found::in_buffers(&mut consumer)?.check_gaps_are_told()?;
+        let found = Found::in_buffers(&mut consumer)?;
+        if service.is_ours() {
+            check_nothing_refused(&stats)?;
+            found.check_gaps_are_told()?;
+        }
         let rate = written.bytes as f64 / written.seconds;
         let excess_of = |room_bytes: f64| -> f64 {
             let room_bytes = room_bytes / memory_bytes_per_byte();

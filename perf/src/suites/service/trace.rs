@@ -113,16 +113,21 @@ impl Found {
         }
     }
 
-    /// Counts as lost what the client library took and the trace has not. Checks that the ring
-    /// was overwritten then, and that each gap is told.
-    pub(super) fn count_lost(&self, written: &mut Written, stats: &TraceStats) -> Result<(), WrongAnswer> {
+    /// Counts as lost what the client library took and the trace has not.
+    pub(super) fn count_lost(&self, written: &mut Written) -> Result<(), WrongAnswer> {
         let taken = written.packets - written.packets_dropped;
         let lost = taken.checked_sub(self.packets).ok_or("the trace has packets that were dropped")?;
+        written.add_lost(lost);
+        Ok(())
+    }
+
+    /// Checks that the ring was overwritten if that is lost, and that each gap is told.
+    pub(super) fn check(&self, written: &Written, stats: &TraceStats) -> Result<(), WrongAnswer> {
+        let taken = written.packets - written.packets_dropped;
         let overwritten: u64 = stats.buffer_stats.iter().map(|buffer| buffer.chunks_overwritten()).sum();
-        if lost > 0 && overwritten == 0 {
+        if self.packets < taken && overwritten == 0 {
             return Err(format!("{} packets in the trace, {taken} were taken", self.packets));
         }
-        written.add_lost(lost);
         self.check_gaps_are_told()
     }
 }
@@ -161,7 +166,8 @@ mod tests {
             };
             let stats = TraceStats { buffer_stats: vec![buffer], ..Default::default() };
             let mut written = Written { packets: 6, bytes: 600, packets_dropped, ..Written::default() };
-            told.count_lost(&mut written, &stats).map(|()| (written.packets_dropped, written.bytes_dropped))
+            told.check(&written, &stats)?;
+            told.count_lost(&mut written).map(|()| (written.packets_dropped, written.bytes_dropped))
         };
         assert_eq!(lost(3, 0), Ok((3, 0)));
         assert_eq!(lost(2, 1), Ok((3, 100)));
