@@ -16,7 +16,8 @@
 //!     |      |
 //!     |    clones and drops: handed to the threads that may wait
 //!     |      |
-//!     +-- nothing left to do at once? then go on with what commits have left (handle_idle)
+//!     +-- nothing left to do at once? then go on with what commits have left (handle_idle), and
+//!         have pages of rings made ready
 //! ```
 //!
 //! Listed is whoever has something to do ([`Peers`]): the others cost nothing.
@@ -235,6 +236,11 @@ impl Daemon {
         if timeout != Some(Duration::ZERO) && self.core.service.handle_idle() {
             timeout = Some(Duration::ZERO);
         }
+        if timeout != Some(Duration::ZERO)
+            && let Some(work) = self.core.service.poll_prefault()
+        {
+            self.core.waiting.begin(Job::Prefault(work));
+        }
         match self.poll.poll(events, timeout) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
             _ => Ok(()),
@@ -415,6 +421,7 @@ impl Daemon {
         while let Some(result) = self.core.waiting.take_result() {
             match result {
                 JobResult::Clone(done) => self.core.service.handle_clone_work(done, now),
+                JobResult::Prefault(done) => self.core.service.handle_prefaulted(done),
                 JobResult::Read(done) => {
                     let consumer_id = done.consumer_id();
                     let (packets, progress) = self.core.service.handle_read(done, now);

@@ -1,8 +1,9 @@
 //! Threads for what may wait: for a thread that has a shard, or for memory. The loop goes on.
 //!
 //! ```text
-//!   loop   --- jobs: a step of a read; memory, copies of a clone; a drop --->  a thread that is idle,
-//!          <-- results, and a wake-up ---------------------------------------  or a new one
+//!   loop   --- jobs: a step of a read; memory, copies of a clone;  --->  a thread that is idle,
+//!              a drop; pages of rings                                    or a new one
+//!          <-- results, and a wake-up ---------------------------------
 //! ```
 //!
 //! A job that waits keeps its thread, and no other job: so a shard whose owner is stopped holds up
@@ -17,14 +18,18 @@ use std::thread;
 use std::time::Duration;
 
 use watershed_service::limits::{CLONES_MAX, SESSIONS_MAX};
-use watershed_service::{CloneWork, CloneWorkDone, Dropped, PacketBatch, ReadDone, ReadStep};
+use watershed_service::{
+    CloneWork, CloneWorkDone, Dropped, PacketBatch, PrefaultDone, PrefaultWork, ReadDone, ReadStep,
+};
+
+use watershed_shell::machine;
 
 use crate::wake::Wake;
 
-/// Threads at one time: for a read of each session and of each clone, and for each clone that is
-/// being made. Jobs beyond that wait for one of them: those of sessions that have gone are among
+/// Threads at one time: for a read of each session and of each clone, for each clone that is being
+/// made, and for pages. Jobs beyond that wait for one of them: those of sessions that have gone are among
 /// them until they are done.
-const THREADS_MAX: usize = SESSIONS_MAX + 2 * CLONES_MAX;
+const THREADS_MAX: usize = SESSIONS_MAX + 2 * CLONES_MAX + 1;
 /// Jobs that wait for a thread. A drop beyond that is done by the loop: whoever makes sessions and
 /// gives them up faster than their memory can be given back is slowed down by that.
 const JOBS_QUEUED_MAX: usize = 256;
@@ -38,6 +43,7 @@ pub(crate) enum Job {
     Read(ReadStep, PacketBatch),
     Clone(CloneWork),
     Drop(Dropped),
+    Prefault(PrefaultWork),
 }
 
 /// What came of it.
@@ -45,6 +51,7 @@ pub(crate) enum Job {
 pub(crate) enum JobResult {
     Read(ReadDone),
     Clone(CloneWorkDone),
+    Prefault(PrefaultDone),
 }
 
 /// The threads, and the jobs that wait for one.
@@ -55,6 +62,8 @@ pub(crate) struct WaitingThreads {
     results: Receiver<thread::Result<JobResult>>,
     /// Jobs of clones without a result.
     num_clones: usize,
+    /// Jobs that make pages ready without a result.
+    num_prefaults: usize,
 }
 
 #[derive(Debug)]
@@ -80,6 +89,7 @@ impl Job {
         match self {
             Job::Read(step, batch) => Some(JobResult::Read(step.run(batch))),
             Job::Clone(work) => Some(JobResult::Clone(work.run())),
+            Job::Prefault(work) => Some(JobResult::Prefault(work.run(machine::thread_cpu_time))),
             Job::Drop(dropped) => {
                 drop(dropped);
                 None
@@ -94,7 +104,7 @@ impl WaitingThreads {
         let (done, results) = mpsc::channel();
         let (is_queued, all_ended) = (Condvar::new(), Condvar::new());
         let shared = Shared { queue: Mutex::default(), is_queued, all_ended, wake };
-        WaitingThreads { shared: Arc::new(shared), done, results, num_clones: 0 }
+        WaitingThreads { shared: Arc::new(shared), done, results, num_clones: 0, num_prefaults: 0 }
     }
 
     /// Whether another job of a clone may be begun: also those of consumers that have gone
@@ -106,6 +116,7 @@ impl WaitingThreads {
     /// Begins with a job, or queues it if there are threads enough.
     pub(crate) fn begin(&mut self, job: Job) {
         self.num_clones += usize::from(matches!(job, Job::Clone(_)));
+        self.num_prefaults += usize::from(matches!(job, Job::Prefault(_)));
         let mut queue = self.shared.lock();
         if matches!(job, Job::Drop(_)) && queue.jobs.len() >= JOBS_QUEUED_MAX {
             drop(queue);
@@ -131,16 +142,17 @@ impl WaitingThreads {
         }
     }
 
-    /// Jobs that are not done.
+    /// Reads, clones and drops that are not done.
     pub(crate) fn num_under_way(&self) -> usize {
         let queue = self.shared.lock();
-        queue.jobs.len() + queue.num_threads - queue.num_idle
+        (queue.jobs.len() + queue.num_threads - queue.num_idle).saturating_sub(self.num_prefaults)
     }
 
     /// What came of a job; `None` if no other one is done.
     pub(crate) fn take_result(&mut self) -> Option<JobResult> {
         let result = self.results.try_recv().ok()?.unwrap_or_else(|panic| resume_unwind(panic));
         self.num_clones -= usize::from(matches!(result, JobResult::Clone(_)));
+        self.num_prefaults -= usize::from(matches!(result, JobResult::Prefault(_)));
         Some(result)
     }
 

@@ -26,7 +26,7 @@
 //! 4. If it has threads that may wait ([`ServiceOptions::never_waits`]), it gives them what
 //!    [`Service::poll_clone`] and [`Service::poll_dropped`] have, until there is nothing more.
 //! 5. Before it waits it calls [`Service::handle_idle`], and again if that says so and there is
-//!    nothing else to do.
+//!    nothing else to do. Threads that may wait then get what [`Service::poll_prefault`] has.
 //!
 //! Everything is one `&mut` call at a time: a shell with threads puts a lock around the service.
 //! Only what writers of the same process commit comes from any thread, by committers of their own
@@ -125,6 +125,7 @@ mod ids;
 pub mod limits;
 mod options;
 mod output;
+mod prefault;
 mod producer;
 mod proto_bytes;
 mod query;
@@ -147,6 +148,7 @@ pub use options::{MemoryFactory, PoolFactory, ServiceOptions, Shards, SystemInfo
 pub use output::{
     ConsumerEvent, FileAction, FlushFlags, ObservedEvents, Output, ProducerCommand, ReadProgress, Warning,
 };
+pub use prefault::{PrefaultDone, PrefaultWork, SLOW_PAGE};
 pub use producer::{
     ConnectedProducer, PeerIdentity, ProducerHello, ProducerMemory, ProducerWelcome, RegisteredDataSource,
     ScrapingMode,

@@ -233,6 +233,9 @@ pub enum Warning {
         /// What the system said.
         reason: String,
     },
+    /// The system takes long to make a huge page; what comes next of the buffer has plain ones.
+    #[error("the system takes milliseconds for a huge page: the rest of the buffer has plain pages")]
+    SlowHugePages,
     /// A producer registers more data sources than it may; those are not there for sessions.
     #[error(
         "producer {producer_name:?} registers too many data sources ({} or {} bytes at most), the rest is ignored",

@@ -20,9 +20,6 @@ use crate::read::SharedPool;
 use crate::session::{Session, TriggerHistory};
 use crate::timer::{Deadline, Deadlines, Timer};
 
-/// Memory of each buffer that is kept ready: two huge pages.
-pub(crate) const PREFAULT_BYTES: usize = 4 << 20;
-
 /// The tracing service: producers, consumers, and the sessions between them. See the crate's
 /// documentation for how it is driven.
 pub struct Service {
@@ -44,6 +41,8 @@ pub struct Service {
     pub(crate) counters: Counters,
     pub(crate) outputs: VecDeque<Output>,
     pub(crate) dropped: VecDeque<Dropped>,
+    /// Another thread makes memory ready.
+    pub(crate) is_prefaulting: bool,
 }
 
 /// Numbers given out and things counted since the service began.
@@ -107,6 +106,7 @@ impl Service {
             },
             outputs: VecDeque::new(),
             dropped: VecDeque::new(),
+            is_prefaulting: false,
         }
     }
 
@@ -158,8 +158,9 @@ impl Service {
 
     /// To be called when nothing else is to be done. Goes on with what commits have left because
     /// their budget was spent or another thread had locked a shard, and makes the memory ready that
-    /// the buffers will use next: a page takes up to some milliseconds, in which a commit would
-    /// have to wait. Calling it in vain costs next to nothing.
+    /// the buffers will use next, unless [another thread does that](Self::poll_prefault): a page
+    /// takes up to some milliseconds, in which a commit would have to wait. Calling it in vain
+    /// costs next to nothing.
     ///
     /// Returns true if there is more to go on with: to be called again, unless there is something
     /// else to do now.
@@ -171,11 +172,8 @@ impl Service {
                 has_more |= buffer.trace.drain_some();
             }
         }
-        if !has_more {
-            // A huge page of one buffer at a time: requests that come meanwhile wait for it.
-            has_more = self.buffers.iter().any(|buffer| buffer.trace.prefault_ahead(PREFAULT_BYTES) != 0);
-        }
-        has_more
+        // A huge page at a time: requests that come meanwhile wait for it.
+        has_more || self.prefault_one_page()
     }
 
     /// How many data sources, instances, entries of configs and flushes were looked at since the

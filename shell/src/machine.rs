@@ -1,6 +1,7 @@
 //! What a shell reads of the machine for the service.
 
 use std::hash::{BuildHasher, Hasher};
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use watershed_service::{ClockReadings, PeerIdentity, Shards, SystemInfo};
@@ -16,6 +17,12 @@ pub fn read_ns(clock: ClockId) -> u64 {
 #[must_use]
 pub fn monotonic_ns() -> u64 {
     read_ns(ClockId::Monotonic)
+}
+
+/// CPU time of the calling thread.
+#[must_use]
+pub fn thread_cpu_time() -> Duration {
+    Duration::from_nanos(read_ns(ClockId::ThreadCPUTime))
 }
 
 /// All clocks, one right after the other.

@@ -15,6 +15,7 @@ mod lifecycle;
 mod limits;
 mod offers;
 mod packets;
+mod prefault;
 mod reads;
 mod shards;
 mod support;

@@ -10,6 +10,12 @@
 //! their index, and the one ring of a buffer with one shard by its cursor. So one number says how
 //! far pages are ready, and nothing is left to do after the first lap.
 
+//!
+//! Where the system has no huge page at hand it makes one: it moves others away, or the host of a
+//! virtual machine gives it memory only then. That takes 5 to 10 ms, in which the shared memory of
+//! a fast producer runs full, and a committer may be the one who waits. So one page is made ready
+//! before the first commit, and who finds that it takes long asks for plain pages.
+
 use watershed_engine::HugePages;
 
 use super::ShardedBuffer;
@@ -24,35 +30,44 @@ impl ShardedBuffer {
     /// page, and returns its size, or 0 if all are ready. To be called now and then, and until it
     /// returns 0 as far as nothing else is to be done, by a thread that does not commit.
     ///
-    /// It does nothing before the first commit, so that buffers that stay empty take no memory,
-    /// after the first lap, for plain pages, which are quickly made ready one by one, and where the
-    /// system has no such call (Linux before 5.14). No shard is locked while a page is made ready,
-    /// and no byte is changed, so that committers may write the same pages meanwhile.
+    /// Before the first commit it is the first page alone, so that buffers that stay empty take
+    /// little memory. It does nothing after the first lap, for plain pages, which are quickly made
+    /// ready one by one, and where the system has no such call (Linux before 5.14). No shard is
+    /// locked while a page is made ready, and no byte is changed, so that committers may write the
+    /// same pages meanwhile.
     pub fn prefault_ahead(&self, bytes: usize) -> usize {
-        if self.report.pages == HugePages::No || self.limit.is_some() {
-            return 0;
-        }
-        let Some(start) = self.unused_from().filter(|&start| start != 0) else { return 0 };
-        let wanted = start.saturating_add(bytes).min(self.size_bytes());
+        let Some((start, end)) = self.page_to_prefault(bytes) else { return 0 };
         // Relaxed: nothing but the number is shared. Where two callers meet, each page is one's.
-        let start = start.max(self.prefaulted_bytes.load(Ordering::Relaxed));
-        if start >= wanted {
-            return 0;
-        }
-        let end = ((start / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES).min(self.size_bytes());
         let start = start.max(self.prefaulted_bytes.fetch_max(end, Ordering::Relaxed));
         if start < end && self.shared.config.region.prefault(start..end) { end - start } else { 0 }
     }
 
-    /// Whether less than `bytes` are ready ahead of committers, so that somebody has to
-    /// [`prefault_ahead`](Self::prefault_ahead). Takes no lock: not known of one ring.
+    /// Whether [`prefault_ahead`](Self::prefault_ahead) has something to do for so many bytes.
+    /// Until the first lap is over it tries to lock the one shard of a buffer without extents.
     pub fn is_prefault_due(&self, bytes: usize) -> bool {
-        if self.report.pages == HugePages::No || !self.shared.has_extents() {
-            return false;
+        self.page_to_prefault(bytes).is_some()
+    }
+
+    /// To be called where a huge page takes long to be made ready: from the next one on the buffer
+    /// has plain pages, and nothing is left to be made ready.
+    pub fn use_plain_pages(&self) {
+        if self.report.pages == HugePages::Advise {
+            // Relaxed: see `prefault_ahead`.
+            let ready = self.prefaulted_bytes.swap(usize::MAX, Ordering::Relaxed);
+            self.shared.config.region.use_plain_pages_from(ready.min(self.size_bytes()));
         }
-        let ready = self.prefaulted_bytes.load(Ordering::Relaxed);
-        let is_short = |start: usize| start != 0 && start.saturating_add(bytes) > ready;
-        ready < self.size_bytes() && self.unused_from().is_some_and(is_short)
+    }
+
+    /// Begin and end of the next huge page, or of what of it is unused, if it is among the next
+    /// `bytes`.
+    fn page_to_prefault(&self, bytes: usize) -> Option<(usize, usize)> {
+        // Relaxed: see `prefault_ahead`.
+        let (ready, end) = (self.prefaulted_bytes.load(Ordering::Relaxed), self.size_bytes());
+        let may_want = ready < end && self.report.pages != HugePages::No && self.limit.is_none();
+        let unused_from = may_want.then(|| self.unused_from())??;
+        let wanted = if unused_from == 0 { 1 } else { unused_from.saturating_add(bytes).min(end) };
+        let start = unused_from.max(ready);
+        (start < wanted).then(|| (start, ((start / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES).min(end)))
     }
 
     /// The first byte that was never handed out to a shard, or, in one ring, never written. None if

@@ -25,6 +25,7 @@ use crate::config::HugePages;
 use page::Advice;
 
 /// Lazily backed memory with guard pages on both sides.
+#[derive(Debug)]
 pub struct Region {
     #[cfg_attr(not(test), expect(dead_code, reason = "dropping it unmaps"))]
     outer: MmapRaw,
@@ -121,6 +122,14 @@ impl Region {
         page::advise(unsafe { self.base.add(start) }, range.end - start, Advice::Populate)
     }
 
+    /// From the first whole page behind `start` on, pages that are not ready yet will be plain ones,
+    /// not transparent huge ones. Anybody may read and write them meanwhile.
+    pub fn use_plain_pages_from(&self, start: usize) {
+        let start = start.next_multiple_of(page_size_bytes()).min(self.size_bytes);
+        // SAFETY: start is at most the size, which lies in the mapping.
+        page::advise(unsafe { self.base.add(start) }, self.size_bytes - start, Advice::PlainPages);
+    }
+
     /// The bytes that were asked for.
     pub fn size_bytes(&self) -> usize {
         self.size_bytes
@@ -148,13 +157,6 @@ impl Region {
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as in `as_slice`; `&mut self` makes the access exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.base, self.size_bytes) }
-    }
-}
-
-impl std::fmt::Debug for Region {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Region { size_bytes, granted, .. } = self;
-        f.debug_struct("Region").field("size_bytes", size_bytes).field("granted", granted).finish()
     }
 }
 

@@ -18,6 +18,8 @@ pub fn page_size_bytes() -> usize {
 pub(super) enum Advice {
     /// Transparent huge pages.
     HugePages = 14,
+    /// None of these from here on.
+    PlainPages = 15,
     /// Pages made ready as a write to each would, without changing a byte (Linux 5.14).
     Populate = 23,
     /// Every access is a fault (Linux 6.13; not for locked memory). Unlike a change of protection

@@ -111,3 +111,18 @@ fn no_page_beyond_a_region_is_prefaulted() {
     let region = Region::map(4096, HugePages::No).unwrap();
     region.prefault(0..4097);
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn pages_behind_the_start_of_plain_ones_are_made_ready_one_by_one() {
+    let mut region = Region::map(8 << 20, HugePages::Advise).unwrap();
+    region.use_plain_pages_from((2 << 20) + 1);
+    region.as_mut_slice()[5 << 20] = 7;
+    assert!(is_ready(&region, 5 << 20));
+    let others = [(4 << 20) + (64 << 10), (6 << 20) - (64 << 10)];
+    assert_eq!(others.map(|offset| is_ready(&region, offset)), [false; 2]);
+    assert_eq!(region.as_slice().iter().filter(|&&byte| byte != 0).count(), 1);
+    // Nothing is left, and what has no huge pages has nothing to give up.
+    region.use_plain_pages_from(8 << 20);
+    Region::map(4096, HugePages::No).unwrap().use_plain_pages_from(0);
+}

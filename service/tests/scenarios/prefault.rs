@@ -1,0 +1,97 @@
+//! Pages of rings are made ready by another thread, if there is one that may wait.
+
+use std::time::Duration;
+
+use watershed_service::{ProducerId, SLOW_PAGE, Warning};
+use watershed_wire::protos::TraceConfig;
+
+use crate::support::World;
+use crate::support::config::{buffer, one_source};
+use crate::support::producer::packet;
+
+fn one_ring(size_kb: u32) -> TraceConfig {
+    TraceConfig { buffers: vec![buffer(size_kb)], ..one_source("src") }
+}
+
+#[test]
+fn pages_are_asked_for_once_until_they_are_there() {
+    let mut world = World::that_never_waits();
+    let producer = world.connect("p");
+    world.register(producer, "src");
+    assert!(world.service.poll_prefault().is_none(), "there is no ring");
+    let (consumer, _) = world.enable(&one_ring(32 << 10));
+    assert!(!world.service.handle_idle(), "another thread does it");
+    // None where the system has no huge pages.
+    let Some(work) = world.service.poll_prefault() else { return };
+    assert!(world.service.poll_prefault().is_none(), "one is under way");
+    // Commits and reads go on meanwhile.
+    world.commands(producer);
+    let target = world.producers[&producer].target_buffer(0);
+    world.write(producer, 1, target, &[packet("meanwhile")]);
+    assert_eq!(world.read(consumer).texts(), ["meanwhile"]);
+    world.service.handle_prefaulted(work.run(|| Duration::ZERO));
+    world.pump();
+    assert_eq!(world.warnings, []);
+    // Before the first commit one page is wanted, then more.
+    while let Some(work) = world.service.poll_prefault() {
+        world.service.handle_prefaulted(work.run(|| Duration::ZERO));
+    }
+    write_mib(&mut world, producer, 4);
+    assert!(world.service.poll_prefault().is_some(), "less is ready than is to be");
+}
+
+#[test]
+fn a_ring_whose_huge_pages_are_slow_has_plain_ones() {
+    let mut world = World::that_never_waits();
+    let producer = world.connect("p");
+    world.register(producer, "src");
+    let (consumer, _) = world.enable(&one_ring(32 << 10));
+    world.commands(producer);
+    let Some(work) = world.service.poll_prefault() else { return };
+    let mut clock = Duration::ZERO;
+    let done = work.run(|| {
+        clock += SLOW_PAGE;
+        clock
+    });
+    world.service.handle_prefaulted(done);
+    world.pump();
+    assert_eq!(world.warnings, [Warning::SlowHugePages]);
+    let written = write_mib(&mut world, producer, 8);
+    assert!(world.service.poll_prefault().is_none(), "plain pages need nobody");
+    assert_eq!(world.read(consumer).texts().len(), written);
+    assert_eq!(world.warnings, [Warning::SlowHugePages], "it is said once");
+}
+
+/// Packets of 1 KiB; returns how many.
+fn write_mib(world: &mut World, producer: ProducerId, mib: usize) -> usize {
+    let target = world.producers[&producer].target_buffer(0);
+    let text = "x".repeat(1000);
+    for _ in 0..mib << 10 {
+        world.write(producer, 1, target, &[packet(&text)]);
+    }
+    mib << 10
+}
+
+#[test]
+fn a_ring_may_go_while_its_pages_are_made_ready() {
+    let mut world = World::that_never_waits();
+    let producer = world.connect("p");
+    world.register(producer, "src");
+    let (consumer, _) = world.enable(&one_ring(32 << 10));
+    let Some(work) = world.service.poll_prefault() else { return };
+    let now = world.now;
+    world.service.handle_consumer_disconnect(consumer, &now);
+    world.pump();
+    while world.service.poll_dropped().is_some() {}
+    world.service.handle_prefaulted(work.run(|| Duration::ZERO));
+    assert!(world.service.poll_prefault().is_none(), "there is no ring any more");
+}
+
+#[test]
+fn small_rings_want_none() {
+    let mut world = World::that_never_waits();
+    let producer = world.connect("p");
+    world.register(producer, "src");
+    world.enable(&one_ring(64));
+    assert!(world.service.poll_prefault().is_none());
+}
