@@ -45,7 +45,8 @@ fn main() {
         ["burst", shm_size_kb] => {
             scenarios::burst::run(Some(shm_size_kb.parse().expect("a size in KB")));
         }
-        ["burst-with-traced", folder] => scenarios::burst::run_with_traced(folder),
+        ["burst-beside", program, ref args @ ..] => scenarios::burst::run_beside(program, args),
+        ["daemon"] => service::serve(),
         ["produce"] => peers::produce(),
         ["consume"] => peers::consume(),
         _ => panic!("there is no scenario {args:?}"),

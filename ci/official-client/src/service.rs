@@ -40,6 +40,12 @@ impl Service {
     }
 }
 
+/// The daemon alone, until the process is killed.
+pub(crate) fn serve() {
+    let service = Service::start();
+    service.thread.join().expect("it does not panic").expect("it serves");
+}
+
 /// What the daemon holds for its peers, as far as this process does not hold it itself.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Held {

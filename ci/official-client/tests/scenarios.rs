@@ -9,12 +9,15 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// How often a burst is repeated.
 const BURSTS: usize = 10;
 
+/// The scenarios.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_watershed-official-client");
+
 /// Runs a scenario to its end, and returns what it printed.
 fn run(args: &[&str]) -> String {
     let folder = tempfile::tempdir().expect("a folder for the sockets");
     let output = folder.path().join("output");
     let file = std::fs::File::create(&output).expect("a file for the output");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_watershed-official-client"))
+    let mut child = Command::new(PROGRAM)
         .args(args)
         .env("PERFETTO_PRODUCER_SOCK_NAME", folder.path().join("producer"))
         .env("PERFETTO_CONSUMER_SOCK_NAME", folder.path().join("consumer"))
@@ -126,17 +129,20 @@ fn each_loss_of_a_burst_is_reported() {
     }
 }
 
-/// With the library's own shared memory, in turns, so that both meet the same machine.
+/// With the library's own shared memory, in turns, so that both meet the same machine. Each service
+/// is a process of its own.
 #[test]
 #[ignore = "needs Perfetto's traced: WATERSHED_PERFETTO=DIR, as ci/peer has it"]
 fn a_burst_loses_no_more_than_with_traced() {
     let folder = std::env::var("WATERSHED_PERFETTO").expect("the folder of Perfetto's programs");
+    let traced = format!("{folder}/traced");
+    let services = [("ours", vec![PROGRAM, "daemon"]), ("traced", vec![traced.as_str()])];
     let mut lost = [Vec::new(), Vec::new()];
     for _ in 0..BURSTS {
-        for (lost, args) in lost.iter_mut().zip([&["burst"][..], &["burst-with-traced", &folder]]) {
-            let text = run(args);
+        for (lost, (whose, command)) in lost.iter_mut().zip(&services) {
+            let text = run(&[&["burst-beside"], &command[..]].concat());
             let line = text.lines().find(|line| line.starts_with("burst: ")).expect("its figures");
-            println!("{}: {line}", args[0]);
+            println!("{whose}: {line}");
             let arrived = line.split(' ').nth(1).and_then(|number| number.parse::<u64>().ok());
             lost.push(80_080 - arrived.expect("a number of events"));
         }

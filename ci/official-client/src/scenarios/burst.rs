@@ -32,19 +32,19 @@ pub(crate) fn run(shm_size_kb: Option<u32>) {
     assert_eq!(overwritten, 0, "the ring holds all of it");
 }
 
-/// One burst into Perfetto's own service, `traced` in a folder. What that reports is its own
-/// matter.
-pub(crate) fn run_with_traced(folder: &str) {
-    let program = Path::new(folder).join("traced");
-    let traced = Killed(Command::new(program).stdin(Stdio::null()).spawn().expect("traced starts"));
-    wait_until("traced listens", || {
+/// One burst into a service that is a process of its own, Perfetto's or ours. What it reports is its
+/// own matter.
+pub(crate) fn run_beside(program: &str, args: &[&str]) {
+    let service = Command::new(program).args(args).stdin(Stdio::null()).spawn().expect("it starts");
+    let service = Killed(service);
+    wait_until("the service listens", || {
         ["PRODUCER", "CONSUMER"].iter().all(|peer| {
             let socket = std::env::var(format!("PERFETTO_{peer}_SOCK_NAME")).expect("the test sets it");
             Path::new(&socket).exists()
         })
     });
     burst(None);
-    drop(traced);
+    drop(service);
 }
 
 /// Killed with the value.
