@@ -27,8 +27,8 @@ use watershed_shell::machine;
 use crate::wake::Wake;
 
 /// Threads at one time: for a read of each session and of each clone, for each clone that is being
-/// made, and for pages. Jobs beyond that wait for one of them: those of sessions that have gone are among
-/// them until they are done.
+/// made, and for pages. Jobs beyond that wait for one of them: those of sessions that have gone are
+/// among them until they are done.
 const THREADS_MAX: usize = SESSIONS_MAX + 2 * CLONES_MAX + 1;
 /// Jobs that wait for a thread. A drop beyond that is done by the loop: whoever makes sessions and
 /// gives them up faster than their memory can be given back is slowed down by that.

@@ -20,8 +20,8 @@ const PREFAULT_BYTES: usize = 4 << 20;
 /// Somebody is to go on with it when less is ready.
 pub(crate) const PREFAULT_DUE_BYTES: usize = PREFAULT_BYTES / 2;
 
-/// A huge page that takes so long is slow. To clear one takes some tenths of a millisecond; 4 MiB of
-/// shared memory last for 4 ms at 1 GB/s.
+/// A huge page that takes so long is slow. To clear one takes some tenths of a millisecond; 4 MiB
+/// of shared memory last for 4 ms at 1 GB/s.
 pub const SLOW_PAGE: Duration = Duration::from_millis(2);
 
 /// Buffers whose memory is to be made ready. See [`Service::poll_prefault`].

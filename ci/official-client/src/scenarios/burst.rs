@@ -32,8 +32,8 @@ pub(crate) fn run(shm_size_kb: Option<u32>) {
     assert_eq!(overwritten, 0, "the ring holds all of it");
 }
 
-/// One burst into a service that is a process of its own, Perfetto's or ours. What it reports is its
-/// own matter.
+/// One burst into a service that is a process of its own, Perfetto's or ours. What it reports is
+/// its own matter.
 pub(crate) fn run_beside(program: &str, args: &[&str]) {
     let service = Command::new(program).args(args).stdin(Stdio::null()).spawn().expect("it starts");
     let service = Killed(service);

@@ -122,8 +122,8 @@ impl Region {
         page::advise(unsafe { self.base.add(start) }, range.end - start, Advice::Populate)
     }
 
-    /// From the first whole page behind `start` on, pages that are not ready yet will be plain ones,
-    /// not transparent huge ones. Anybody may read and write them meanwhile.
+    /// From the first whole page behind `start` on, pages that are not ready yet will be plain
+    /// ones, not transparent huge ones. Anybody may read and write them meanwhile.
     pub fn use_plain_pages_from(&self, start: usize) {
         let start = start.next_multiple_of(page_size_bytes()).min(self.size_bytes);
         // SAFETY: start is at most the size, which lies in the mapping.

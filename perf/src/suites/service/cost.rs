@@ -101,7 +101,7 @@ fn idle_each_second(service: &Service, options: &Options) -> Result<(f64, f64), 
     enable(&mut consumer, &config(ONE, RING_KB), None)?;
     load.arm()?;
     load.write(1_000_000, Duration::from_millis(100))?;
-    // Until the daemon has made the memory ready that comes next, and the thread that did has ended.
+    // Until the daemon has made the memory ready that comes next, and that thread has ended.
     std::thread::sleep(Duration::from_millis(1500));
     let (before, cpu_before) = (wakeups(daemon.pid())?, sum_ns(&daemon)?);
     let seconds = options.size(10, 1);
