@@ -21,7 +21,6 @@ use watershed_service::limits::{CLONES_MAX, SESSIONS_MAX};
 use watershed_service::{
     CloneWork, CloneWorkDone, Dropped, PacketBatch, PrefaultDone, PrefaultWork, ReadDone, ReadStep,
 };
-
 use watershed_shell::machine;
 
 use crate::wake::Wake;
