@@ -2,30 +2,33 @@
 
 use std::time::Duration;
 
-use watershed_service::{ProducerId, SLOW_PAGE, Warning};
+use watershed_service::{ConsumerId, ProducerId, SLOW_PAGE, Warning};
 use watershed_wire::protos::TraceConfig;
 
 use crate::support::World;
 use crate::support::config::{buffer, one_source};
 use crate::support::producer::packet;
 
-fn one_ring(size_kb: u32) -> TraceConfig {
-    TraceConfig { buffers: vec![buffer(size_kb)], ..one_source("src") }
-}
-
-#[test]
-fn pages_are_asked_for_once_until_they_are_there() {
+/// A session of one producer with a ring of this size.
+fn world_with_ring(size_kb: u32) -> (World, ProducerId, ConsumerId) {
     let mut world = World::that_never_waits();
     let producer = world.connect("p");
     world.register(producer, "src");
     assert!(world.service.poll_prefault().is_none(), "there is no ring");
-    let (consumer, _) = world.enable(&one_ring(32 << 10));
+    let config = TraceConfig { buffers: vec![buffer(size_kb)], ..one_source("src") };
+    let (consumer, _) = world.enable(&config);
+    world.commands(producer);
+    (world, producer, consumer)
+}
+
+#[test]
+fn pages_are_asked_for_once_until_they_are_there() {
+    let (mut world, producer, consumer) = world_with_ring(32 << 10);
     assert!(!world.service.handle_idle(), "another thread does it");
     // None where the system has no huge pages.
     let Some(work) = world.service.poll_prefault() else { return };
     assert!(world.service.poll_prefault().is_none(), "one is under way");
     // Commits and reads go on meanwhile.
-    world.commands(producer);
     let target = world.producers[&producer].target_buffer(0);
     world.write(producer, 1, target, &[packet("meanwhile")]);
     assert_eq!(world.read(consumer).texts(), ["meanwhile"]);
@@ -42,11 +45,7 @@ fn pages_are_asked_for_once_until_they_are_there() {
 
 #[test]
 fn a_ring_whose_huge_pages_are_slow_has_plain_ones() {
-    let mut world = World::that_never_waits();
-    let producer = world.connect("p");
-    world.register(producer, "src");
-    let (consumer, _) = world.enable(&one_ring(32 << 10));
-    world.commands(producer);
+    let (mut world, producer, consumer) = world_with_ring(32 << 10);
     let Some(work) = world.service.poll_prefault() else { return };
     let mut clock = Duration::ZERO;
     let done = work.run(|| {
@@ -74,10 +73,7 @@ fn write_mib(world: &mut World, producer: ProducerId, mib: usize) -> usize {
 
 #[test]
 fn a_ring_may_go_while_its_pages_are_made_ready() {
-    let mut world = World::that_never_waits();
-    let producer = world.connect("p");
-    world.register(producer, "src");
-    let (consumer, _) = world.enable(&one_ring(32 << 10));
+    let (mut world, _, consumer) = world_with_ring(32 << 10);
     let Some(work) = world.service.poll_prefault() else { return };
     let now = world.now;
     world.service.handle_consumer_disconnect(consumer, &now);
@@ -89,9 +85,6 @@ fn a_ring_may_go_while_its_pages_are_made_ready() {
 
 #[test]
 fn small_rings_want_none() {
-    let mut world = World::that_never_waits();
-    let producer = world.connect("p");
-    world.register(producer, "src");
-    world.enable(&one_ring(64));
+    let (mut world, ..) = world_with_ring(64);
     assert!(world.service.poll_prefault().is_none());
 }

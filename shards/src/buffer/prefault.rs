@@ -9,7 +9,6 @@
 //! Memory is used for the first time in ascending order: extents that were never handed out by
 //! their index, and the one ring of a buffer with one shard by its cursor. So one number says how
 //! far pages are ready, and nothing is left to do after the first lap.
-
 //!
 //! Where the system has no huge page at hand it makes one: it moves others away, or the host of a
 //! virtual machine gives it memory only then. That takes 5 to 10 ms, in which the shared memory of

@@ -18,9 +18,9 @@ use watershed_client::consumer::{Consumer, ConsumerOptions, Trust};
 use watershed_shell::address::Address;
 
 /// The variable that names the folder of the programs.
-pub(in crate::suites) const FOLDER_VARIABLE: &str = "WATERSHED_PERFETTO";
+const FOLDER_VARIABLE: &str = "WATERSHED_PERFETTO";
 /// How long they may take to start.
-pub(in crate::suites) const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The programs of these names: those of the folder that the environment names, else of `PATH`;
 /// `None` where `PATH` has not all of them. A folder that is named must have them.

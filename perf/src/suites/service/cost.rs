@@ -15,7 +15,11 @@ const CROWD: &str = "perf.crowd";
 const RING_KB: u32 = 16 << 10;
 
 /// From a chunk's CommitData to its being free: with an idle daemon, and beside other producers.
-pub(super) fn commit_to_free(name: &str, options: &Options) -> Result<Measurement, WrongAnswer> {
+pub(super) fn commit_to_free(
+    name: &str,
+    ours: Workers,
+    options: &Options,
+) -> Result<Measurement, WrongAnswer> {
     let of = |sorted: &[f64], part: f64| sorted[((sorted.len() - 1) as f64 * part) as usize];
     let figures = |result: Measurement, end: &str, alone: &[f64], beside: &[f64]| {
         result
@@ -23,7 +27,7 @@ pub(super) fn commit_to_free(name: &str, options: &Options) -> Result<Measuremen
             .with(&format!("us_beside_100{end}"), of(beside, 0.5) / 1e3)
             .with(&format!("us_beside_100_p999{end}"), of(beside, 0.999) / 1e3)
     };
-    let all = of_all(|service| {
+    let all = of_all(ours, |service| {
         Ok((latencies(service, 0, options)?, latencies(service, options.size(100, 3), options)?))
     })?;
     let (alone, beside) = &all[0];
@@ -37,8 +41,11 @@ pub(super) fn commit_to_free(name: &str, options: &Options) -> Result<Measuremen
 }
 
 /// What is measured of ours, and then of Perfetto's where it is found.
-fn of_all<T>(measure: impl Fn(&Service) -> Result<T, WrongAnswer>) -> Result<Vec<T>, WrongAnswer> {
-    Service::all(Workers::default())?.iter().map(measure).collect()
+fn of_all<T>(
+    ours: Workers,
+    measure: impl Fn(&Service) -> Result<T, WrongAnswer>,
+) -> Result<Vec<T>, WrongAnswer> {
+    Service::all(ours)?.iter().map(measure).collect()
 }
 
 /// Sorted, in nanoseconds.
@@ -83,7 +90,7 @@ fn latencies(service: &Service, num_others: usize, options: &Options) -> Result<
 
 /// Wake-ups of a daemon with a session that has nothing to do.
 pub(super) fn idle(name: &str, options: &Options) -> Result<Measurement, WrongAnswer> {
-    let all = of_all(|service| idle_each_second(service, options))?;
+    let all = of_all(Workers::default(), |service| idle_each_second(service, options))?;
     let (woken, cpu_us) = all[0];
     let result = Measurement::ratio(name, &Series::new(vec![woken])).with("cpu_us_per_s", cpu_us);
     let result = Measurement { unit: "wake-ups/s".into(), noise: 0.0, ..result };
@@ -113,7 +120,7 @@ fn idle_each_second(service: &Service, options: &Options) -> Result<(f64, f64), 
 
 /// Memory of the daemon for each producer, beside the shared memory.
 pub(super) fn thousand_producers(name: &str, options: &Options) -> Result<Measurement, WrongAnswer> {
-    let all = of_all(|service| bytes_each(service, options.size(1000, 20)))?;
+    let all = of_all(Workers::default(), |service| bytes_each(service, options.size(1000, 20)))?;
     let (connected, in_session) = all[0];
     let result = Measurement::ratio(name, &Series::new(vec![connected])).with("bytes_in_session", in_session);
     let result = Measurement { unit: "bytes/producer".into(), ..result };
@@ -145,7 +152,7 @@ fn bytes_each(service: &Service, num_producers: u32) -> Result<(f64, f64), Wrong
 /// CPU time of the daemon for the start and the end of a session with producers in processes of
 /// their own.
 pub(super) fn start_stop(name: &str, options: &Options) -> Result<Measurement, WrongAnswer> {
-    let all = of_all(|service| start_stop_laps(service, options))?;
+    let all = of_all(Workers::default(), |service| start_stop_laps(service, options))?;
     let result = Measurement::microseconds(name, &all[0]);
     Ok(match all.get(1) {
         Some(theirs) => result.with("us_traced", theirs.median() / 1e3),

@@ -35,6 +35,9 @@ fn workloads() -> Vec<Workload> {
     let ring = |name: &'static str, workers: fn() -> Workers| {
         Workload::new(name, move |options| throughput::ring(name, workers(), options))
     };
+    let to_free = |name: &'static str, workers: fn() -> Workers| {
+        Workload::new(name, move |options| cost::commit_to_free(name, workers(), options))
+    };
     vec![
         ring("ring_1gbs", Workers::default),
         Workload::new("file_500mbs", |options| throughput::file("file_500mbs", options)),
@@ -42,7 +45,8 @@ fn workloads() -> Vec<Workload> {
             throughput::ring_beside_stalled_file("ring_beside_stalled_file", options)
         }),
         Workload::new("loss_vs_rate", |options| starved::loss_vs_rate("loss_vs_rate", options)),
-        Workload::new("commit_to_free", |options| cost::commit_to_free("commit_to_free", options)),
+        to_free("commit_to_free", Workers::default),
+        to_free("commit_to_free_no_workers", || Workers { number: 0, pinned: false }),
         Workload::new("idle", |options| cost::idle("idle", options)),
         Workload::new("thousand_producers", |options| {
             cost::thousand_producers("thousand_producers", options)
