@@ -1,0 +1,205 @@
+//! Headers of chunks in shared memory, each read once.
+
+use std::num::NonZeroU32;
+
+use crate::copy::{LEAST_BYTES, LENGTHS};
+use crate::prefetch::{self, LINE_BYTES, LinesAhead};
+use crate::shared::{self, Headers};
+use crate::walk::ENTRY_HEADER_SHIFT;
+use crate::word;
+
+/// So many lines are prefetched before a walk over shared bytes begins, at least: of the source, or
+/// it would wait for memory at each header of a chunk that is in no cache, and of the ring. Twice
+/// as many were slower.
+const FIRST_LINES: usize = 8;
+
+/// As many lines at most are prefetched beside a header. Where fragments are so long that there are
+/// more, the rest of the ring's are asked for after the last header, and the rest of the source's
+/// by the copy.
+const MOST_BESIDE: u32 = 7;
+
+/// The walk of [`crate::walk::ordinary`] over bytes that may change: the word of each header is
+/// read once and kept.
+///
+/// # Safety
+/// As [`Kernels::fetch_headers`](crate::Kernels::fetch_headers), and the processor has
+/// [`Bmi2`](super::Bmi2)'s instructions.
+#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+pub(crate) unsafe fn fetch_headers(
+    start: *const u8,
+    len: usize,
+    entries: &mut [u16],
+    headers: &mut Headers,
+    ahead: LinesAhead,
+) -> usize {
+    let count = entries.len();
+    let Some(count_u32) = NonZeroU32::new(count as u32).filter(|_| LENGTHS.contains(&len)) else { return 0 };
+    if headers.kept.len() < count {
+        headers.grow(count);
+    }
+    let first = shared::first_position(len);
+    let mut walk = Fetching {
+        origin: start.wrapping_sub(first),
+        at: first,
+        last: 0,
+        next: ahead.next,
+        to_source: start.addr().wrapping_sub(ahead.next.addr()),
+    };
+    // None behind the last byte, where another core may be writing.
+    let mut lines = len / LINE_BYTES;
+    if lines >= FIRST_LINES {
+        lines -= FIRST_LINES;
+        let (ring, source) = (walk.next, start);
+        (0..FIRST_LINES).for_each(|line| prefetch::for_read(source.wrapping_add(line * LINE_BYTES)));
+        (0..FIRST_LINES).for_each(|line| prefetch::for_write(ring.wrapping_add(line * LINE_BYTES)));
+        walk.next = ring.wrapping_add(FIRST_LINES * LINE_BYTES);
+    }
+    let (mut beside, mut rest) = (lines as u32 / count_u32, lines as u32 % count_u32);
+    if beside <= MOST_BESIDE {
+        walk.ask(rest);
+        rest = 0;
+    } else {
+        beside = if count == 1 { 0 } else { MOST_BESIDE };
+        rest = lines as u32 - beside * count_u32.get();
+    }
+    let before = walk.next;
+    // A loop for each number of lines beside a header: one instruction a line.
+    let (kept, entries) = (headers.kept.as_mut_ptr(), entries.as_mut_ptr());
+    // SAFETY: a word is readable at `first`, and there is room for `count` headers.
+    let left = unsafe {
+        match beside {
+            0 => fetch!(walk, count, kept, entries, 0, []),
+            1 => fetch_beside!(walk, count, kept, entries, 1, ["0"]),
+            2 => fetch_beside!(walk, count, kept, entries, 2, ["0", "64"]),
+            3 => fetch_beside!(walk, count, kept, entries, 3, ["0", "64", "128"]),
+            4 => fetch_beside!(walk, count, kept, entries, 4, ["0", "64", "128", "192"]),
+            5 => fetch_beside!(walk, count, kept, entries, 5, ["0", "64", "128", "192", "256"]),
+            6 => fetch_beside!(walk, count, kept, entries, 6, ["0", "64", "128", "192", "256", "320"]),
+            _ => fetch_beside!(walk, count, kept, entries, 7, ["0", "64", "128", "192", "256", "320", "384"]),
+        }
+    };
+    LinesAhead::new(walk.next).of_bytes(rest as usize * LINE_BYTES).finish();
+    let end = walk.at.wrapping_sub(first);
+    // The word at the last header must not end behind the fragments, and they must be long enough
+    // for a copy. One test does both: an end that is too small wraps around.
+    let is_taken = end.wrapping_sub(LEAST_BYTES) <= len - LEAST_BYTES && walk.last >= size_of::<u64>();
+    let asked_bytes = walk.next.addr().wrapping_sub(before.addr());
+    let is_ordinary = asked_bytes == (beside * count_u32.get()) as usize * LINE_BYTES;
+    // The position may overflow at the last header.
+    if left >= -2 && is_taken && is_ordinary { end } else { 0 }
+}
+
+/// A walk that has come to a position where a word may be read; or to one that has overflowed,
+/// behind the last header or in front of one that would not be inside.
+struct Fetching {
+    origin: *const u8,
+    at: usize,
+    /// Bytes of the last fragment.
+    last: usize,
+    /// The next line of the ring; and from there the way to that of the source.
+    next: *const u8,
+    to_source: usize,
+}
+
+impl Fetching {
+    /// Asks for so many more lines of both, one by one.
+    #[inline(always)]
+    fn ask(&mut self, lines: u32) {
+        if lines != 0 {
+            // SAFETY: a prefetch does not fault.
+            unsafe {
+                std::arch::asm!(
+                    "2:",
+                    "prefetcht0 [{next} + {to_source}]",
+                    "prefetcht0 [{next}]",
+                    "add {next}, {line}",
+                    "dec {lines:e}",
+                    "jnz 2b",
+                    next = inout(reg) self.next,
+                    to_source = in(reg) self.to_source,
+                    lines = inout(reg) lines => _,
+                    line = const LINE_BYTES,
+                    options(nostack, readonly),
+                );
+            }
+        }
+    }
+}
+
+/// Fetches headers until there are `$count`, above 0, or the next one's word would not be inside.
+/// How many are left, times -2; the last one if its position overflows. Beside each header, `$hint`
+/// instructions ask for `$lines` lines.
+///
+/// It is `asm!` since each word is read exactly once, and since the compiler needs a third more
+/// instructions: here one counter serves three addresses.
+///
+/// # Safety
+/// A word is readable at `at`; there is room for as many headers; and the processor has
+/// [`Bmi2`](super::Bmi2)'s instructions.
+macro_rules! fetch {
+    ($walk:ident, $count:ident, $kept:ident, $entries:ident, $lines:literal, [$($hint:expr),*]) => {{
+        let mut left = ($count as isize).wrapping_neg() * 2;
+        std::arch::asm!(
+            ".p2align 4",
+            "2:",
+            $($hint,)*
+            "mov {word}, [{origin} + {at}]",
+            // The high bits of the bytes that end a header; then ones up to the first of them,
+            // eight for each byte of the header.
+            "andn {total}, {word}, {high}",
+            "blsmsk {total}, {total}",
+            "popcnt {bits}, {total}",
+            // As `Bmi2::header`: where nothing ends it, the highest bit makes it too large.
+            "and {total}, {low}",
+            "pext {total}, {word}, {total}",
+            "mov [{kept} + 8 * {left}], {word}",
+            "mov [{kept} + 8 * {left} + 8], {at}",
+            "rorx {word:e}, {bits:e}, 3",
+            "add {total}, {word}",
+            "shl {bits:e}, {entry_shift} - 3",
+            "add {bits:e}, {total:e}",
+            "mov [{entries} + {left}], {bits:x}",
+            // It adds no more than the lines, unless a fragment is too long to be ordinary: so that
+            // is found. And so the next lines are asked for when the walk has come there, not all
+            // at once as soon as they are decoded: in a burst many are not fetched.
+            "shrx {bits}, {total}, {shift}",
+            "lea {next}, [{next} + {bits} + 64 * {lines}]",
+            "add {at}, {total}",
+            "jc 3f",
+            "add {left}, 2",
+            "jnz 2b",
+            "3: /* {to_source} */",
+            word = out(reg) _,
+            total = out(reg) $walk.last,
+            bits = out(reg) _,
+            origin = in(reg) $walk.origin,
+            at = inout(reg) $walk.at,
+            high = in(reg) word::HIGH,
+            low = in(reg) word::LOW | 1 << 63,
+            kept = in(reg) $kept.wrapping_add($count),
+            entries = in(reg) $entries.wrapping_add($count),
+            left = inout(reg) left,
+            next = inout(reg) $walk.next,
+            to_source = in(reg) $walk.to_source,
+            shift = in(reg) u64::from(ENTRY_HEADER_SHIFT),
+            entry_shift = const ENTRY_HEADER_SHIFT,
+            lines = const $lines,
+            options(nostack),
+        );
+        left
+    }};
+}
+use fetch;
+
+/// As [`fetch`], with lines of both beside each header.
+macro_rules! fetch_beside {
+    ($walk:ident, $count:ident, $kept:ident, $entries:ident, $lines:literal, [$($line:literal),*]) => {
+        fetch!($walk, $count, $kept, $entries, $lines, [
+            $(
+                concat!("prefetcht0 [{next} + ", $line, "]"),
+                concat!("prefetcht0 [{next} + {to_source} + ", $line, "]")
+            ),*
+        ])
+    };
+}
+use fetch_beside;
