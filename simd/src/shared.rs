@@ -161,10 +161,18 @@ mod tests {
 
     /// Fragments of these bodies, with headers of two bytes, and some bytes behind them.
     fn chunk(bodies: &[usize], behind: usize) -> Vec<u8> {
+        chunk_with_headers(&bodies.iter().map(|&body| (2, body)).collect::<Vec<_>>(), behind)
+    }
+
+    /// Fragments with headers of so many bytes and such bodies, and some bytes behind them.
+    fn chunk_with_headers(fragments: &[(usize, usize)], behind: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for body in bodies {
-            bytes.extend([*body as u8 & 0x7f | 0x80, (*body >> 7) as u8]);
-            bytes.resize(bytes.len() + body, 0x33);
+        for &(header_bytes, body_bytes) in fragments {
+            for i in 0..header_bytes {
+                let more = if i + 1 < header_bytes { 0x80 } else { 0 };
+                bytes.push((body_bytes >> (7 * i)) as u8 & 0x7f | more);
+            }
+            bytes.resize(bytes.len() + body_bytes, 0x33);
         }
         bytes.resize(bytes.len() + behind, 0x44);
         bytes
@@ -188,14 +196,24 @@ mod tests {
         for level in Level::available() {
             let kernels = Kernels::at(level).expect("it is available");
             let (mut headers, mut taken) = (Headers::default(), 0);
-            for round in 0..3000 {
-                let bodies: Vec<usize> = (0..1 + next(30)).map(|_| next(200) as usize).collect();
-                let mut bytes = chunk(&bodies, next(20) as usize);
+            for round in 0..6000 {
+                // From one line of the source a header to more than are asked for beside it.
+                let longest = [120, 200, 300, 400, 1000][next(5) as usize];
+                let long_headers = [0, 0, 30, 2][next(4) as usize];
+                let fragments: Vec<(usize, usize)> = (0..1 + next(60))
+                    .map(|_| {
+                        let body_bytes = next(longest) as usize;
+                        let header_bytes = if body_bytes < 128 { 1 } else { 2 };
+                        let is_long = long_headers != 0 && next(long_headers) == 0;
+                        (header_bytes + if is_long { next(4) as usize } else { 0 }, body_bytes)
+                    })
+                    .collect();
+                let mut bytes = chunk_with_headers(&fragments, next(20) as usize);
                 if round % 3 == 0 {
                     let at = next(bytes.len() as u64) as usize;
                     bytes[at] = next(256) as u8;
                 }
-                let (mut expected, mut entries) = (vec![0; bodies.len()], vec![0; bodies.len()]);
+                let (mut expected, mut entries) = (vec![0; fragments.len()], vec![0; fragments.len()]);
                 let visible_bytes = kernels.walk_ordinary(&bytes, &mut expected, nothing());
                 let fetched = headers.fetch(kernels, bytes.as_slice().into(), &mut entries, nothing());
                 let Some(fetched) = fetched else {
@@ -215,7 +233,7 @@ mod tests {
                     "{level}, {round}: behind it"
                 );
             }
-            assert!(taken > 1500 || !has_any(level), "{level}: {taken} of 3000");
+            assert!(taken > 3000 || !has_any(level), "{level}: {taken} of 6000");
         }
     }
 
@@ -283,6 +301,12 @@ mod tests {
             assert!(!is_taken(&chunk(&[4093; 16], 51), 16), "{level}: one of more than 65,536 bytes");
             assert!(!is_taken(&chunk(&[4094, 80], 0), 2), "{level}: too large a fragment");
             assert!(!is_taken(&chunk(&[80, 4094], 0), 2), "{level}: too large a last one");
+            for high_bit in [0x20, 0x40] {
+                let mut bytes = chunk(&[130; 40], 0);
+                assert_eq!(is_taken(&bytes, 40), has_any(level));
+                bytes[10 * 132 + 1] |= high_bit;
+                assert!(!is_taken(&bytes, 40), "{level}: one of so many is too large");
+            }
         }
     }
 }
