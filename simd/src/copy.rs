@@ -41,6 +41,33 @@ pub unsafe fn try_copy_shared(from: *const u8, to: *mut u8, len: usize) -> bool 
     unsafe { crate::Kernels::chosen().try_copy_shared(from, to, len) }
 }
 
+/// A longer chunk and its place in the ring may not both fit the first-level cache, which has 32 to
+/// 64 KiB.
+pub(crate) const LONG_BYTES: usize = 16 << 10;
+
+/// Bytes of a long chunk that are copied at once.
+const BLOCK_BYTES: usize = 4096;
+
+/// Copies blocks from the end on, until what is left in front of them is not long. How much that is.
+///
+/// # Safety
+/// As [`copy_raw`].
+#[inline(never)]
+pub(crate) unsafe fn copy_last_blocks(
+    kernels: crate::Kernels,
+    from: *const u8,
+    to: *mut u8,
+    len: usize,
+) -> usize {
+    let mut left = len;
+    while left > LONG_BYTES {
+        left -= BLOCK_BYTES;
+        // SAFETY: a part of the caller's ranges.
+        unsafe { kernels.copy_raw(from.add(left), to.add(left), BLOCK_BYTES) };
+    }
+    left
+}
+
 /// The lengths that are copied here: at least a vector of any level, at most a chunk. Longer copies
 /// go to the C library, which knows when a processor's string instructions win.
 #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]

@@ -9,8 +9,8 @@
 //! So the copy has the headers that were checked, whatever they have become in the source, and one
 //! copy is enough. All accesses are `asm!`, for the reason that [`crate::copy`] gives.
 
-use crate::Kernels;
 use crate::prefetch::LinesAhead;
+use crate::{Kernels, copy};
 use std::marker::PhantomData;
 
 /// Bytes that others may change at any time. It is no slice, since the compiler may assume that a
@@ -21,6 +21,9 @@ pub struct SharedBytes<'a> {
     len: usize,
     lent: PhantomData<&'a [u8]>,
 }
+
+/// With fewer bytes for each header a walk takes so long that all its lines arrive meanwhile.
+const NEAR_MEAN_BYTES: usize = 256;
 
 /// As many as [`SharedBytes::prefetch`] asks for.
 const PREFETCHED_BYTES: usize = 4096;
@@ -137,9 +140,15 @@ impl Fetched<'_> {
     /// `to` is writable for as many bytes as are visible, and does not overlap the chunk's.
     #[inline(always)]
     pub unsafe fn copy_to(&self, to: *mut u8) {
+        let (mut left, kernels) = (self.visible_bytes, self.kernels);
+        // What was walked last is still in the first-level cache.
+        if left > copy::LONG_BYTES && left < self.kept.len() * NEAR_MEAN_BYTES {
+            // SAFETY: as below.
+            left = unsafe { copy::copy_last_blocks(kernels, self.bytes.start, to, left) };
+        }
         // SAFETY: the fragments end inside of the bytes, and the target is the caller's promise.
         // Their length was checked when the headers were fetched.
-        let is_done = unsafe { self.kernels.copy_vectors(self.bytes.start, to, self.visible_bytes) };
+        let is_done = unsafe { kernels.copy_vectors(self.bytes.start, to, left) };
         debug_assert!(is_done);
         let origin = to.wrapping_sub(first_position(self.bytes.len));
         // In this order: the bytes of a word behind its header may belong to the next header, whose
@@ -172,7 +181,8 @@ mod tests {
                 let more = if i + 1 < header_bytes { 0x80 } else { 0 };
                 bytes.push((body_bytes >> (7 * i)) as u8 & 0x7f | more);
             }
-            bytes.resize(bytes.len() + body_bytes, 0x33);
+            // No byte of the copy is right at another place.
+            bytes.extend((bytes.len()..).map(|at| (at % 251) as u8).take(body_bytes));
         }
         bytes.resize(bytes.len() + behind, 0x44);
         bytes
@@ -261,6 +271,24 @@ mod tests {
                 assert_eq!(kernels.walk_ordinary(&copy, &mut again, nothing()), visible_bytes, "{level}");
                 assert_eq!(again, entries, "{level}");
                 assert_eq!(copy.last(), Some(&0xff), "{level}: bodies may be of any moment");
+            }
+        }
+    }
+
+    #[test]
+    fn long_chunks_are_copied_whole() {
+        for level in Level::available().filter(|level| has_any(*level)) {
+            let kernels = Kernels::at(level).expect("it is available");
+            for (body_bytes, count) in
+                [(130, 124), (130, 125), (130, 496), (250, 100), (60, 1000), (1000, 30)]
+            {
+                let bytes = chunk(&vec![body_bytes; count], 0);
+                let (mut headers, mut entries) = (Headers::default(), vec![0; count]);
+                let fetched = headers.fetch(kernels, bytes.as_slice().into(), &mut entries, nothing());
+                let mut copy = vec![0; bytes.len()];
+                // SAFETY: there is room, and nobody else knows of it.
+                unsafe { fetched.expect("an ordinary chunk").copy_to(copy.as_mut_ptr()) };
+                assert!(copy == bytes, "{level}, {count} of {body_bytes}");
             }
         }
     }
