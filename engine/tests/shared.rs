@@ -61,7 +61,7 @@ fn what_was_judged_is_what_is_kept() {
     commit_what_changes(3, 30_000);
 }
 
-/// All is copied first.
+/// All is copied, and walked meanwhile.
 #[test]
 fn what_was_judged_of_a_dense_chunk_is_what_is_kept() {
     commit_what_changes(40, 3000);

@@ -89,6 +89,37 @@ impl Kernels {
         0
     }
 
+    /// Whether [`copy_and_walk`](Self::copy_and_walk) does anything.
+    #[inline(always)]
+    pub(crate) fn copies_beside_walk(self) -> bool {
+        cfg!(all(feature = "intrinsics", target_arch = "x86_64"))
+            && matches!(self.0, Level::Avx2 | Level::Avx512)
+    }
+
+    /// Copies bytes that others may change, each once, and walks the copy as
+    /// [`walk_ordinary`](Self::walk_ordinary) does. 0, and not all may be copied, also where the
+    /// level has none of it.
+    ///
+    /// # Safety
+    /// As many bytes are readable at `from` as the copy has, and do not overlap it.
+    #[inline(always)]
+    pub(crate) unsafe fn copy_and_walk(
+        self,
+        from: *const u8,
+        copy: &mut [u8],
+        entries: &mut [u16],
+        ahead: LinesAhead,
+    ) -> usize {
+        #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
+        if self.copies_beside_walk() {
+            // SAFETY: a `Kernels` of these levels exists only where the processor has AVX2; the
+            // rest is the caller's promise.
+            return unsafe { crate::x86_64::copy_and_walk(from, copy, entries, ahead) };
+        }
+        let _ = (from, copy, entries, ahead);
+        0
+    }
+
     /// As [`copy::copy_raw`](crate::copy::copy_raw).
     ///
     /// # Safety

@@ -128,13 +128,6 @@ impl Opened<'_> {
     fn num_fragments(&self) -> usize {
         self.info.num_fragments.into()
     }
-
-    /// Whether its headers are so many that a private copy takes less time than putting each over
-    /// its copy in the ring.
-    #[inline(always)]
-    fn is_dense(&self) -> bool {
-        watershed_simd::walk::is_dense(self.num_fragments(), self.size_bytes)
-    }
 }
 
 /// Where a record is listed.
@@ -185,7 +178,8 @@ impl WriteParts<'_> {
         let chunk = Opened { info, key, size_bytes, sequence, insertion };
         match source.shared_bytes() {
             Some(bytes)
-                if !chunk.is_dense() && self.commit_shared(&chunk, bytes.first(size_bytes), scratch) => {}
+                if Headers::can_fetch(self.store.ring.kernels(), chunk.num_fragments(), size_bytes)
+                    && self.commit_shared(&chunk, bytes.first(size_bytes), scratch) => {}
             Some(bytes) => {
                 bytes.first(size_bytes).prefetch();
                 self.commit_from_copy(chunk, source, scratch);
@@ -237,7 +231,7 @@ impl WriteParts<'_> {
             Some(bytes) => {
                 let bytes = bytes.get(..chunk.size_bytes).unwrap_or(bytes);
                 // A walk over so many headers would wait for line after line.
-                if chunk.is_dense() {
+                if watershed_simd::walk::is_dense(chunk.num_fragments(), chunk.size_bytes) {
                     SharedBytes::from(bytes).prefetch();
                 }
                 bytes

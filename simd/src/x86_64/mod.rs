@@ -2,6 +2,7 @@
 
 pub(crate) mod avx2;
 pub(crate) mod avx512;
+mod copying;
 mod fetch;
 
 use std::arch::x86_64::_pext_u64;
@@ -11,6 +12,7 @@ use crate::walk::long;
 use crate::walk::one::Cursor;
 use crate::word::{self, Header};
 
+pub(crate) use copying::copy_and_walk;
 pub(crate) use fetch::fetch_headers;
 
 /// AVX2 and the bit instructions that came with it. Not on AMD before Zen 3 (family 19h), whose
