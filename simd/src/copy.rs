@@ -48,7 +48,8 @@ pub(crate) const LONG_BYTES: usize = 16 << 10;
 /// Bytes of a long chunk that are copied at once.
 const BLOCK_BYTES: usize = 4096;
 
-/// Copies blocks from the end on, until what is left in front of them is not long. How much that is.
+/// Copies blocks from the end on, until what is left in front of them is not long: how much that
+/// is.
 ///
 /// # Safety
 /// As [`copy_raw`].

@@ -23,11 +23,11 @@ pub trait ByteSource {
     }
 
     /// Where the bytes are, if all [`size_bytes`](Self::size_bytes) of them are in memory of this
-    /// process. Of ordinary chunks with long fragments this saves a copy: headers are fetched first,
-    /// each once; the bytes are copied right into the buffer, and what was fetched is put over the
-    /// copies of the headers. Those with many headers are walked while they are copied, each byte
-    /// once. Any other chunk is copied by [`copy_range`](Self::copy_range), and nothing is used of
-    /// what was fetched before.
+    /// process. Of ordinary chunks with long fragments this saves a copy: headers are fetched
+    /// first, each once; the bytes are copied right into the buffer, and what was fetched is put
+    /// over the copies of the headers. Those with many headers are walked while they are copied,
+    /// each byte once. Any other chunk is copied by [`copy_range`](Self::copy_range), and nothing
+    /// is used of what was fetched before.
     #[inline]
     fn shared_bytes(&self) -> Option<SharedBytes<'_>> {
         None
