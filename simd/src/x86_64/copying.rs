@@ -36,7 +36,7 @@ pub(crate) unsafe fn copy_and_walk(
     ahead: LinesAhead,
 ) -> usize {
     let (to, len) = (copy.as_mut_ptr(), copy.len());
-    if !LENGTHS.contains(&len) || len < BLOCK_BYTES {
+    if !LENGTHS.contains(&len) {
         return 0;
     }
     let ahead = Paced::new(ahead, len);
@@ -48,7 +48,7 @@ pub(crate) unsafe fn copy_and_walk(
     if visible_bytes < LEAST_BYTES { 0 } else { visible_bytes }
 }
 
-/// `from` is readable and `to` writable for `len` bytes, at least a block.
+/// `from` is readable and `to` writable for `len` bytes.
 struct Copying {
     from: *const u8,
     to: *mut u8,

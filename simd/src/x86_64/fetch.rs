@@ -127,8 +127,8 @@ impl Fetching {
 }
 
 /// Fetches headers until there are `$count`, above 0, or the next one's word would not be inside.
-/// How many are left, times -2; the last one if its position overflows. Beside each header, `$hint`
-/// instructions ask for `$lines` lines.
+/// How many are left, times -2; the last one if its position overflows. `$instruction`s fetch one
+/// from `at`, go on to the next at label 2, and leave at label 3.
 ///
 /// It is `asm!` since each word is read exactly once, and since the compiler needs a third more
 /// instructions: here one counter serves three addresses.
@@ -136,12 +136,44 @@ impl Fetching {
 /// # Safety
 /// A word is readable at `at`; there is room for as many headers; and the processor has
 /// [`Bmi2`](super::Bmi2)'s instructions.
-macro_rules! fetch {
-    ($walk:ident, $count:ident, $kept:ident, $entries:ident, $lines:literal, [$($hint:expr),*]) => {{
+macro_rules! fetch_loop {
+    (
+        $walk:ident, $count:ident, $kept:ident, $entries:ident, $lines:literal,
+        [$($instruction:expr),* $(,)?], [$($scratch:tt)*]
+    ) => {{
         let mut left = ($count as isize).wrapping_neg() * 2;
         std::arch::asm!(
             ".p2align 4",
             "2:",
+            $($instruction,)*
+            "3: /* {to_source} */",
+            word = out(reg) _,
+            total = out(reg) $walk.last,
+            bits = out(reg) _,
+            $($scratch)*
+            origin = in(reg) $walk.origin,
+            at = inout(reg) $walk.at,
+            high = in(reg) word::HIGH,
+            low = in(reg) word::LOW | 1 << 63,
+            kept = in(reg) $kept.wrapping_add($count),
+            entries = in(reg) $entries.wrapping_add($count),
+            left = inout(reg) left,
+            next = inout(reg) $walk.next,
+            to_source = in(reg) $walk.to_source,
+            shift = in(reg) u64::from(ENTRY_HEADER_SHIFT),
+            entry_shift = const ENTRY_HEADER_SHIFT,
+            lines = const $lines,
+            options(nostack),
+        );
+        left
+    }};
+}
+use fetch_loop;
+
+/// As [`fetch_loop`]. Beside each header, `$hint` instructions ask for `$lines` lines.
+macro_rules! fetch {
+    ($walk:ident, $count:ident, $kept:ident, $entries:ident, $lines:literal, [$($hint:expr),*]) => {
+        fetch_loop!($walk, $count, $kept, $entries, $lines, [
             $($hint,)*
             "mov {word}, [{origin} + {at}]",
             // The high bits of the bytes that end a header; then ones up to the first of them,
@@ -168,26 +200,8 @@ macro_rules! fetch {
             "jc 3f",
             "add {left}, 2",
             "jnz 2b",
-            "3: /* {to_source} */",
-            word = out(reg) _,
-            total = out(reg) $walk.last,
-            bits = out(reg) _,
-            origin = in(reg) $walk.origin,
-            at = inout(reg) $walk.at,
-            high = in(reg) word::HIGH,
-            low = in(reg) word::LOW | 1 << 63,
-            kept = in(reg) $kept.wrapping_add($count),
-            entries = in(reg) $entries.wrapping_add($count),
-            left = inout(reg) left,
-            next = inout(reg) $walk.next,
-            to_source = in(reg) $walk.to_source,
-            shift = in(reg) u64::from(ENTRY_HEADER_SHIFT),
-            entry_shift = const ENTRY_HEADER_SHIFT,
-            lines = const $lines,
-            options(nostack),
-        );
-        left
-    }};
+        ], [])
+    };
 }
 use fetch;
 
@@ -215,13 +229,10 @@ use fetch_beside;
 /// ```
 ///
 /// # Safety
-/// As [`fetch`].
+/// As [`fetch_loop`].
 macro_rules! fetch_beside_few {
-    ($walk:ident, $count:ident, $kept:ident, $entries:ident, $lines:literal, [$($line:literal),*]) => {{
-        let mut left = ($count as isize).wrapping_neg() * 2;
-        std::arch::asm!(
-            ".p2align 4",
-            "2:",
+    ($walk:ident, $count:ident, $kept:ident, $entries:ident, $lines:literal, [$($line:literal),*]) => {
+        fetch_loop!($walk, $count, $kept, $entries, $lines, [
             $(
                 concat!("prefetcht0 [{next} + ", $line, "]"),
                 concat!("prefetcht0 [{next} + {to_source} + ", $line, "]"),
@@ -266,26 +277,7 @@ macro_rules! fetch_beside_few {
             "lea {bits:e}, [{total} - 1]",
             "shl {bits:e}, {entry_shift}",
             "jmp 5b",
-            "3:",
-            word = out(reg) _,
-            total = out(reg) $walk.last,
-            bits = out(reg) _,
-            sign = out(reg) _,
-            origin = in(reg) $walk.origin,
-            at = inout(reg) $walk.at,
-            high = in(reg) word::HIGH,
-            low = in(reg) word::LOW | 1 << 63,
-            kept = in(reg) $kept.wrapping_add($count),
-            entries = in(reg) $entries.wrapping_add($count),
-            left = inout(reg) left,
-            next = inout(reg) $walk.next,
-            to_source = in(reg) $walk.to_source,
-            shift = in(reg) u64::from(ENTRY_HEADER_SHIFT),
-            entry_shift = const ENTRY_HEADER_SHIFT,
-            lines = const $lines,
-            options(nostack),
-        );
-        left
-    }};
+        ], [sign = out(reg) _,])
+    };
 }
 use fetch_beside_few;
