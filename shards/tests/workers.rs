@@ -8,7 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{info, payload, read_all, shared_chunk, wait_until};
-use watershed_shards::{Batch, CommitError, ShardedBuffer, ShardedConfig, Source, Topology, WorkerPool};
+use watershed_shards::{
+    Batch, CommitError, Homes, ShardedBuffer, ShardedConfig, Source, Topology, WorkerPool,
+};
 use watershed_smb::{SharedMemory, Smb};
 
 const PAGES: usize = 64;
@@ -49,6 +51,43 @@ fn turns_of_workers_are_counted() {
     let stats = workers.stats();
     assert!(stats.turns <= 3 && stats.latency_sum > Duration::ZERO, "{stats:?}");
     assert!(stats.latency_max <= started.elapsed(), "{stats:?}");
+}
+
+/// A worker whose budget ends notes what is left while it has the shard, and another one may come
+/// for the note before the unlock: then nobody may forget the shard. Its producer waits for chunks,
+/// so nothing is pushed after it.
+#[test]
+fn what_a_budget_leaves_is_done_by_whoever_is_free() {
+    const BATCH: usize = 32;
+    let workers = pool(4);
+    let buffer = ShardedBuffer::create(ShardedConfig {
+        num_shards: Some(4),
+        workers: Some(workers),
+        homes: Homes::RoundRobin,
+        ..ShardedConfig::ring(8 << 20)
+    })
+    .unwrap();
+    let mut committer = buffer.committer().unwrap();
+    let memories: Vec<Smb> = (0..16).map(|_| memory()).collect();
+    for turn in 0..2000 {
+        let pages = (turn * BATCH..).take(BATCH).map(|page| page % PAGES);
+        for (producer, smb) in (1..).zip(&memories) {
+            let last = pages.clone().last().unwrap();
+            wait_until("chunks come free", || smb.snapshot(last).unwrap().is_free());
+            let chunk = |(at, page)| {
+                let id = (turn * BATCH + at) as u32;
+                shared_chunk(smb, page, (producer, 1, id), vec![7; 3000])
+            };
+            let chunks = pages.clone().enumerate().map(chunk).collect();
+            let mut batch = Batch { memory: Some(smb.clone()), chunks, ..Batch::default() };
+            while let Err(error) = committer.commit(&mut batch) {
+                assert!(matches!(error, CommitError::QueueFull(_)), "{error}");
+                thread::yield_now();
+            }
+        }
+    }
+    let all_free = |smb: &Smb| (0..PAGES).all(|page| smb.snapshot(page).unwrap().is_free());
+    wait_until("all chunks are free", || memories.iter().all(all_free));
 }
 
 /// Chunks come free though nobody reads and the committer does not come back.

@@ -271,13 +271,11 @@ impl ShardGuard<'_> {
     /// Unlocks a shard whose queue is left to workers where there are some: those who came while it
     /// was locked rely on whoever unlocks it.
     pub(crate) fn unlock_looked_at(self, budget: &mut DrainBudget) {
-        let (shared, shard, slot) = (self.shared, self.shard, self.slot);
-        let Some(workers) = &shared.config.workers else { return self.unlock_read(budget) };
-        self.note_rest();
-        drop(self);
-        if !slot.queue.is_empty() || slot.hints.pending_drain.is_pending() {
-            workers.schedule(shard);
+        if !self.shared.has_workers {
+            return self.unlock_read(budget);
         }
+        // The unlock schedules it.
+        self.note_rest();
     }
 
     /// Unlocks a shard that was drained up to a cut, and helps whoever has queued more: those who
@@ -373,11 +371,9 @@ impl Shared {
             return false;
         }
         let result = guard.drain(&mut DrainBudget::new());
-        drop(guard);
         if result != DrainResult::Empty {
-            self.defer_drain(shard);
-        } else if let Some(workers) = self.config.workers.as_ref().filter(|_| !slot.queue.is_empty()) {
-            workers.schedule(shard);
+            // The unlock schedules it.
+            self.pending_drains.defer(&slot.hints.pending_drain);
         }
         result == DrainResult::NoExtent
     }

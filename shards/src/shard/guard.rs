@@ -271,6 +271,12 @@ impl Drop for ShardGuard<'_> {
         if left.any() {
             self.serve(left);
         }
+        // A worker that came while it was locked, for what was pushed or noted before, has gone again.
+        if let Some(workers) = &self.shared.config.workers
+            && self.slot.has_work()
+        {
+            workers.schedule(self.shard);
+        }
     }
 }
 

@@ -139,6 +139,16 @@ impl ShardSlot {
         // it.
         self.state.with_mut(|state| unsafe { &mut *state })
     }
+
+    /// Whether something is queued, or noted, that a worker is to do.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        #[cfg(any(test, feature = "testing"))]
+        if self.is_held.load(Ordering::SeqCst) {
+            return false;
+        }
+        !self.queue.is_empty() || self.hints.pending_drain.is_pending()
+    }
 }
 
 /// All shards, each made when it is first used: an unused one is a null pointer.
