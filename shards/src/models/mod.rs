@@ -21,8 +21,13 @@ use crate::{
 use loom::{sync::Arc, thread};
 
 pub(crate) fn model(f: impl Fn() + Send + Sync + 'static) {
+    model_to(3, f);
+}
+
+/// As `model`, where threads lose the processor at most so many times in the middle of something.
+pub(crate) fn model_to(max_preemptions: usize, f: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(max_preemptions);
     builder.check(f);
 }
 

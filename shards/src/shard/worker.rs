@@ -10,7 +10,7 @@
 //! waits for a shard's lock: whoever has it looks at the queue when it unlocks.
 //!
 //! - `PoolState::changes`: publishes the list of buffers, which its mutex does. SeqCst, against
-//!   `Sleepers::is_parked`: "change the list, then wake; say parked, then look at the number".
+//!   `Sleepers::parked`: "change the list, then wake; say parked, then look at the number".
 //! - `PoolState::is_stopping`: publishes nothing; likewise.
 //! - `Served::ready_since_ns`, `Turns`: figures for people, which publish nothing. Relaxed.
 
@@ -23,7 +23,7 @@ use crate::shard::Shared;
 use crate::shard::budget::DrainBudget;
 use crate::shard::topology::{MAX_SHARDS, Topology};
 use crate::sync::lock::OwnerId;
-use crate::sync::ready::{ReadyShards, Sleepers};
+use crate::sync::ready::{Bits, Sleepers};
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
 /// Threads that drain buffers: any number of buffers may be made with one pool, which all of them
@@ -86,7 +86,7 @@ impl std::fmt::Debug for Call {
 /// A buffer as its workers know it.
 #[derive(Debug)]
 pub(crate) struct Served {
-    ready: ReadyShards,
+    ready: Bits,
     /// Since when each shard waits for a worker; 0: it does not.
     ready_since_ns: Box<[AtomicU64]>,
     shared: OnceLock<Weak<Shared>>,
@@ -176,13 +176,13 @@ impl WorkerPool {
     /// Whether all of them are parked, or about to be. The feature `testing`.
     #[cfg(any(test, feature = "testing"))]
     pub fn all_parked(&self) -> bool {
-        self.0.state.sleepers.all_parked()
+        self.0.state.sleepers.num_parked() as usize == self.num_workers()
     }
 
     /// The way to the pool for a buffer that is being made.
     pub(crate) fn link(&self, num_shards: usize) -> WorkerLink {
         let served = Served {
-            ready: ReadyShards::new(num_shards),
+            ready: Bits::new(num_shards),
             ready_since_ns: (0..num_shards).map(|_| AtomicU64::new(0)).collect(),
             shared: OnceLock::new(),
         };
@@ -270,7 +270,7 @@ impl PoolState {
 
     fn work(&self, worker: usize) {
         let (mut buffers, mut known) = (Vec::new(), u64::MAX);
-        let mut first = worker;
+        let (mut first, mut is_chosen) = (worker, false);
         loop {
             let changes = self.changes.load(Ordering::SeqCst);
             if changes != known {
@@ -287,6 +287,9 @@ impl PoolState {
             if let Some((served, shard)) = claimed {
                 // One that is committed to from here on waits for the next turn.
                 let since_ns = served.ready_since_ns[shard].swap(0, Ordering::Relaxed);
+                if std::mem::take(&mut is_chosen) && buffers.iter().any(|served| served.ready.any()) {
+                    self.wake_one();
+                }
                 serve(served, shard, OwnerId(worker as u32));
                 if since_ns != 0 {
                     self.note_turn(since_ns);
@@ -298,7 +301,7 @@ impl PoolState {
                     || self.changes.load(Ordering::SeqCst) != known
                     || self.is_stopping.load(Ordering::SeqCst)
             };
-            self.sleepers.sleep(worker, has_work, thread::park);
+            is_chosen = self.sleepers.sleep(worker, has_work, thread::park);
         }
     }
 }
