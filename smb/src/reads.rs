@@ -61,7 +61,10 @@ impl Reads {
     #[inline]
     pub fn attach<'a>(&'a mut self, token: &'a ReadToken) -> Option<Reading<'a>> {
         let Self { freed, smb } = self;
-        Some(Reading { smb: smb.as_ref()?, place: token.place(), freed })
+        let (smb, place) = (smb.as_ref()?, token.place());
+        // It is freed once its bytes are copied, which its line can be on its way for.
+        smb.prefetch_page(place.page());
+        Some(Reading { smb, place, freed })
     }
 
     /// Frees the chunks that have been read, now.

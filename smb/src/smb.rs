@@ -173,6 +173,19 @@ impl Smb {
         }
     }
 
+    /// Says that a chunk of `page` will change its state soon. A hint: the line of the page's bitmap,
+    /// which another core wrote last, is fetched exclusively, beside those of other pages. Any
+    /// `page` may be given.
+    #[inline]
+    pub fn prefetch_page(&self, page: usize) {
+        #[cfg(not(loom))]
+        if let Some(word) = page.checked_mul(self.page_size_bytes()).and_then(|at| self.region.get(at, 4)) {
+            watershed_simd::prefetch::for_write_shared(word);
+        }
+        #[cfg(loom)]
+        let _ = page;
+    }
+
     /// Changes the bitmap of `page` to what `next` returns for it, and retries while neighbours
     /// change it. Returns the new value; an error of `next` ends it.
     pub(crate) fn update(
@@ -184,6 +197,7 @@ impl Smb {
         if page >= self.num_pages() {
             return Err(TransitionError::NoSuchChunk);
         }
+        self.prefetch_page(page);
         let word = self.region.page_word(page * self.page_size_bytes());
         // Relaxed here and on failure: the value is only what the exchange expects; the successful
         // exchange synchronises.

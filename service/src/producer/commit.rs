@@ -28,6 +28,13 @@ use crate::producer::{ChunkSource, Producer};
 use crate::service::{Counters, Service};
 use crate::session::Session;
 
+/// A longer batch grows as it is filled: what a request says costs no memory before it is looked at.
+const CHUNKS_EXPECTED_MAX: usize = 64;
+
+/// The writers' cores wrote the bitmaps of a commit's pages last. So many are on their way to this
+/// one at a time: they have few places in the first-level cache, whose sets pages share.
+const PAGES_AHEAD: usize = 8;
+
 /// Bits of the fragment count below the flags.
 const FRAGMENTS_BITS: u32 = MAX_FRAGMENTS_PER_CHUNK.count_ones();
 
@@ -56,6 +63,8 @@ pub(super) struct BufferStage<'a> {
     buffers: &'a mut BufferTable,
     direct: &'a DirectCommits,
     counters: &'a mut Counters,
+    /// How many chunks may come, for memory that is at hand then.
+    num_chunks_expected: usize,
     batches: BTreeMap<BufferId, Batch<'a>>,
 }
 
@@ -68,7 +77,22 @@ impl<'a> BufferStage<'a> {
         direct: &'a DirectCommits,
         counters: &'a mut Counters,
     ) -> BufferStage<'a> {
-        BufferStage { producer_id, producer, sessions, buffers, direct, counters, batches: BTreeMap::new() }
+        let (batches, num_chunks_expected) = (BTreeMap::new(), 0);
+        BufferStage {
+            producer_id,
+            producer,
+            sessions,
+            buffers,
+            direct,
+            counters,
+            num_chunks_expected,
+            batches,
+        }
+    }
+
+    /// So many chunks may come.
+    fn expect_chunks(&mut self, num_chunks: usize) {
+        self.num_chunks_expected = num_chunks.min(CHUNKS_EXPECTED_MAX);
     }
 
     /// The batch for a buffer, which must be there.
@@ -78,7 +102,9 @@ impl<'a> BufferStage<'a> {
                 ChunkSource::Shared(smb) => Some(smb.clone()),
                 _ => None,
             };
-            Batch { memory, ..Batch::default() }
+            let mut batch = Batch { memory, ..Batch::default() };
+            batch.reserve_chunks(self.num_chunks_expected);
+            batch
         })
     }
 
@@ -254,7 +280,17 @@ impl Service {
             &self.direct,
             &mut self.counters,
         );
-        for entry in requests.iter().flat_map(|request| &request.chunks_to_move) {
+        let entries = || requests.iter().flat_map(|request| &request.chunks_to_move);
+        stage.expect_chunks(requests.iter().map(|request| request.chunks_to_move.len()).sum());
+        let mut ahead = entries().map(|entry| entry.page() as usize);
+        let mut prefetch = |num_pages| {
+            if let ChunkSource::Shared(smb) = &producer.chunks {
+                ahead.by_ref().take(num_pages).for_each(|page| smb.prefetch_page(page));
+            }
+        };
+        prefetch(PAGES_AHEAD);
+        for entry in entries() {
+            prefetch(1);
             match &producer.chunks {
                 // A producer with shared memory may still send a chunk by message.
                 ChunkSource::Shared(smb) if entry.data.is_none() => stage.move_shared(smb, entry),

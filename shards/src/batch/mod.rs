@@ -3,6 +3,7 @@
 pub(crate) mod queued;
 
 use watershed_engine::{ByteSource, ChunkId, ChunkInfo, Patch, ProducerId, Refused, Shard, WriterId};
+use watershed_simd::prefetch::{self, LINE_BYTES};
 use watershed_smb::{Payload, ReadToken, Smb};
 
 use crate::sync::directory::Key;
@@ -130,6 +131,16 @@ pub(crate) struct BatchSummary {
 }
 
 impl Batch<'_> {
+    /// Makes room for so many more chunks. A worker may have read that memory last, for an earlier
+    /// batch: its lines are on their way here while the caller takes the chunks.
+    pub fn reserve_chunks(&mut self, num_chunks: usize) {
+        self.chunks.reserve(num_chunks);
+        let room = &self.chunks.spare_capacity_mut()[..num_chunks];
+        for offset in (0..size_of_val(room)).step_by(LINE_BYTES) {
+            prefetch::for_write_shared(room.as_ptr().cast::<u8>().wrapping_add(offset));
+        }
+    }
+
     /// Checks every chunk, once.
     #[inline]
     pub(crate) fn summarize(&self) -> Result<BatchSummary, Refused> {
