@@ -116,7 +116,7 @@ impl StatsPass {
         left.retain(|&shard| {
             let guard = poll_drained(&shared, (shard, cut), owner, &mut budget);
             let visited = guard.inspect(|guard| self.add(guard));
-            visited.map(|guard| guard.unlock_looked_at(&mut budget)).is_none()
+            visited.map(|guard| guard.unlock_read(&mut budget)).is_none()
         });
         self.left = left;
         self.left.is_empty().then(|| self.finish())

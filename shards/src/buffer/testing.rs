@@ -171,7 +171,7 @@ pub fn while_stopped<R>(size_bytes: usize, shard: usize, call: impl FnOnce() -> 
     drop(made);
     let guard = ShardGuard::lock(&shared, shard, OwnerId(STOPPED_OWNER));
     let result = call();
-    guard.unlock_looked_at(&mut DrainBudget::new());
+    guard.unlock_read(&mut DrainBudget::new());
     result
 }
 

@@ -68,7 +68,7 @@ impl Committer {
         drop(reservation);
         // Also if the queue is full: whoever pushed while this thread held the lock relies on it.
         shared.after_push(home, owner, &mut budget);
-        shared.help_others(owner, &mut budget);
+        shared.run_pending_drains(owner, &mut budget);
         queued
     }
 }
@@ -82,9 +82,7 @@ pub(super) fn drain_for_room(
     owner: OwnerId,
     budget: &mut DrainBudget,
 ) -> bool {
-    // Workers are at it: the batch is handed back.
-    if !shared.has_workers {
-        shared.help(shard, owner, budget);
-    }
+    // If workers are at it the batch is handed back.
+    shared.help(shard, owner, budget);
     shared.slots.get(shard).queue.has_room()
 }

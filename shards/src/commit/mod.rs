@@ -187,7 +187,7 @@ impl Committer {
         drop(reservation);
         // Also if a queue is full: whoever pushed while this thread held the lock relies on it.
         route.shards.iter().for_each(|&home| shared.after_push(home.into(), owner, budget));
-        shared.help_others(owner, budget);
+        shared.run_pending_drains(owner, budget);
         committed?;
         batch.memory = None;
         if refused == 0 { Ok(()) } else { Err(CommitError::Poisoned(refused)) }

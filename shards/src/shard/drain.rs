@@ -252,7 +252,7 @@ pub(crate) fn poll_drained<'a>(
     }
     let awaited_cut = &mut guard.state.awaited_cut;
     *awaited_cut = Some(awaited_cut.map_or(cut, |other| other.min(cut)));
-    guard.unlock_looked_at(budget);
+    guard.unlock_read(budget);
     None
 }
 
@@ -266,16 +266,6 @@ impl ShardGuard<'_> {
             false
         });
         next_ticket.is_none_or(|ticket| ticket >= cut)
-    }
-
-    /// Unlocks a shard whose queue is left to workers where there are some: those who came while it
-    /// was locked rely on whoever unlocks it.
-    pub(crate) fn unlock_looked_at(self, budget: &mut DrainBudget) {
-        if !self.shared.has_workers {
-            return self.unlock_read(budget);
-        }
-        // The unlock schedules it.
-        self.note_rest();
     }
 
     /// Unlocks a shard that was drained up to a cut, and helps whoever has queued more: those who
@@ -300,10 +290,8 @@ impl Shared {
     #[inline]
     pub(crate) fn after_push(&self, shard: usize, owner: OwnerId, budget: &mut DrainBudget) {
         let slot = self.slots.get(shard);
-        if let Some(workers) = &self.config.workers {
-            if !slot.queue.is_empty() {
-                workers.schedule(shard);
-            }
+        if self.has_workers {
+            self.leave_to_workers(shard, slot);
         } else if !slot.lock.is_locked() && !slot.queue.is_empty() {
             self.help(shard, owner, budget);
         }
@@ -329,9 +317,13 @@ impl Shared {
         }
     }
 
-    /// Helps the owners of a shard for what is left of the budget. Whether nothing is left there.
+    /// Helps the owners of a shard for what is left of the budget, unless workers do. Whether nothing
+    /// is left there.
     #[cold]
     pub(crate) fn help(&self, shard: usize, owner: OwnerId, budget: &mut DrainBudget) -> bool {
+        if self.has_workers {
+            return false;
+        }
         let slot = self.slots.get(shard);
         // A failed try_lock would fetch the lock's cache line from the owner.
         let try_lock = || if slot.lock.is_locked() { None } else { ShardGuard::try_lock(self, shard, owner) };
@@ -348,14 +340,14 @@ impl Shared {
             && slot.queue.has_room()
             && slot.hints.is_room_wanted.swap(false, Ordering::SeqCst)
         {
-            workers.tell_room();
+            workers.pool.on_room.tell();
         }
     }
 
     /// Tells whoever looks at shards that one of them is to be looked at again.
     pub(crate) fn tell_ready(&self) {
         if let Some(workers) = &self.config.workers {
-            workers.tell_ready();
+            workers.pool.on_ready.tell();
         }
     }
 

@@ -73,12 +73,7 @@ impl<'a> ShardGuard<'a> {
     ) -> Option<ShardGuard<'a>> {
         let mut guard = ShardGuard::try_lock(shared, shard, owner)?;
         guard.oldest_may_change = false;
-        if guard.is_drained() {
-            Some(guard)
-        } else {
-            guard.unlock_cold();
-            None
-        }
+        guard.is_drained().then_some(guard)
     }
 
     /// Leaves the rest of a batch to the next owner, in front of the queue of a drained shard.
@@ -95,10 +90,6 @@ impl<'a> ShardGuard<'a> {
         nodes.for_each(|mut node| node.with_item(QueuedBatch::clear));
     }
 
-    #[cold]
-    #[inline(never)]
-    fn unlock_cold(self) {}
-
     /// Locks a shard, unless another thread has it: that one then leaves it to this one, and
     /// [tells](crate::WorkerPool::on_ready) when it does, where there are workers.
     pub(crate) fn poll_lock(shared: &'a Shared, shard: usize, owner: OwnerId) -> Option<ShardGuard<'a>> {
@@ -111,7 +102,7 @@ impl<'a> ShardGuard<'a> {
     pub(crate) fn stop_waiting(shared: &'a Shared, shard: usize, owner: OwnerId) {
         if shared.slots.get(shard).lock.stop_waiting(owner).is_ok() {
             // SAFETY: the shard was just locked.
-            unsafe { ShardGuard::of_locked(shared, shard, owner) }.unlock_looked_at(&mut DrainBudget::new());
+            unsafe { ShardGuard::of_locked(shared, shard, owner) }.unlock_read(&mut DrainBudget::new());
         }
         // Another one may have waited by the same bits.
         shared.tell_ready();
@@ -272,11 +263,7 @@ impl Drop for ShardGuard<'_> {
             self.serve(left);
         }
         // A worker that came while it was locked, for what was pushed or noted before, has gone again.
-        if let Some(workers) = &self.shared.config.workers
-            && self.slot.has_work()
-        {
-            workers.schedule(self.shard);
-        }
+        self.shared.leave_to_workers(self.shard, self.slot);
     }
 }
 

@@ -141,7 +141,6 @@ impl ShardSlot {
     }
 
     /// Whether something is queued, or noted, that a worker is to do.
-    #[inline]
     pub(crate) fn has_work(&self) -> bool {
         #[cfg(any(test, feature = "testing"))]
         if self.is_held.load(Ordering::SeqCst) {
@@ -299,24 +298,21 @@ impl Shared {
     pub(crate) fn defer_drain(&self, shard: usize) {
         let slot = self.slots.get(shard);
         self.pending_drains.defer(&slot.hints.pending_drain);
-        if let Some(workers) = &self.config.workers {
+        self.leave_to_workers(shard, slot);
+    }
+
+    /// Has a worker come for what is left in a shard, if there are workers.
+    pub(crate) fn leave_to_workers(&self, shard: usize, slot: &ShardSlot) {
+        if let Some(workers) = self.config.workers.as_ref().filter(|_| slot.has_work()) {
             workers.schedule(shard);
         }
     }
 
-    /// For committers: as `run_pending_drains`, unless workers do it.
-    #[inline]
-    pub(crate) fn help_others(&self, owner: OwnerId, budget: &mut DrainBudget) {
-        if !self.has_workers {
-            self.run_pending_drains(owner, budget);
-        }
-    }
-
-    /// Runs the drains that were deferred, as far as the budget goes. For threads that hold no
-    /// lock, at the end of whatever may have locked a shard.
+    /// Runs the drains that were deferred, as far as the budget goes, unless workers do it. For
+    /// threads that hold no lock, at the end of whatever may have locked a shard.
     #[inline]
     pub(crate) fn run_pending_drains(&self, owner: OwnerId, budget: &mut DrainBudget) {
-        if self.pending_drains.any() {
+        if !self.has_workers && self.pending_drains.any() {
             self.run_pending_drains_cold(owner, budget);
         }
     }

@@ -20,7 +20,6 @@ use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use crate::shard::Shared;
-use crate::shard::budget::DrainBudget;
 use crate::shard::topology::{MAX_SHARDS, Topology};
 use crate::sync::lock::OwnerId;
 use crate::sync::ready::{Bits, Sleepers};
@@ -47,8 +46,10 @@ pub(crate) struct PoolState {
     /// How often the list of buffers has changed.
     changes: AtomicU64,
     is_stopping: AtomicBool,
-    on_room: OnceLock<Call>,
-    on_ready: OnceLock<Call>,
+    /// There is room in a queue for which somebody waits.
+    pub(crate) on_room: Call,
+    /// Something for which a `try_` has failed may be so now.
+    pub(crate) on_ready: Call,
     /// What times are counted from.
     started: Instant,
     turns: Turns,
@@ -75,7 +76,17 @@ struct Turns {
 }
 
 /// What is called when there is something for which somebody waits.
-struct Call(Box<dyn Fn() + Send + Sync>);
+#[derive(Default)]
+pub(crate) struct Call(OnceLock<Box<dyn Fn() + Send + Sync>>);
+
+impl Call {
+    #[cold]
+    pub(crate) fn tell(&self) {
+        if let Some(call) = self.0.get() {
+            call();
+        }
+    }
+}
 
 impl std::fmt::Debug for Call {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -95,7 +106,7 @@ pub(crate) struct Served {
 /// A buffer's way to its workers.
 #[derive(Debug)]
 pub(crate) struct WorkerLink {
-    pool: Arc<PoolState>,
+    pub(crate) pool: Arc<PoolState>,
     served: Arc<Served>,
 }
 
@@ -113,8 +124,8 @@ impl WorkerPool {
             buffers: Mutex::default(),
             changes: AtomicU64::new(0),
             is_stopping: AtomicBool::new(false),
-            on_room: OnceLock::new(),
-            on_ready: OnceLock::new(),
+            on_room: Call::default(),
+            on_ready: Call::default(),
             started: Instant::now(),
             turns: Turns::default(),
         });
@@ -163,14 +174,14 @@ impl WorkerPool {
     /// buffer [wants](crate::ShardedBuffer::want_room) some. It must not wait. Only the first such
     /// call has an effect.
     pub fn on_room(&self, call: impl Fn() + Send + Sync + 'static) {
-        let _ = self.0.state.on_room.set(Call(Box::new(call)));
+        let _ = self.0.state.on_room.0.set(Box::new(call));
     }
 
     /// Has `call` called, by whichever thread drains or unlocks a shard, when what a `try_` of a
     /// buffer has said "not yet" of is to be tried again. It must not wait. Only the first such
     /// call has an effect.
     pub fn on_ready(&self, call: impl Fn() + Send + Sync + 'static) {
-        let _ = self.0.state.on_ready.set(Call(Box::new(call)));
+        let _ = self.0.state.on_ready.0.set(Box::new(call));
     }
 
     /// Whether all of them are parked, or about to be. The feature `testing`.
@@ -211,22 +222,6 @@ impl WorkerLink {
     /// No worker begins with a shard of the buffer any more.
     pub(crate) fn end(&self) {
         self.pool.change(|buffers| buffers.retain(|served| !Arc::ptr_eq(served, &self.served)));
-    }
-
-    /// There is room in a queue for which somebody waits.
-    #[cold]
-    pub(crate) fn tell_room(&self) {
-        if let Some(Call(call)) = self.pool.on_room.get() {
-            call();
-        }
-    }
-
-    /// Something for which a `try_` has failed may be so now.
-    #[cold]
-    pub(crate) fn tell_ready(&self) {
-        if let Some(Call(call)) = self.pool.on_ready.get() {
-            call();
-        }
     }
 
     /// There is work in a shard: the second half of "push, then set its bit".
@@ -310,13 +305,9 @@ impl PoolState {
 fn serve(served: &Served, shard: usize, owner: OwnerId) {
     // A buffer that is gone needs nothing.
     let Some(shared) = served.shared.get().and_then(Weak::upgrade) else { return };
-    let drain = || {
-        let is_short = shared.drain_by_worker(shard, owner);
-        shared.run_pending_drains(owner, &mut DrainBudget::new());
-        is_short
-    };
+    let drain = AssertUnwindSafe(|| shared.drain_by_worker(shard, owner));
     // A panic took one chunk, or has poisoned its shard. What else is queued is noted.
-    if catch_unwind(AssertUnwindSafe(drain)).unwrap_or(true) {
+    if catch_unwind(drain).unwrap_or(true) {
         // Other owners hold all extents, and will return one.
         thread::yield_now();
     }

@@ -29,15 +29,8 @@ use crossbeam_utils::CachePadded;
 use crate::sync::{AtomicU64, Ordering};
 
 /// What a word is now, in the one order of all SeqCst operations.
-#[cfg(not(loom))]
-#[inline]
 fn look(word: &AtomicU64) -> u64 {
-    word.load(Ordering::SeqCst)
-}
-
-#[cfg(loom)]
-fn look(word: &AtomicU64) -> u64 {
-    word.fetch_or(0, Ordering::SeqCst)
+    if cfg!(loom) { word.fetch_or(0, Ordering::SeqCst) } else { word.load(Ordering::SeqCst) }
 }
 
 /// A bit for each shard of a buffer: somebody has left work there, and no worker has come yet. Or
@@ -129,10 +122,7 @@ impl Sleepers {
         if !has_work() {
             park();
         }
-        let is_chosen = !self.parked.clear(worker);
-        if is_chosen {
-            self.is_waking.clear(0);
-        }
-        is_chosen
+        // Who has chosen it has said that a wake-up is under way.
+        !self.parked.clear(worker) && self.is_waking.clear(0)
     }
 }
