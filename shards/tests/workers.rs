@@ -53,7 +53,7 @@ fn turns_of_workers_are_counted() {
     assert!(stats.latency_max <= started.elapsed(), "{stats:?}");
 }
 
-/// A worker whose budget ends notes what is left while it has the shard, and another one may come
+/// A worker whose budget ends notes what is left while it owns the shard, and another one may come
 /// for the note before the unlock: then nobody may forget the shard. Its producer waits for chunks,
 /// so nothing is pushed after it.
 #[test]

@@ -28,7 +28,7 @@ use crate::producer::{ChunkSource, Producer};
 use crate::service::{Counters, Service};
 use crate::session::Session;
 
-/// A longer batch grows as it is filled: what a request says costs no memory before it is looked at.
+/// A longer batch grows as it is filled: what a request says costs no memory before that.
 const CHUNKS_EXPECTED_MAX: usize = 64;
 
 /// The writers' cores wrote the bitmaps of a commit's pages last. So many are on their way to this

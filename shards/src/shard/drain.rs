@@ -317,8 +317,8 @@ impl Shared {
         }
     }
 
-    /// Helps the owners of a shard for what is left of the budget, unless workers do. Whether nothing
-    /// is left there.
+    /// Helps the owners of a shard for what is left of the budget, unless workers do. Whether
+    /// nothing is left there.
     #[cold]
     pub(crate) fn help(&self, shard: usize, owner: OwnerId, budget: &mut DrainBudget) -> bool {
         if self.has_workers {

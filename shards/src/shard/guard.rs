@@ -262,7 +262,7 @@ impl Drop for ShardGuard<'_> {
         if left.any() {
             self.serve(left);
         }
-        // A worker that came while it was locked, for what was pushed or noted before, has gone again.
+        // A worker that came while it was locked, for what was pushed or noted before, has gone.
         self.shared.leave_to_workers(self.shard, self.slot);
     }
 }

@@ -6,16 +6,16 @@
 //!                                                    choose one that says "parked", wake it
 //!   worker:         claim a bit, which clears it -> drain that shard
 //!                   no bit is set -> say "parked" -> look again -> park
-//!                   was chosen?   -> the wake-up is over -> claim a bit -> more are set? wake another
+//!                   was chosen? -> say that it is up -> claim a bit -> more are set? Wake another
 //! ```
 //!
 //! At most one wake-up is under way. It costs microseconds: who pushes to many shards pays for one,
 //! and the workers for the others.
 //!
-//! - `Bits::words` as bits of shards: against `CommitQueue::head`: "push, then look at the bit; clear
-//!   the bit, then take the queue". And against those of parked workers: "set the bit, then look who
-//!   is parked; say parked, then look at the bits". SeqCst on both sides: one of the two sees the
-//!   other. As for `CommitQueue::head` argument, as for the lock.
+//! - `Bits::words` as bits of shards: against `CommitQueue::head`: "push, then look at the bit;
+//!   clear the bit, then take the queue". And against those of parked workers: "set the bit, then
+//!   look who is parked; say parked, then look at the bits". SeqCst on both sides: one of the two
+//!   sees the other. Between two words of different types by argument, as for the lock.
 //! - `Bits::words` as bits of workers: publish nothing. SeqCst, as above; whoever clears a bit wakes
 //!   its worker, and nobody else does.
 //! - `Sleepers::is_waking`: publishes nothing. SeqCst: "set a shard's bit, then see a wake-up under

@@ -4,6 +4,7 @@
 //! each to a core of its own. Commits are of borrowed chunks, unless a result says otherwise.
 
 mod beside;
+mod cores;
 mod idle;
 mod latency;
 mod line;
@@ -16,6 +17,7 @@ mod retention;
 mod scaling;
 mod sets;
 pub(super) mod team;
+mod workers;
 
 use super::{Suite, Workload};
 
@@ -36,7 +38,9 @@ fn workloads() -> Vec<Workload> {
         Workload::new("scaling_two_single", scaling::two_single),
         Workload::new("scaling_two_cached", scaling::two_cached),
         Workload::new("scaling_two_cached_single", scaling::two_cached_single),
+        Workload::new("scaling_cores", |options| cores::scaling("scaling_cores", options)),
         Workload::new("scaling_64_shards", scaling::many_shards),
+        Workload::new("workers_scaling", |options| workers::scaling("workers_scaling", options)),
         Workload::new("write_two_in_one_shard", one_shard::two),
         Workload::new("commit_beside_reader", latency::commit_beside_reader),
         Workload::new("single_thread_overhead", overhead::single_thread),
