@@ -173,9 +173,9 @@ impl Smb {
         }
     }
 
-    /// Says that a chunk of `page` will change its state soon. A hint: the line of the page's bitmap,
-    /// which another core wrote last, is fetched exclusively, beside those of other pages. Any
-    /// `page` may be given.
+    /// Says that a chunk of `page` will change its state soon. A hint: the line of the page's
+    /// bitmap, which another core wrote last, is fetched exclusively, beside those of other pages.
+    /// Any `page` may be given.
     #[inline]
     pub fn prefetch_page(&self, page: usize) {
         #[cfg(not(loom))]

@@ -16,8 +16,8 @@
 //!   clear the bit, then take the queue". And against those of parked workers: "set the bit, then
 //!   look who is parked; say parked, then look at the bits". SeqCst on both sides: one of the two
 //!   sees the other. Between two words of different types by argument, as for the lock.
-//! - `Bits::words` as bits of workers: publish nothing. SeqCst, as above; whoever clears a bit wakes
-//!   its worker, and nobody else does.
+//! - `Bits::words` as bits of workers: publish nothing. SeqCst, as above; whoever clears a bit
+//!   wakes its worker, and nobody else does.
 //! - `Sleepers::is_waking`: publishes nothing. SeqCst: "set a shard's bit, then see a wake-up under
 //!   way; end the wake-up, then look at the bits".
 //!
