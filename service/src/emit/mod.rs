@@ -19,7 +19,7 @@ use watershed_wire::protos;
 use watershed_wire::protos::tracing_service_event::EventType;
 
 use crate::clock::{BOOTTIME_CLOCK_ID, ClockReadings};
-use crate::filter::Filtering;
+use crate::filter::{Filtering, Kept};
 use crate::ids::SessionId;
 use crate::read::{self, Sink};
 use crate::service::Service;
@@ -136,12 +136,10 @@ impl<S: Sink> Emitter<'_, S> {
 
     fn packet(&mut self, packet: &[u8]) {
         let mut left = Vec::new();
-        let packet = match self.filtering.filter(|filtering| filtering.is_on()) {
-            Some(filtering) => {
-                filtering.packet(&[packet], &[], &mut left);
-                &left
-            }
-            None => packet,
+        let filter = |filtering: &Filtering| filtering.packet(&[packet], &[], &mut left);
+        let packet = match self.filtering.map_or(Kept::Whole, filter) {
+            Kept::Whole => packet,
+            Kept::Part => &left,
         };
         self.has_room = self.has_room && self.sink.packet(&[packet], &read::Stamp::EMPTY);
     }

@@ -6,14 +6,14 @@
 //!            one copy                     ^ set right behind the message, which became shorter
 //! ```
 //!
-//! A packet of which everything stays, as most are, is looked through and copied once.
+//! A packet of which everything stays, as most are, is only looked through.
 
 use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
 use watershed_wire::raw::FIELD_SIZE_BYTES_MAX;
 
 use super::program::{FastRule, FieldRule, MessageRules, Program};
 use super::strings::Strings;
-use super::{DEPTH_MAX, Unreadable, put_padded_varint};
+use super::{DEPTH_MAX, Kept, Unreadable, put_padded_varint};
 
 /// A packet, or a part of one that is a message by itself.
 pub(super) struct Copier<'a> {
@@ -47,18 +47,22 @@ const DELIMITED: u32 = 2;
 const FIXED_32: u32 = 5;
 
 impl<'a> Copier<'a> {
-    /// Appends what of `packet` the message with the index `root` lets through.
+    /// Appends what of `packet` the message with the index `root` lets through, nothing if it is
+    /// all.
     pub(super) fn copy(
         program: &'a Program,
         strings: &'a Strings,
         packet: &'a [u8],
         root: usize,
         out: &'a mut Vec<u8>,
-    ) -> Result<(), Unreadable> {
+    ) -> Result<Kept, Unreadable> {
         let mut copier = Copier { program, strings, packet, out, done: 0, saved: 0 };
         copier.message(root, 0, packet.len(), 0)?;
+        if copier.done == 0 {
+            return Ok(Kept::Whole);
+        }
         copier.take(packet.len());
-        Ok(())
+        Ok(Kept::Part)
     }
 
     fn message(&mut self, index: usize, begin: usize, end: usize, depth: usize) -> Result<(), Unreadable> {
@@ -209,13 +213,22 @@ fn end_of_minimal_varint(message: &[u8], begin: usize) -> Option<usize> {
     if *message.get(begin)? < 0x80 {
         return Some(begin + 1);
     }
-    let eight = <[u8; 8]>::try_from(message.get(begin..begin + 8)?).ok()?;
-    let ends = !u64::from_le_bytes(eight) & 0x8080_8080_8080_8080;
+    let eight = eight_bytes(message, begin)?;
+    let ends = !eight & 0x8080_8080_8080_8080;
     if ends == 0 {
         return end_of_longest_varint(message, begin + 8);
     }
-    let last = ends.trailing_zeros() as usize / 8;
-    (*eight.get(last)? != 0).then_some(begin + last + 1)
+    let last = ends.trailing_zeros() / 8;
+    (eight >> (8 * last) & 0x7f != 0).then_some(begin + last as usize + 1)
+}
+
+/// Eight bytes of a message, the first one lowest; 0 for those behind its end. `None` if it is
+/// shorter than that.
+#[inline]
+fn eight_bytes(message: &[u8], begin: usize) -> Option<u64> {
+    let at = begin.min(message.len().checked_sub(8)?);
+    let bytes = message.get(at..)?.first_chunk()?;
+    u64::from_le_bytes(*bytes).checked_shr(8 * (begin - at) as u32)
 }
 
 /// Where one ends of which eight bytes have been: a random number, such as that of a track. Of its
@@ -234,4 +247,31 @@ fn end_of_longest_varint(message: &[u8], ninth: usize) -> Option<usize> {
 fn end_of_short(message: &[u8], begin: usize) -> Option<usize> {
     let size = *message.get(begin)?;
     (size < 0x80).then_some(begin + 1 + usize::from(size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_varint_ends_where_it_does_however_near_the_end_of_the_packet() {
+        for bits in 0..64 {
+            let mut varint = Vec::new();
+            encode_varint(1 << bits, &mut varint);
+            for (before, behind) in (0..20).flat_map(|before| (0..10).map(move |behind| (before, behind))) {
+                for filler in [0, 0x7f, 0xff] {
+                    let packet = [&vec![filler; before][..], &varint, &vec![filler; behind]].concat();
+                    let end = before + varint.len();
+                    let found = end_of_minimal_varint(&packet, before);
+                    let is_found = packet.len() >= 8 || varint.len() == 1;
+                    assert_eq!(found, is_found.then_some(end), "2^{bits}, {before} before, {behind} behind");
+                    // Cut off, or longer than it has to be.
+                    let (last, head) = packet[..end].split_last().expect("it has a byte");
+                    assert_eq!(end_of_minimal_varint(head, before), None);
+                    let longer = [head, &[last | 0x80, 0], &packet[end..]].concat();
+                    assert_eq!(end_of_minimal_varint(&longer, before), None);
+                }
+            }
+        }
+    }
 }

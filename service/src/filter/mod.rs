@@ -48,8 +48,17 @@ pub(crate) struct TraceFilter {
 const STAMPED: [u32; 5] = [3, 10, 42, 79, 98];
 
 /// A packet that is no message all the way down.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Unreadable;
+
+/// How much of a packet may be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// All of it, as it is.
+    Whole,
+    /// What the filter has appended.
+    Part,
+}
 
 impl TraceFilter {
     /// The filter that a config describes.
@@ -64,10 +73,10 @@ impl TraceFilter {
         Ok(TraceFilter { program, strings: Strings::load(config)?, keeps_stamps })
     }
 
-    /// Appends what may be told of a packet: its slices, and what the service appends to it
-    /// ([`STAMPED`]). What it appends is never longer. Appends nothing and returns an error if it
-    /// cannot be read.
-    fn packet(&self, slices: &[&[u8]], appended: &[u8], out: &mut Vec<u8>) -> Result<(), Unreadable> {
+    /// Appends what may be told of a packet, if that is not all of it: its slices, and what the
+    /// service appends to it ([`STAMPED`]). What it appends is never longer. Appends nothing and
+    /// returns an error if it cannot be read.
+    fn packet(&self, slices: &[&[u8]], appended: &[u8], out: &mut Vec<u8>) -> Result<Kept, Unreadable> {
         let begin = out.len();
         let whole;
         let packet = match slices {
@@ -80,12 +89,21 @@ impl TraceFilter {
         let copy = |part, out: &mut Vec<u8>| {
             Copier::copy(&self.program, &self.strings, part, self.program.root(), out)
         };
-        let mut result = copy(packet, out);
-        if self.keeps_stamps {
-            out.extend_from_slice(appended);
-        } else {
-            result = result.and_then(|()| copy(appended, out));
+        let kept = copy(packet, out);
+        if kept == Ok(Kept::Whole) {
+            if self.keeps_stamps || appended.is_empty() {
+                return kept;
+            }
+            out.extend_from_slice(packet);
         }
+        let kept_of_appended = match self.keeps_stamps {
+            true => Ok(Kept::Whole),
+            false => kept.and_then(|_| copy(appended, out)),
+        };
+        if kept_of_appended == Ok(Kept::Whole) {
+            out.extend_from_slice(appended);
+        }
+        let result = kept.and(kept_of_appended).map(|_| Kept::Part);
         if result.is_err() {
             out.truncate(begin);
         }
@@ -110,7 +128,8 @@ pub(crate) fn put_padded_varint(place: &mut [u8], mut value: usize) {
 struct FilterCounters {
     input_packets: AtomicU64,
     input_bytes: AtomicU64,
-    /// What did not come out: of most packets nothing, and then nothing is added.
+    /// What did not come out. Of most packets that is nothing, and then nothing is added, nor to the
+    /// errors.
     discarded_bytes: AtomicU64,
     errors: AtomicU64,
 }
@@ -147,24 +166,23 @@ impl Filtering {
         self.filter.is_some()
     }
 
-    /// Appends what may be told of a packet, nothing if it cannot be read. Without a filter that is
-    /// not to be called.
-    pub(crate) fn packet(&self, slices: &[&[u8]], appended: &[u8], out: &mut Vec<u8>) {
-        let Some(filter) = &self.filter else { return };
+    /// Appends what may be told of a packet, if that is not all of it: nothing if it cannot be
+    /// read. All of it without a filter.
+    #[inline]
+    pub(crate) fn packet(&self, slices: &[&[u8]], appended: &[u8], out: &mut Vec<u8>) -> Kept {
+        let Some(filter) = &self.filter else { return Kept::Whole };
         let count = |counter: &AtomicU64, by: usize| counter.fetch_add(by as u64, Ordering::Relaxed);
         let timed = self.time.begin(count(&self.counters.input_packets, 1));
         let begin = out.len();
-        let is_readable = filter.packet(slices, appended, out).is_ok();
+        let kept = filter.packet(slices, appended, out);
         self.time.end(timed);
         let input_bytes = slices.iter().map(|slice| slice.len()).sum::<usize>() + appended.len();
         count(&self.counters.input_bytes, input_bytes);
-        let discarded_bytes = input_bytes - (out.len() - begin);
-        if discarded_bytes > 0 {
-            count(&self.counters.discarded_bytes, discarded_bytes);
+        if kept != Ok(Kept::Whole) {
+            count(&self.counters.discarded_bytes, input_bytes - (out.len() - begin));
+            count(&self.counters.errors, usize::from(kept.is_err()));
         }
-        if !is_readable {
-            count(&self.counters.errors, 1);
-        }
+        kept.unwrap_or(Kept::Part)
     }
 
     /// Bytes that went in and did not come out so far.

@@ -8,7 +8,7 @@ use watershed_wire::protos::trace_config::trace_filter::{
 };
 
 use super::program::checksum;
-use super::{DEPTH_MAX, FilterError, TraceFilter, Unreadable};
+use super::{DEPTH_MAX, FilterError, Kept, STAMPED, TraceFilter, Unreadable};
 
 pub(super) fn simple(field: u32) -> Vec<u32> {
     vec![field << 3 | 1]
@@ -66,11 +66,21 @@ fn filtered(filter: &TraceFilter, packet: &[u8]) -> Result<Vec<u8>, Unreadable> 
         assert_eq!(out.len(), 1, "nothing is left of a packet that cannot be read");
     }
     // In pieces it is the same.
-    let mut again = Vec::new();
+    let expected = left(filter, &[packet], &[]);
     let (one, two) = packet.split_at(packet.len() / 2);
-    assert_eq!(filter.packet(&[one, two], &[], &mut again), result);
-    assert_eq!(again, out[1..]);
-    result.map(|()| again)
+    assert_eq!(left(filter, &[one, two], &[]), expected);
+    expected
+}
+
+/// What may be told of a packet in pieces, and of what is appended to it.
+pub(super) fn left(filter: &TraceFilter, slices: &[&[u8]], appended: &[u8]) -> Result<Vec<u8>, Unreadable> {
+    let mut out = Vec::new();
+    let kept = filter.packet(slices, appended, &mut out)?;
+    if kept == Kept::Whole {
+        assert!(out.is_empty(), "nothing is copied of a packet that stays as it is");
+        out = [&slices.concat(), appended].concat();
+    }
+    Ok(out)
 }
 
 /// Field 1 varint 300, field 2 "ab", field 3 fixed32, field 4 fixed64, field 200 varint 1.
@@ -157,9 +167,24 @@ fn messages_in_messages_have_an_end() {
 #[test]
 fn appended_fields_are_filtered_as_the_packet_is() {
     let filter = filter(&[vec![simple(1), simple(3)]]);
-    let mut out = Vec::new();
-    filter.packet(&[&[0x08, 1, 0x10, 2]], &[0x18, 3, 0x20, 4], &mut out).expect("readable");
-    assert_eq!(out, [0x08, 1, 0x18, 3]);
+    let left = |packet: &[u8], appended: &[u8]| left(&filter, &[packet], appended).expect("readable");
+    assert_eq!(left(&[0x08, 1, 0x10, 2], &[0x18, 3, 0x20, 4]), [0x08, 1, 0x18, 3]);
+    assert_eq!(left(&[0x08, 1, 0x10, 2], &[0x18, 3]), [0x08, 1, 0x18, 3]);
+    assert_eq!(left(&[0x08, 1], &[0x18, 3, 0x20, 4]), [0x08, 1, 0x18, 3]);
+    assert_eq!(left(&[0x08, 1], &[0x18, 3]), [0x08, 1, 0x18, 3]);
+    assert_eq!(left(&[0x10, 1], &[0x20, 3]), []);
+}
+
+#[test]
+fn what_is_always_appended_stays_behind_what_is_left() {
+    let stamped = STAMPED.map(simple).to_vec();
+    let filter = filter(&[[stamped, vec![simple(1)]].concat()]);
+    assert!(filter.keeps_stamps);
+    let left = |packet: &[u8]| left(&filter, &[packet], &[0x18, 3]).expect("readable");
+    assert_eq!(left(&[0x08, 1]), [0x08, 1, 0x18, 3]);
+    assert_eq!(left(&[0x10, 1, 0x08, 1]), [0x08, 1, 0x18, 3]);
+    assert_eq!(left(&[0x10, 1]), [0x18, 3]);
+    assert_eq!(left(&[]), [0x18, 3]);
 }
 
 #[test]

@@ -9,10 +9,12 @@ use watershed_simd::fields;
 
 use super::RULES;
 use super::sequences::{LastFound, SequenceTable};
-use crate::filter::{Filtering, put_padded_varint};
+use crate::filter::{Filtering, Kept, put_padded_varint};
 
 /// Key of `Trace.packet`.
 const PACKET_KEY: u8 = 1 << 3 | 2;
+/// The key and the longest size.
+const PREAMBLE_BYTES_MAX: usize = 11;
 
 /// Validates, stamps, filters and frames. Threads that extract from several shards share it.
 pub(super) struct Framer<'a> {
@@ -60,10 +62,13 @@ impl<'a> Framer<'a> {
         let preamble_bytes = |body_bytes: usize| 1 + encoded_len_varint(body_bytes as u64);
         let slices = packet.slices();
         let size_bytes = slices.iter().map(|slice| slice.len()).sum::<usize>() + stamp.size_bytes();
-        let reserved_bytes = preamble_bytes(size_bytes);
-        let begin = out.len();
-        out.resize(begin + reserved_bytes, PACKET_KEY);
-        self.filtering.packet(slices, stamp.as_bytes(), out);
+        let (begin, reserved_bytes) = (out.len(), preamble_bytes(size_bytes));
+        out.extend_from_slice(&[PACKET_KEY; PREAMBLE_BYTES_MAX]);
+        out.truncate(begin + reserved_bytes);
+        if self.filtering.packet(slices, stamp.as_bytes(), out) == Kept::Whole {
+            out.truncate(begin);
+            return put_packet(out, slices, stamp);
+        }
         let body_bytes = out.len() - begin - reserved_bytes;
         let preamble_bytes = preamble_bytes(body_bytes);
         if preamble_bytes < reserved_bytes {
