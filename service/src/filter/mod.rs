@@ -128,8 +128,8 @@ pub(crate) fn put_padded_varint(place: &mut [u8], mut value: usize) {
 struct FilterCounters {
     input_packets: AtomicU64,
     input_bytes: AtomicU64,
-    /// What did not come out. Of most packets that is nothing, and then nothing is added, nor to the
-    /// errors.
+    /// What did not come out. Of most packets that is nothing, and then nothing is added, nor to
+    /// the errors.
     discarded_bytes: AtomicU64,
     errors: AtomicU64,
 }
