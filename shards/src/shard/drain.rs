@@ -11,7 +11,8 @@
 //! The rule is "push, then try to lock; unlock, then look again": `after_push` and `after_unlock`
 //! are the second halves, see `sync::lock`. A committer or reader helps others for one budget in an
 //! operation, whatever it comes across: the rest is noted, for whoever has unlocked a shard next
-//! (`sync::reclaim`). Only a worker works until nothing is left.
+//! (`sync::reclaim`). Where there are workers nobody else helps: each unlock has one of them come
+//! if something is queued or noted, also for those that came before it and found the shard locked.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 

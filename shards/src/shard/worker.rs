@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A worker stays with a shard for one budget, so a busy shard keeps no other one waiting. It never
-//! waits for a shard's lock: whoever has it looks at the queue when it unlocks.
+//! waits for a shard's lock: whoever has it looks at the queue, and at what was noted, when it
+//! unlocks.
 //!
 //! - `PoolState::changes`: publishes the list of buffers, which its mutex does. SeqCst, against
 //!   `Sleepers::parked`: "change the list, then wake; say parked, then look at the number".
