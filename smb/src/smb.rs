@@ -197,7 +197,6 @@ impl Smb {
         if page >= self.num_pages() {
             return Err(TransitionError::NoSuchChunk);
         }
-        self.prefetch_page(page);
         let word = self.region.page_word(page * self.page_size_bytes());
         // Relaxed here and on failure: the value is only what the exchange expects; the successful
         // exchange synchronises.
