@@ -1,10 +1,11 @@
 //! As many threads as there are cores, each with a shard of its own, against as many that copy.
 
+use super::scaling::Copier;
 use super::team::{Writers, check_written, exact_ring, race, warm_race};
 use crate::measure::{Contestant, Options, Series, WrongAnswer, interleave_all};
 use crate::report::Measurement;
 use crate::workload::rings::CopyRing;
-use crate::workload::{SourceChunk, feed, templates};
+use crate::workload::{SourceChunk, templates};
 use watershed_engine::HugePages;
 
 /// Threads of each contest, as far as the machine has cores for them.
@@ -74,13 +75,6 @@ fn committers<'a>(
     }))
 }
 
-/// Two of them lie side by side and must not share a cache line.
-#[repr(align(128))]
-struct Copier<'a> {
-    ring: CopyRing,
-    feed: Box<dyn Iterator<Item = feed::Commit<'a>> + Send + 'a>,
-}
-
 fn copiers<'a>(
     threads: usize,
     chunks: &'a [SourceChunk],
@@ -88,11 +82,10 @@ fn copiers<'a>(
 ) -> Result<Contestant<'a>, WrongAnswer> {
     let shard_bytes = options.size(SHARD_BYTES, 2 << 20);
     let copier = || -> Result<Copier<'a>, WrongAnswer> {
-        let ring = CopyRing::new(shard_bytes, HugePages::Advise)?;
-        Ok(Copier { ring, feed: Box::new(feed::one_writer(chunks)) })
+        Ok(Copier::new(CopyRing::new(shard_bytes, HugePages::Advise)?, chunks))
     };
     let mut copiers = (0..threads).map(|_| copier()).collect::<Result<Vec<_>, _>>()?;
-    let copy = |count: usize| move |copier: &mut Copier<'_>| copier.ring.copy_feed(&mut copier.feed, count);
+    let copy = |count: usize| move |copier: &mut Copier<'_>| copier.copy(count);
     race(1, &mut copiers, copy(2 * shard_bytes / 1024));
     let (commits, warm_up) = lap_commits(options);
     Ok(Box::new(move || Ok(warm_race(0, commits as u64, &mut copiers, copy(warm_up), copy(commits)))))

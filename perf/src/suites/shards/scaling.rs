@@ -177,17 +177,17 @@ fn scaling(one: &Series, two: &Series) -> Series {
 
 /// A thread that only copies. Two of them lie side by side and must not share a cache line.
 #[repr(align(128))]
-struct Copier<'a> {
+pub(super) struct Copier<'a> {
     ring: CopyRing,
     feed: Box<dyn Iterator<Item = feed::Commit<'a>> + Send + 'a>,
 }
 
 impl<'a> Copier<'a> {
-    fn new(ring: CopyRing, chunks: &'a [SourceChunk]) -> Copier<'a> {
+    pub(super) fn new(ring: CopyRing, chunks: &'a [SourceChunk]) -> Copier<'a> {
         Copier { ring, feed: Box::new(feed::one_writer(chunks)) }
     }
 
-    fn copy(&mut self, count: usize) {
+    pub(super) fn copy(&mut self, count: usize) {
         self.ring.copy_feed(&mut self.feed, count);
     }
 }
