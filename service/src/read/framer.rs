@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use prost::encoding::encoded_len_varint;
 use watershed_engine::Packet;
-use watershed_shards::framing::{Stamp, put_packet};
+use watershed_shards::framing::{PREAMBLE_BYTES_MAX, Stamp, put_packet};
 use watershed_simd::fields;
 
 use super::RULES;
@@ -13,8 +13,6 @@ use crate::filter::{Filtering, Kept, put_padded_varint};
 
 /// Key of `Trace.packet`.
 const PACKET_KEY: u8 = 1 << 3 | 2;
-/// The key and the longest size.
-const PREAMBLE_BYTES_MAX: usize = 11;
 
 /// Validates, stamps, filters and frames. Threads that extract from several shards share it.
 pub(super) struct Framer<'a> {

@@ -14,7 +14,7 @@ use watershed_simd::prefetch;
 const PACKET_TAG: u8 = 0x0a;
 
 /// Tag and the longest size.
-const PREAMBLE_BYTES_MAX: usize = 11;
+pub const PREAMBLE_BYTES_MAX: usize = 11;
 
 /// The most room that [`put_packet`] wants beside the slices: where a block has it, it is not made
 /// larger.

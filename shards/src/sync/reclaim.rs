@@ -20,18 +20,20 @@
 //! stops after a budget, or finds no extent, and a thread that locks a shard without looking at its
 //! queue has been relied upon by those who pushed there. It is noted before the unlock, by threads
 //! that do not come back by themselves, and taken by the next owner that drains. Every thread looks
-//! at the notes when it has unlocked its last shard. So a shard that nobody owns has no work that
-//! is not noted; and because a shard without an extent is noted before it requests one, the owner
-//! that hands the extent over finds the note.
+//! at the notes when it has unlocked its last shard; where there are workers each unlock looks at
+//! that shard's, and has one of them come. So a shard that nobody owns has no work that is not
+//! noted; and because a shard without an extent is noted before it requests one, the owner that
+//! hands the extent over finds the note.
 //!
 //! - `ExtentRequest`: publishes no data, only that an extent is wanted. AcqRel swap in `post`;
 //!   Release store, then the lock's REQUEST, in `post_to_owner`; Acquire swap in `take`; Relaxed
 //!   load in `is_pending` after the lock's `unlock`. Model:
 //!   `an_extent_request_left_with_an_owner_is_served`.
 //! - `PendingDrain`: publishes that its shard was counted, and that there is work. SeqCst RMW in
-//!   `defer`, AcqRel in `take`; SeqCst load in `is_pending`, against `Parker::is_parked`.
-//!   `PendingDrains`: the number publishes nothing; Relaxed. Models: `a_deferred_drain_is_run`,
-//!   `every_pending_drain_is_found`, `what_a_budget_leaves_is_noted`,
+//!   `defer`, AcqRel in `take`; SeqCst load in `is_pending`: "note it, then a worker finds the
+//!   shard locked; unlock, then look at the note". `PendingDrains`: the number publishes nothing;
+//!   Relaxed. Models: `a_deferred_drain_is_run`, `every_pending_drain_is_found`,
+//!   `what_a_budget_leaves_is_noted`,
 //!   `what_found_no_extent_is_done_by_who_hands_one_over`.
 
 use crate::sync::lock::OwnerLock;
@@ -84,7 +86,8 @@ impl ExtentRequest {
 pub(crate) struct PendingDrain(AtomicBool);
 
 impl PendingDrain {
-    /// Whether there may be work that was left. SeqCst: a worker looks before it parks.
+    /// Whether there may be work that was left. SeqCst: whoever unlocks looks for a worker that
+    /// came before.
     #[inline]
     pub(crate) fn is_pending(&self) -> bool {
         self.0.load(Ordering::SeqCst)
