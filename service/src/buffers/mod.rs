@@ -1,0 +1,165 @@
+//! The trace buffers of all sessions, by their global number.
+
+mod buffer;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use watershed_engine::ProducerId;
+use watershed_shards::{Batch, ShardedBuffer};
+
+use crate::ids::BufferId;
+use crate::limits::BUFFERS_MAX;
+
+pub(crate) use buffer::{Buffer, release};
+
+/// How many batches of each producer wait, in all buffers; nothing of those of whom none does.
+#[derive(Debug, Default)]
+struct WaitingByProducer {
+    num_batches: BTreeMap<ProducerId, usize>,
+    /// How often a batch has had to wait since the service began.
+    num_ever: u64,
+}
+
+impl WaitingByProducer {
+    fn add(&mut self, producer_id: ProducerId) {
+        *self.num_batches.entry(producer_id).or_default() += 1;
+        self.num_ever += 1;
+    }
+
+    fn remove(&mut self, producer_id: ProducerId) {
+        if let Some(num) = self.num_batches.get_mut(&producer_id) {
+            *num -= 1;
+            if *num == 0 {
+                self.num_batches.remove(&producer_id);
+            }
+        }
+    }
+}
+
+/// Slots by id. An id is reused only after it was freed; ids are allocated round-robin, so that a
+/// producer that still sends to a buffer that is gone rarely meets another.
+#[derive(Debug, Default)]
+pub(crate) struct BufferTable {
+    slots: Vec<Option<Buffer>>,
+    last_id: u16,
+    live: usize,
+    waiting: WaitingByProducer,
+}
+
+impl BufferTable {
+    /// `None` if all ids are in use.
+    pub(crate) fn insert(&mut self, buffer: Buffer) -> Option<BufferId> {
+        let candidate = |offset: usize| (usize::from(self.last_id) + offset) % BUFFERS_MAX;
+        let slot =
+            (0..BUFFERS_MAX).map(candidate).find(|slot| self.slots.get(*slot).is_none_or(Option::is_none))?;
+        if slot >= self.slots.len() {
+            self.slots.resize_with(slot + 1, || None);
+        }
+        self.slots[slot] = Some(buffer);
+        self.live += 1;
+        self.last_id = u16::try_from(slot + 1).expect("slots are below the largest u16");
+        Some(BufferId(self.last_id))
+    }
+
+    /// Puts another buffer in the place of one, and returns that; `None`, and nothing done, if
+    /// there is none with this id. What waits for room in it comes into the other one, or goes with
+    /// it.
+    pub(crate) fn replace(&mut self, id: BufferId, other: Buffer, keeps_waiting: bool) -> Option<Buffer> {
+        let buffer = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut())?;
+        let mut replaced = std::mem::replace(buffer, other);
+        if keeps_waiting {
+            buffer.waiting = std::mem::take(&mut replaced.waiting);
+        } else {
+            replaced.waiting.iter().for_each(|waiting| self.waiting.remove(waiting.producer_id));
+        }
+        Some(replaced)
+    }
+
+    pub(crate) fn remove(&mut self, id: BufferId) -> Option<Buffer> {
+        let removed = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.take())?;
+        self.live -= 1;
+        removed.waiting.iter().for_each(|waiting| self.waiting.remove(waiting.producer_id));
+        Some(removed)
+    }
+
+    pub(crate) fn get(&self, id: BufferId) -> Option<&Buffer> {
+        self.slot(id).and_then(|slot| self.slots.get(slot)?.as_ref())
+    }
+
+    /// Commits everything in the batch of a producer, which is empty afterwards. Returns how many
+    /// chunks were not taken.
+    pub(crate) fn commit(&mut self, id: BufferId, producer_id: ProducerId, batch: &mut Batch<'_>) -> u64 {
+        let buffer = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut());
+        buffer.map_or(0, |buffer| buffer.commit(producer_id, batch, &mut self.waiting))
+    }
+
+    /// The buffer, and how many batches will have waited once those that wait now have room.
+    pub(crate) fn waiting_of(&self, id: BufferId) -> Option<(Arc<ShardedBuffer>, u64)> {
+        let buffer = self.get(id)?;
+        Some((Arc::clone(&buffer.trace), buffer.num_waited + buffer.waiting.len() as u64))
+    }
+
+    /// Whether anything was ever committed to the buffer, or waits for that. Does not wait.
+    pub(crate) fn has_commits(&self, id: BufferId) -> bool {
+        self.get(id).is_some_and(|buffer| buffer.trace.has_data() || !buffer.waiting.is_empty())
+    }
+
+    /// Whether fewer batches have waited so far. Not of a buffer that has gone: its batches have,
+    /// too.
+    pub(crate) fn is_behind(&self, id: BufferId, trace: &Arc<ShardedBuffer>, num_batches: u64) -> bool {
+        let buffer = self.get(id).filter(|buffer| Arc::ptr_eq(&buffer.trace, trace));
+        buffer.is_some_and(|buffer| buffer.num_waited < num_batches)
+    }
+
+    /// Whether any batch waits for room.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.num_batches.is_empty()
+    }
+
+    /// Whether a batch of the producer waits for room.
+    pub(crate) fn is_waiting(&self, producer_id: ProducerId) -> bool {
+        self.waiting.num_batches.contains_key(&producer_id)
+    }
+
+    /// How often a batch had to wait for room.
+    pub(crate) fn num_handed_back(&self) -> u64 {
+        self.waiting.num_ever
+    }
+
+    /// Tries again what waits. Returns how many chunks were not taken.
+    pub(crate) fn retry(&mut self) -> u64 {
+        let BufferTable { slots, waiting, .. } = self;
+        slots.iter_mut().flatten().map(|buffer| buffer.retry(waiting)).sum()
+    }
+
+    /// Commits all that waits for a buffer, before somebody looks at it. Returns how many chunks it
+    /// did not take.
+    pub(crate) fn settle(&mut self, id: BufferId) -> u64 {
+        let buffer = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut());
+        buffer.map_or(0, |buffer| buffer.settle(&mut self.waiting))
+    }
+
+    /// How many shards of the buffer have failed, if there are more than the last call has said.
+    pub(crate) fn newly_poisoned(&mut self, id: BufferId) -> Option<u64> {
+        let buffer = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut())?;
+        let num_shards = buffer.trace.num_poisoned();
+        let is_new = num_shards > std::mem::replace(&mut buffer.poisoned_told, num_shards);
+        is_new.then_some(num_shards)
+    }
+
+    /// All buffers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Buffer> {
+        self.slots.iter().flatten()
+    }
+
+    /// How many buffers there are.
+    pub(crate) fn len(&self) -> usize {
+        self.live
+    }
+
+    /// Id 1 lies in slot 0; id 0 is nobody's.
+    fn slot(&self, id: BufferId) -> Option<usize> {
+        usize::from(id.0).checked_sub(1)
+    }
+}
