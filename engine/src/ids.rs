@@ -58,20 +58,6 @@ impl ChunkFlags {
     pub const KNOWN: ChunkFlags = ChunkFlags(7);
     /// The bits that the chunk header has room for.
     pub const FIELD: ChunkFlags = ChunkFlags(0x3f);
-
-    /// Whether all bits of `flags` are set.
-    #[inline]
-    pub fn contains(self, flags: ChunkFlags) -> bool {
-        self.0 & flags.0 == flags.0
-    }
-}
-
-impl std::ops::BitOr for ChunkFlags {
-    type Output = ChunkFlags;
-
-    fn bitor(self, other: ChunkFlags) -> ChunkFlags {
-        ChunkFlags(self.0 | other.0)
-    }
 }
 
 /// Why packets of a sequence are missing before a packet: the value of
@@ -107,20 +93,6 @@ impl LossReasons {
     #[inline]
     pub fn is_empty(self) -> bool {
         self.0 == 0
-    }
-
-    /// Whether all bits of `reasons` are set.
-    #[inline]
-    pub fn contains(self, reasons: LossReasons) -> bool {
-        self.0 & reasons.0 == reasons.0
-    }
-}
-
-impl std::ops::BitOr for LossReasons {
-    type Output = LossReasons;
-
-    fn bitor(self, other: LossReasons) -> LossReasons {
-        LossReasons(self.0 | other.0)
     }
 }
 

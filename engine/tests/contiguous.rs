@@ -173,7 +173,7 @@ fn what_was_lost_comes_with_a_packet_over_chunks() {
         let packet = buffer.0.read_next().unwrap();
         (packet.slices().len(), packet.loss)
     };
-    assert_eq!(next(&mut buffer), (3, LossReasons::PRESENT | LossReasons::READ_GAP));
+    assert_eq!(next(&mut buffer), (3, LossReasons(LossReasons::PRESENT.0 | LossReasons::READ_GAP.0)));
     assert_eq!(next(&mut buffer), (1, LossReasons::NONE));
     buffer.0.return_loss(ProducerId(1), WriterId(1), LossReasons::PRESENT);
     assert_eq!(next(&mut buffer), (2, LossReasons::PRESENT));
@@ -277,7 +277,7 @@ fn a_commit_ends_a_pass_within_a_run() {
 
 #[test]
 fn loss_that_is_given_back_within_a_run_comes_with_the_next_packet() {
-    let lost = LossReasons::PRESENT | LossReasons::OVERWRITE;
+    let lost = LossReasons(LossReasons::PRESENT.0 | LossReasons::OVERWRITE.0);
     // Runs of `length` chunks of a writer between chunks of another, and packets over the end
     // of one chunk and the beginning of the next.
     for (length, whole) in (1..=4).flat_map(|length| [(length, 0), (length, 1)]) {

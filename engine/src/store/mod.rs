@@ -137,16 +137,15 @@ impl Store {
         let between = |(record, next): (&Record, &Record)| {
             self.ring.space.outer_bytes_between(record.offset(), next.offset())
         };
-        let outer = next.and_then(between).unwrap_or_else(|| self.outer_bytes(slot)) as u64;
+        let outer = next.and_then(between).unwrap_or_else(|| self.outer_bytes(slot));
         let (record, stats) = (self.index.records.get_mut(slot), &mut self.accounts.stats);
         if by == Consumer::Evictor {
             record.bits |= bit::DRAINED_BY_EVICTION;
-            stats.chunks_overwritten += 1;
-            stats.bytes_overwritten += outer;
+            stats.note_overwritten(outer);
         } else if !record.has(bit::COUNTED_READ) {
             record.bits |= bit::COUNTED_READ;
             stats.chunks_read += 1;
-            stats.bytes_read += outer;
+            stats.bytes_read += outer as u64;
         }
     }
 }

@@ -78,7 +78,7 @@ impl Chunk {
     }
 
     pub fn flags(mut self, flags: ChunkFlags) -> Chunk {
-        self.info.flags = self.info.flags | flags;
+        self.info.flags.0 |= flags.0;
         self
     }
 

@@ -76,14 +76,10 @@ impl ShardGuard<'_> {
 
     /// The oldest extent of all other shards but the skipped ones: its last ticket, and its shard.
     fn oldest_except(&self, skipped: &[usize]) -> (u64, usize) {
-        let mut oldest = (NO_TICKET, self.shard);
-        for (shard, ticket) in self.shared.oldest.iter().enumerate() {
-            let ticket = ticket.load(Ordering::Relaxed);
-            if ticket < oldest.0 && shard != self.shard && !skipped.contains(&shard) {
-                oldest = (ticket, shard);
-            }
-        }
-        oldest
+        let all = self.shared.oldest.iter().enumerate();
+        let others = all.filter(|(shard, _)| *shard != self.shard && !skipped.contains(shard));
+        let oldest = others.map(|(shard, ticket)| (ticket.load(Ordering::Relaxed), shard)).min();
+        oldest.unwrap_or((NO_TICKET, self.shard))
     }
 
     /// This shard's newest ticket: an estimate of the next one, whose exact value is in the cache

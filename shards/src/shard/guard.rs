@@ -240,10 +240,7 @@ impl<'a> ShardGuard<'a> {
             let directory = &self.shared.directory;
             self.state.leaving.retain(|&(key, moment)| {
                 let is_safe = moment <= cut;
-                if is_safe {
-                    directory.finish_leaving(key);
-                }
-                !is_safe
+                is_safe.then(|| directory.finish_leaving(key)).is_none()
             });
         }
     }
