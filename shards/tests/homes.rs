@@ -5,9 +5,9 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{info, payload, read_all};
-use watershed_engine::{ProducerId, WriterId};
-use watershed_shards::{Batch, Committer, ShardedBuffer, ShardedConfig, Source};
+use common::{commit_batch, info, payload, read_all};
+use watershed_engine::{ChunkInfo, ProducerId, WriterId};
+use watershed_shards::{Batch, Committer, Homes, ShardedBuffer, ShardedConfig, Source};
 use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
 
 /// A buffer of two shards, and committers for the CPUs of both.
@@ -121,4 +121,35 @@ fn a_sequence_that_comes_back_while_it_leaves_stays() {
     commit(&mut second, 1);
     assert_eq!(written(&buffer), [3, 1], "all of the sequence is in its old home");
     assert!(read_all(&buffer).iter().all(|got| got.loss == 0));
+}
+
+/// In the place of another buffer, also one of fewer shards, a sequence's home has what is
+/// remembered of it. What was queued in the other one counts.
+#[test]
+fn a_buffer_that_takes_the_place_of_another_goes_on_with_its_sequences() {
+    for (num_shards, has_workers) in [(4, false), (4, true), (1, false), (3, true)] {
+        let ring = |num_shards| ShardedConfig {
+            num_shards: Some(num_shards),
+            homes: Homes::RoundRobin,
+            workers: common::workers(has_workers),
+            ..ShardedConfig::ring(4 << 20)
+        };
+        let [old, new] = [4, num_shards].map(|num_shards| ShardedBuffer::create(ring(num_shards)).unwrap());
+        let commit = |buffer: &ShardedBuffer, bodies: &[u8], complete: bool| {
+            let bytes = payload(&bodies.iter().map(|body| vec![*body]).collect::<Vec<_>>());
+            // Of a chunk that is not complete the last fragment is still being written.
+            let num_fragments = bodies.len() + usize::from(!complete);
+            let info = |writer| ChunkInfo { complete, ..info(1, writer, 7, num_fragments, 0) };
+            let chunks = (1..=40).map(|writer| (info(writer), Source::Borrowed(&bytes[..]))).collect();
+            let mut committer = buffer.committer().unwrap();
+            assert_eq!(commit_batch(&mut committer, &mut Batch { chunks, ..Batch::default() }), 0);
+        };
+        commit(&old, &[1, 2], false);
+        new.remember_from(&old);
+        assert!(!new.has_data() && new.has_sequence(ProducerId(1), WriterId(40)));
+        commit(&new, &[1, 2, 3], true);
+        let read = |buffer| read_all(buffer).into_iter().map(|got| (got.loss, got.bytes)).collect::<Vec<_>>();
+        assert_eq!(read(&new), vec![(0, vec![3]); 40], "{num_shards} shards, workers: {has_workers}");
+        assert_eq!(read(&old).len(), 80);
+    }
 }

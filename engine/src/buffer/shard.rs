@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::TraceBuffer;
 use crate::accounts::{BufferStats, Ledger};
 use crate::config::{ChunkInfo, FillPolicy, Patch, Refused};
+#[cfg(any(test, feature = "testing"))]
 use crate::evict::sink::OverwriteSink;
 use crate::ids::{ChunkId, LossReasons, ProducerId, WriterId, ids_of};
 use crate::index::Index;
@@ -59,7 +60,8 @@ impl Shard {
     }
 
     /// As [`TraceBuffer::set_overwrite_sink`]; for a shard that is alone, since a sink must see the
-    /// order of the whole buffer.
+    /// order of the whole buffer. The feature `testing`.
+    #[cfg(any(test, feature = "testing"))]
     pub fn set_overwrite_sink(&mut self, sink: Option<Box<dyn OverwriteSink>>) {
         self.0.set_overwrite_sink(sink);
     }
@@ -160,6 +162,16 @@ impl Shard {
     /// As [`TraceBuffer::end_producer`].
     pub fn end_producer(&mut self, producer: ProducerId) {
         self.0.end_producer(producer);
+    }
+
+    /// Goes on for the writers of another shard, whose place this one takes: of a chunk that is
+    /// committed there and again here, only what a reader cannot get there is read here. Returns
+    /// the sequences that are remembered. Nothing has been committed here.
+    pub fn remember_from(&mut self, other: &mut Shard) -> impl Iterator<Item = (ProducerId, WriterId)> {
+        let TraceBuffer { store, reader, .. } = &mut other.0;
+        reader.flush(store);
+        let keys = self.0.store.index.remember_from(&mut store.index, &store.ring);
+        keys.into_iter().map(ids_of)
     }
 
     /// Sequences that are not known any more: they may get another home.

@@ -22,6 +22,7 @@ mod tickets;
 
 use crate::ids::{ChunkId, ClientIdentity, LossReasons};
 use crate::packet::Origin;
+use crate::ring::Ring;
 use crate::ring::space::Space;
 use histograms::{Histograms, WriterStats};
 use identities::Identities;
@@ -66,6 +67,26 @@ impl Index {
         }
         let identity = self.intern(identity);
         self.sequences.create(key, identity)
+    }
+
+    /// Remembers the sequences of another index whose writers have not ended, as if all that a
+    /// reader can get there had been consumed here. Returns their keys. `ring` is the other's;
+    /// nothing has been listed here.
+    pub(crate) fn remember_from(&mut self, other: &mut Index, ring: &Ring) -> Vec<u64> {
+        let mut keys = other.sequences.keys();
+        keys.retain(|&key| {
+            let Some(opened) = other.open(key) else { return false };
+            let sequence = other.sequences.get(opened);
+            let last = sequence.last_readable(&other.records, ring).filter(|_| sequence.ended.is_none());
+            if last.is_some() {
+                let created = self.create_sequence(key, other.identities.get(sequence.identity));
+                self.sequences.get_mut(created).last = last;
+                self.sequences.release(created);
+            }
+            other.sequences.release(opened);
+            last.is_some()
+        });
+        keys
     }
 
     /// Keys that are not known any more.

@@ -29,13 +29,6 @@ fn recent_index(key: u64) -> usize {
     (key ^ key >> 11) as usize % RECENT
 }
 
-/// No key is 0.
-#[cold]
-#[inline(never)]
-fn no_recent() -> Vec<(u64, u32)> {
-    vec![(0, NONE); RECENT]
-}
-
 /// One more vacant sequence in the slab.
 #[cold]
 #[inline(never)]
@@ -137,7 +130,8 @@ impl SequenceTable {
             // it takes no recent slot.
             match self.recent.get_mut(recent_index(key)) {
                 Some(recent) => *recent = (key, found),
-                None => self.recent = no_recent(),
+                // No key is 0.
+                None => self.recent = vec![(0, NONE); RECENT],
             }
         }
         (self.last_key, self.last_index) = (key, found);
@@ -238,6 +232,12 @@ impl SequenceTable {
             self.drop_key(key);
             self.forgotten += 1;
         }
+    }
+
+    /// Keys of all sequences.
+    pub(crate) fn keys(&mut self) -> Vec<u64> {
+        let live = self.slab.iter().map(|sequence| sequence.key).filter(|key| *key != 0);
+        live.chain(self.remembered.iter_mut().map(|(_, memory)| memory.key)).collect()
     }
 
     /// No more chunks come from this writer.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use watershed_engine::{BufferConfig, CreateError, FillPolicy, mem::Region};
 
+use crate::batch::key_of;
 use crate::buffer::config::{Reduced, Report, ShardedConfig};
 use crate::commit::Committer;
 use crate::read::merge::Reading;
@@ -89,6 +90,19 @@ impl ShardedBuffer {
         let prefaulted_bytes = AtomicUsize::new(0);
         let _workers = config.workers;
         Ok(ShardedBuffer { _workers, shared, reading, owner, report, limit: None, prefaulted_bytes })
+    }
+
+    /// Goes on for the writers of another buffer, whose place this one takes: of a chunk that is
+    /// committed there and again here, only what a reader cannot get there is read here. Waits for
+    /// the owners of the other's shards, and drains them. Nothing has been committed here.
+    pub fn remember_from(&self, other: &ShardedBuffer) {
+        other.for_each_shard(|guard| {
+            let mut own = self.lock(guard.shard % self.shared.slots.len());
+            let home = own.shard as u16;
+            for (producer, writer) in own.engine().remember_from(guard.engine()) {
+                self.shared.directory.home_or(key_of(producer, writer), || home);
+            }
+        });
     }
 
     /// What the buffer was made of.

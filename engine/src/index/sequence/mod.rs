@@ -14,6 +14,7 @@ use crate::index::key_table::EntryIndex;
 use crate::index::records::{NONE, Record, Records, bit};
 use crate::index::remembered::{Memory, memory_bit};
 use crate::index::slot_queue::SlotQueue;
+use crate::ring::Ring;
 
 /// The newest chunk of a life that was erased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +24,12 @@ pub(crate) struct Last {
     pub(crate) incomplete: bool,
 }
 
-/// Who said that a sequence's writer has ended.
+/// Who said that a sequence's writer has ended. Their values are bits of [`Memory::bits`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
 pub(crate) enum Ended {
-    Writer,
-    Producer,
+    Writer = memory_bit::ENDED_WRITER,
+    Producer = memory_bit::ENDED_PRODUCER,
 }
 
 /// A life of the writer that is over, with records that are still listed.
@@ -117,11 +119,7 @@ impl Sequence {
             incomplete: has(memory_bit::LAST_INCOMPLETE),
         });
         self.pending_loss = memory.bits & memory_bit::LOSS;
-        self.ended = match () {
-            () if has(memory_bit::ENDED_PRODUCER) => Some(Ended::Producer),
-            () if has(memory_bit::ENDED_WRITER) => Some(Ended::Writer),
-            () => None,
-        };
+        self.ended = [Ended::Producer, Ended::Writer].into_iter().find(|ended| has(*ended as u16));
     }
 
     /// Whether no chunk will come, and no loss is left to report.
@@ -133,11 +131,7 @@ impl Sequence {
     #[inline]
     pub(crate) fn to_memory(&self) -> Memory {
         let mut bits = self.pending_loss & memory_bit::LOSS;
-        bits |= match self.ended {
-            None => 0,
-            Some(Ended::Writer) => memory_bit::ENDED_WRITER,
-            Some(Ended::Producer) => memory_bit::ENDED_PRODUCER,
-        };
+        bits |= self.ended.map_or(0, |ended| ended as u16);
         let mut memory = Memory { key: self.key, identity: self.identity, ..Memory::default() };
         if let Some(last) = &self.last {
             memory.last_id = last.chunk_id.0;
@@ -184,6 +178,19 @@ impl Sequence {
     #[inline]
     pub(crate) fn last_of_newest_life(&self) -> Option<Last> {
         if self.newest_start == 0 { self.last } else { None }
+    }
+
+    /// Up to where a reader can come in the newest life: the first chunk that its writer has not
+    /// completed or patched, or the newest.
+    pub(crate) fn last_readable(&self, records: &Records, ring: &Ring) -> Option<Last> {
+        let newest = self.newest_start as usize..self.queue.len();
+        let mut newest = newest.map(|index| records.get(self.queue.get(index)));
+        let waits = |record: &&Record| record.has(bit::INCOMPLETE | bit::NEEDS_PATCHING);
+        let last = newest.clone().find(waits).or(newest.next_back());
+        let Some(record) = last else { return self.last_of_newest_life() };
+        let payload_bytes = ring.header(record.offset()).visible_bytes;
+        let (chunk_id, incomplete) = (ChunkId(record.chunk_id), record.has(bit::INCOMPLETE));
+        Some(Last { chunk_id, payload_bytes, incomplete })
     }
 
     /// The newest id of the newest life that is listed.
