@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex};
 use watershed_engine::ProducerId;
 
 use crate::buffers::BufferTable;
+use crate::buffers::Succession;
 use crate::clock::ClockReadings;
 use crate::commit_stats::ProducerWaits;
 use crate::consumer::Consumer;
 use crate::direct::DirectCommits;
 use crate::dropped::Dropped;
-use crate::ids::{ConsumerId, SessionId};
+use crate::ids::{BufferId, ConsumerId, SessionId};
 use crate::options::ServiceOptions;
 use crate::output::{ConsumerEvent, Output, ProducerCommand, Warning};
 use crate::producer::{Producer, Sources};
@@ -41,6 +42,8 @@ pub struct Service {
     pub(crate) counters: Counters,
     pub(crate) outputs: VecDeque<Output>,
     pub(crate) dropped: VecDeque<Dropped>,
+    /// What buffers have to learn, for another thread.
+    pub(crate) successions: VecDeque<(BufferId, Arc<Succession>)>,
     /// Another thread makes memory ready.
     pub(crate) is_prefaulting: bool,
 }
@@ -106,6 +109,7 @@ impl Service {
             },
             outputs: VecDeque::new(),
             dropped: VecDeque::new(),
+            successions: VecDeque::new(),
             is_prefaulting: false,
         }
     }
@@ -127,7 +131,9 @@ impl Service {
             session.flushes.values().for_each(|flush| deadlines.include(flush.deadline));
             session.triggers.deadlines().for_each(|deadline| deadlines.include(deadline));
         }
-        if self.options.workers.is_none() && (self.has_waiting() || self.waits_for_shards()) {
+        let waits = self.options.workers.is_none() && (self.has_waiting() || self.waits_for_shards());
+        // Who runs a succession tells when it is over.
+        if waits && !self.buffers.has_succession() {
             // Another thread reads there just now, or a budget was spent; nobody tells of that.
             deadlines.include(Deadline::AT_ONCE);
         }
@@ -193,6 +199,7 @@ impl Service {
             + self.sessions.len()
             + self.buffers.len()
             + self.dropped.len()
+            + self.successions.len()
             + usize::from(self.has_waiting())
     }
 

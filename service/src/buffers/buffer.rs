@@ -10,6 +10,7 @@ use watershed_shards::{
 };
 
 use super::WaitingByProducer;
+use super::succession::Succession;
 use crate::ids::SessionId;
 
 /// Batches in the queue of one shard. Without workers something waits there only while another
@@ -31,6 +32,8 @@ pub(crate) struct Buffer {
     pub(super) waiting: VecDeque<Waiting>,
     /// How many have waited and do not any more.
     pub(super) num_waited: u64,
+    /// Until that is done everything waits.
+    pub(super) succession: Option<Arc<Succession>>,
 }
 
 /// A batch for which there was no room, or that comes behind one.
@@ -81,6 +84,7 @@ impl Buffer {
             poisoned_told: 0,
             waiting: VecDeque::new(),
             num_waited: 0,
+            succession: None,
         })
     }
 
@@ -95,6 +99,7 @@ impl Buffer {
             committer: None,
             waiting: VecDeque::new(),
             num_waited: 0,
+            succession: None,
         }
     }
 
@@ -106,7 +111,7 @@ impl Buffer {
         batch: &mut Batch<'_>,
         waiting: &mut WaitingByProducer,
     ) -> u64 {
-        let has_room = self.waiting.is_empty();
+        let has_room = self.waiting.is_empty() && self.succession.is_none();
         if let Some(num_refused) = has_room.then(|| self.try_commit(batch)).flatten() {
             return num_refused;
         }
@@ -140,7 +145,9 @@ impl Buffer {
     /// Tries again what waits, in order. Returns how many chunks the buffer did not take.
     pub(super) fn retry(&mut self, waiting: &mut WaitingByProducer) -> u64 {
         let mut num_refused = 0;
-        while let Some(Waiting { producer_id, mut batch }) = self.waiting.pop_front() {
+        while self.succession.is_none()
+            && let Some(Waiting { producer_id, mut batch }) = self.waiting.pop_front()
+        {
             match self.try_commit(&mut batch) {
                 Some(refused) => {
                     num_refused += refused;
@@ -160,6 +167,7 @@ impl Buffer {
     /// helps the workers, so that there is room.
     pub(super) fn settle(&mut self, waiting: &mut WaitingByProducer) -> u64 {
         let mut num_refused = 0;
+        self.succession.take().iter().for_each(|succession| succession.run());
         while !self.waiting.is_empty() {
             self.trace.drain();
             num_refused += self.retry(waiting);

@@ -1,6 +1,7 @@
 //! The trace buffers of all sessions, by their global number.
 
 mod buffer;
+mod succession;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use crate::ids::BufferId;
 use crate::limits::BUFFERS_MAX;
 
 pub(crate) use buffer::{Buffer, release};
+pub(crate) use succession::Succession;
 
 /// How many batches of each producer wait, in all buffers; nothing of those of whom none does.
 #[derive(Debug, Default)]
@@ -64,16 +66,32 @@ impl BufferTable {
 
     /// Puts another buffer in the place of one, and returns that; `None`, and nothing done, if
     /// there is none with this id. What waits for room in it comes into the other one, or goes with
-    /// it.
-    pub(crate) fn replace(&mut self, id: BufferId, other: Buffer, keeps_waiting: bool) -> Option<Buffer> {
+    /// it. What is committed waits until [`succeeded`](Self::succeeded) is called.
+    pub(crate) fn replace(
+        &mut self,
+        id: BufferId,
+        other: Buffer,
+        keeps_waiting: bool,
+    ) -> Option<(Buffer, Arc<Succession>)> {
         let buffer = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut())?;
         let mut replaced = std::mem::replace(buffer, other);
+        let succession = Succession::new(&replaced.trace, &buffer.trace, replaced.succession.take());
+        buffer.succession = Some(Arc::clone(&succession));
         if keeps_waiting {
             buffer.waiting = std::mem::take(&mut replaced.waiting);
         } else {
             replaced.waiting.iter().for_each(|waiting| self.waiting.remove(waiting.producer_id));
         }
-        Some(replaced)
+        Some((replaced, succession))
+    }
+
+    /// A buffer that has taken the place of another one knows what it has to: what has waited for
+    /// that may be [tried again](Self::retry).
+    pub(crate) fn succeeded(&mut self, id: BufferId, succession: &Arc<Succession>) {
+        let buffer = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut());
+        if let Some(buffer) = buffer {
+            buffer.succession.take_if(|other| Arc::ptr_eq(other, succession));
+        }
     }
 
     pub(crate) fn remove(&mut self, id: BufferId) -> Option<Buffer> {
@@ -115,6 +133,11 @@ impl BufferTable {
     /// Whether any batch waits for room.
     pub(crate) fn has_waiting(&self) -> bool {
         !self.waiting.num_batches.is_empty()
+    }
+
+    /// Whether batches may wait for what another thread does.
+    pub(crate) fn has_succession(&self) -> bool {
+        self.iter().any(|buffer| buffer.succession.is_some())
     }
 
     /// Whether a batch of the producer waits for room.

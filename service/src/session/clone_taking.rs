@@ -16,6 +16,7 @@ use std::sync::Arc;
 use watershed_shards::ShardedBuffer;
 
 use crate::buffers::Buffer;
+use crate::buffers::Succession;
 use crate::clock::ClockReadings;
 use crate::error::CloneRefused;
 use crate::ids::{BufferId, SessionId};
@@ -78,15 +79,30 @@ impl Service {
         let page_bytes = self.largest_page_bytes(&message);
         let empty = self.new_buffer(session_id, config, index, page_bytes);
         let empty = empty.map_err(|error| error.to_string())?;
-        let trace = Arc::clone(&empty.trace);
-        let replaced = self.buffers.replace(buffer_id, empty, keeps_waiting).ok_or_else(gone)?;
-        self.direct.replace(buffer_id, &trace);
+        let replaced = self.buffers.replace(buffer_id, empty, keeps_waiting);
+        let (replaced, succession) = replaced.ok_or_else(gone)?;
+        if self.options.never_waits {
+            self.successions.push_back((buffer_id, succession));
+        } else {
+            succession.run();
+            self.succeeded(buffer_id, succession);
+        }
         // What was to be told of the other one is begun again, and nothing else keeps its memory.
         if let Some(session) = self.sessions.get_mut(&session_id) {
             session.look = None;
         }
         self.restart_stats(session_id);
         Ok(replaced)
+    }
+
+    /// A buffer that has taken the place of another one knows of its writers what it has to.
+    pub(super) fn succeeded(&mut self, buffer_id: BufferId, succession: Arc<Succession>) {
+        self.buffers.succeeded(buffer_id, &succession);
+        let trace = self.buffers.get(buffer_id).map(|buffer| &buffer.trace);
+        if let Some(trace) = trace.filter(|trace| succession.is_of(trace)) {
+            self.direct.replace(buffer_id, trace);
+        }
+        self.discard(succession);
     }
 
     /// A flush that a clone waits for is over: its buffers are taken, unless a file is copied, too.

@@ -10,6 +10,9 @@
 //!   handle_clone_work: a session                 <---  the copies
 //! ```
 //!
+//! What a buffer has to know that takes the place of another one is looked up there, too:
+//! [`Succession`](crate::buffers::Succession).
+//!
 //! When the buffers are copied little of the memory is missing: what they have filled since. From
 //! then until the copies are there no read of the original begins, for a consumer or a file.
 
@@ -18,8 +21,9 @@ use std::sync::Arc;
 use watershed_shards::{CloneMemory, ShardedBuffer};
 
 use crate::buffers::Buffer;
+use crate::buffers::Succession;
 use crate::clock::ClockReadings;
-use crate::ids::SessionId;
+use crate::ids::{BufferId, SessionId};
 use crate::service::Service;
 use crate::session::clone_taking::CloneGroup;
 use crate::session::{PendingClone, Session};
@@ -41,7 +45,16 @@ pub(super) enum TaskKind {
 
 /// Something to be done for a clone. See [`Service::poll_clone`].
 #[derive(Debug)]
-pub struct CloneWork {
+pub struct CloneWork(Work);
+
+#[derive(Debug)]
+enum Work {
+    Buffers(BufferWork),
+    Succession(BufferId, Arc<Succession>),
+}
+
+#[derive(Debug)]
+struct BufferWork {
     source_id: SessionId,
     clone_id: SessionId,
     kind: TaskKind,
@@ -51,15 +64,17 @@ pub struct CloneWork {
 
 /// What came of a [`CloneWork`], for [`Service::handle_clone_work`].
 #[derive(Debug)]
-pub struct CloneWorkDone {
-    source_id: SessionId,
-    clone_id: SessionId,
-    result: WorkResult,
+pub struct CloneWorkDone(Done);
+
+#[derive(Debug)]
+enum Done {
+    Buffers { source_id: SessionId, clone_id: SessionId, result: BufferResult },
+    Succession(BufferId, Arc<Succession>),
 }
 
 /// By index.
 #[derive(Debug)]
-enum WorkResult {
+enum BufferResult {
     Memory(Vec<(usize, CloneMemory)>),
     Copies(Vec<(usize, Result<ShardedBuffer, String>)>),
 }
@@ -67,19 +82,27 @@ enum WorkResult {
 impl CloneWork {
     /// Does it. Committers go on meanwhile. Waits for threads that have a shard.
     pub fn run(self) -> CloneWorkDone {
-        let CloneWork { source_id, clone_id, kind, buffers } = self;
-        let result = match kind {
-            // Where there is none now, the copy tries again, and says what failed.
-            TaskKind::Memory => WorkResult::Memory(
-                buffers
-                    .into_iter()
-                    .filter_map(|(index, trace, _)| Some((index, trace.clone_memory().ok()?)))
-                    .collect(),
-            ),
-            TaskKind::Copy => WorkResult::Copies(copies(buffers)),
-        };
-        CloneWorkDone { source_id, clone_id, result }
+        CloneWorkDone(match self.0 {
+            Work::Succession(buffer_id, succession) => {
+                succession.run();
+                Done::Succession(buffer_id, succession)
+            }
+            Work::Buffers(BufferWork { source_id, clone_id, kind, buffers }) => {
+                let result = match kind {
+                    TaskKind::Memory => BufferResult::Memory(memory(buffers)),
+                    TaskKind::Copy => BufferResult::Copies(copies(buffers)),
+                };
+                Done::Buffers { source_id, clone_id, result }
+            }
+        })
     }
+}
+
+/// Memory for copies. Where there is none now, the copy tries again, and says what failed.
+fn memory(buffers: Vec<(usize, Arc<ShardedBuffer>, Option<CloneMemory>)>) -> Vec<(usize, CloneMemory)> {
+    let of_one =
+        |(index, trace, _): (usize, Arc<ShardedBuffer>, _)| Some((index, trace.clone_memory().ok()?));
+    buffers.into_iter().filter_map(of_one).collect()
 }
 
 /// Copies of all, as they are at one time.
@@ -106,6 +129,9 @@ impl Service {
     /// [has threads that may wait](crate::ServiceOptions::never_waits). To be called until `None`
     /// after every other call.
     pub fn poll_clone(&mut self) -> Option<CloneWork> {
+        if let Some((buffer_id, succession)) = self.successions.pop_front() {
+            return Some(CloneWork(Work::Succession(buffer_id, succession)));
+        }
         self.sessions.iter_mut().find_map(|(source_id, session)| {
             let wanted = |clone: &PendingClone| match clone.task {
                 CloneTask::Wanted(kind) => Some(kind),
@@ -127,24 +153,31 @@ impl Service {
                 Some((index, Arc::clone(&buffer.trace), take_memory(index)))
             };
             let buffers = copied.filter_map(trace).collect();
-            Some(CloneWork { source_id: *source_id, clone_id, kind, buffers })
+            Some(CloneWork(Work::Buffers(BufferWork { source_id: *source_id, clone_id, kind, buffers })))
         })
     }
 
     /// Something has been done for a clone, which goes on. Ignored if nobody wants it any more.
     pub fn handle_clone_work(&mut self, done: CloneWorkDone, now: &ClockReadings) {
-        let CloneWorkDone { source_id, clone_id, result } = done;
+        let (source_id, clone_id, result) = match done.0 {
+            Done::Buffers { source_id, clone_id, result } => (source_id, clone_id, result),
+            Done::Succession(buffer_id, succession) => {
+                self.succeeded(buffer_id, succession);
+                self.retry_commits();
+                return self.go_on_with_waiting_clones(now);
+            }
+        };
         let session = self.sessions.get_mut(&source_id);
         let Some(clone) = session.and_then(|session| session.clones.get_mut(&clone_id)) else {
             return self.discard(result);
         };
         clone.task = CloneTask::Nothing;
         match result {
-            WorkResult::Memory(memory) => {
+            BufferResult::Memory(memory) => {
                 clone.memory = memory;
                 self.flush_for_clone(source_id, clone_id, now);
             }
-            WorkResult::Copies(copies) => {
+            BufferResult::Copies(copies) => {
                 for (index, copy) in copies {
                     match copy {
                         Ok(trace) => clone.taken[index] = Some((Buffer::of_clone(trace), clone.copied_at_ns)),

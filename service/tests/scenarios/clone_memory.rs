@@ -41,8 +41,12 @@ fn ask_for_clone(world: &mut World, session: SessionId) -> ConsumerId {
 fn flush_and_copy(world: &mut World, producer: ProducerId) {
     world.acknowledge_flush(producer);
     world.run_due();
-    let (work, now) = (world.service.poll_clone().expect("buffers are to be copied"), world.now);
-    world.service.handle_clone_work(work.run(), &now);
+    let (mut work, now) = (world.service.poll_clone(), world.now);
+    assert!(work.is_some(), "buffers are to be copied");
+    while let Some(some) = work {
+        world.service.handle_clone_work(some.run(), &now);
+        work = world.service.poll_clone();
+    }
     world.run_due();
 }
 

@@ -2,6 +2,7 @@
 //! shared memory.
 
 mod clone_memory;
+mod clone_scrapes;
 mod clones;
 mod commits;
 mod detach;
