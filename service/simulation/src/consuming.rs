@@ -8,7 +8,7 @@ use watershed_service::{
 use watershed_wire::protos::TraceConfig;
 use watershed_wire::reader::{Limits, TraceReader};
 
-use crate::check::reader::{Reader, names_a_loss, of_producers, packets_of, summary};
+use crate::check::reader::{names_a_loss, of_producers, packets_of, summary};
 use crate::config;
 use crate::consumer::{Consumer, Request};
 use crate::session::Session;
@@ -302,7 +302,7 @@ impl World {
         let origin_id = self.origin_of(&request.source);
         // Of a session whose own file is full or has failed, the clone's has the rest alone.
         let origin = origin_id.and_then(|id| self.sessions.get(&id));
-        request.into_file &= origin.is_some_and(|origin| !origin.config.write_into_file());
+        request.into_file &= origin.is_some_and(|origin| origin.before_file.is_none());
         let skips_filter = request.skip_filter || request.source == CloneSource::ForBugreport;
         // What is copied of a file was filtered when it was written.
         let has_file = !skips_filter && self.choices.one_in(2);
@@ -419,9 +419,10 @@ impl World {
         for (uid, clone_id, origin_id) in begun {
             let Some(origin) = self.sessions.get_mut(&origin_id) else { continue };
             let mut session = origin.cloned(uid, false);
-            if session.config.write_into_file() {
-                session.reader = Reader::default();
+            if let Some(reader) = &origin.before_file {
+                session.reader = reader.clone();
             }
+            session.before_file = Some(session.reader.clone());
             session.has_holes |= holds_commits;
             self.sessions.insert(clone_id, session);
         }
@@ -437,8 +438,8 @@ impl World {
     fn cloned(&mut self, id: ConsumerId, clone_id: SessionId, origin_id: SessionId, skips_filter: bool) {
         self.report.clones += 1;
         let holds_commits = self.holds_commits();
-        let uid =
-            self.consumers.values().find(|consumer| consumer.id == id).map_or(0, |consumer| consumer.uid);
+        let consumer = self.consumers.values().find(|consumer| consumer.id == id);
+        let (uid, is_reading) = consumer.map_or((0, false), |consumer| (consumer.uid, consumer.is_reading));
         let origin = self.sessions.get_mut(&origin_id).expect("a clone is of a session that is there");
         let mut session = origin.cloned(uid, skips_filter);
         session.has_holes |= holds_commits;
@@ -449,6 +450,7 @@ impl World {
             && !self.consumers.values().any(waits)
             && session.is_filtered == origin.is_filtered
             && !session.has_holes
+            && !is_reading
             && !self.choices.one_in(3);
         self.sessions.insert(clone_id, session);
         let of_origin = |consumer: &&Consumer| self.service.session_of(consumer.id) == Some(origin_id);

@@ -134,6 +134,10 @@ impl World {
         self.handle(Event::FromConsumer(key, Request::Disable));
         self.pump();
         self.pass_ms(LONG_MS);
+        // It may have begun to read only now.
+        if self.consumers[&key].is_reading {
+            self.pass_ms(LONG_MS);
+        }
         if self.service.session_of(id) != Some(session_id) {
             return;
         }

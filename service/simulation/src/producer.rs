@@ -92,9 +92,9 @@ pub(crate) struct Producer {
     pub(crate) instances: BTreeMap<InstanceId, Instance>,
     pub(crate) sources: BTreeMap<String, protos::DataSourceDescriptor>,
     writers: Vec<Writer>,
-    /// Numbers of writers that have ended, with their buffers. They are used again for these only:
-    /// until the service knows of an end, it scrapes what a number writes into the old buffer.
-    free_writer_ids: Vec<(u16, u32)>,
+    /// Numbers of writers of whose ends the service knows. Before that it would scrape what the
+    /// next writer of the number writes as the old one's.
+    free_writer_ids: Vec<u16>,
     last_writer_id: u16,
     lives: BTreeMap<u16, u16>,
     next_ordinal: u64,
@@ -193,10 +193,14 @@ impl Producer {
             messages.push(self.commit(None));
             if writer.rest.is_empty() && choices.one_in(2) {
                 messages.push(ProducerMessage::UnregisterWriter(writer.id.into()));
-                self.free_writer_ids.push((writer.id, target_buffer));
             }
         }
         messages
+    }
+
+    /// The service knows of the end of a writer: its number may be used again.
+    pub(crate) fn free_writer_id(&mut self, writer_id: u32) {
+        self.free_writer_ids.extend(u16::try_from(writer_id));
     }
 
     /// A writer for the instance: one that is there, or a new one with its registration.
@@ -214,9 +218,7 @@ impl Producer {
         if let Some(index) = choices.any(&its).filter(|_| its.len() >= 3 || !choices.one_in(4)) {
             return (index, None);
         }
-        let free = self.free_writer_ids.iter().position(|(_, buffer)| *buffer == target_buffer);
-        let free = free.map(|index| self.free_writer_ids.swap_remove(index).0);
-        let id = free.unwrap_or(self.last_writer_id + 1);
+        let id = self.free_writer_ids.pop().unwrap_or(self.last_writer_id + 1);
         self.last_writer_id = self.last_writer_id.max(id);
         let lives = self.lives.entry(id).or_default();
         *lives += 1;

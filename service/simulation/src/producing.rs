@@ -210,6 +210,9 @@ impl World {
             }
             ProducerMessage::UnregisterWriter(writer) => {
                 self.call(|service, _| service.handle_unregister_trace_writer(id, writer));
+                if let Some(producer) = self.producers.get_mut(&key) {
+                    producer.free_writer_id(writer);
+                }
             }
             ProducerMessage::Commit(request, notes) => {
                 let is_taken = self.call(|service, _| service.handle_commit_data(id, &request));

@@ -25,6 +25,8 @@ pub(crate) struct Session {
     /// Clones were made, which take the session's triggers with them.
     pub(crate) was_cloned: bool,
     pub(crate) is_clone: bool,
+    /// Where it goes into a file: what had been read when that began. Clones have what is there.
+    pub(crate) before_file: Option<Reader>,
     /// Of which the original's later packets must not come again.
     pub(crate) num_triggers_taken: u64,
     pub(crate) num_hits_told: u64,
@@ -42,6 +44,7 @@ impl Session {
             uid,
             is_filtered: config.trace_filter.is_some(),
             may_be_filtered: false,
+            before_file: config.write_into_file().then(Reader::default),
             config,
             is_roomy,
             has_holes: false,
@@ -122,8 +125,10 @@ impl Session {
         Session {
             uid,
             is_filtered: self.is_filtered && !skips_filter,
-            may_be_filtered: self.is_filtered && (self.config.write_into_file() || self.was_handed_back),
+            may_be_filtered: self.may_be_filtered
+                || self.is_filtered && (self.before_file.is_some() || self.was_handed_back),
             is_clone: true,
+            before_file: None,
             key: None,
             ends_wanted: 0,
             ends_told: 0,

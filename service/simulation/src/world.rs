@@ -232,8 +232,10 @@ impl World {
             let at_ns = self.now.monotonic_ns + self.delay_ns();
             match action {
                 FileAction::Write(session_id) => {
-                    let step = self.call(|service, now| service.begin_write(session_id, now));
-                    self.schedule(at_ns, Event::Written(step.expect("there is something to write")));
+                    // Where commits wait for what a buffer has to know, it comes again.
+                    if let Some(step) = self.call(|service, now| service.begin_write(session_id, now)) {
+                        self.schedule(at_ns, Event::Written(step));
+                    }
                 }
                 FileAction::Copy { from, to, offset_bytes, size_bytes } => {
                     let (begin, size) = (offset_bytes as usize, size_bytes as usize);
