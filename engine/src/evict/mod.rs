@@ -37,7 +37,9 @@ use sink::OverwriteSink;
 /// and packets for a sink are found as a read finds them.
 pub(crate) struct Evictor {
     sink: Option<Box<dyn OverwriteSink>>,
-    /// The sequence that is being written: it stays live although it may be empty for a moment.
+    /// The sequence that is being written: it stays live although it may be empty for a moment. In
+    /// one ring nothing is evicted but for a write, and in extents nothing is pinned: so the last
+    /// one may stay here.
     pinned: u32,
 }
 
@@ -85,7 +87,7 @@ impl Evictor {
         self.sink = sink;
     }
 
-    /// Keeps a sequence live although its last record may go; [`NONE`] for none.
+    /// Keeps a sequence live although its last record may go, until another one is pinned.
     #[inline(always)]
     pub(crate) fn pin(&mut self, sequence: u32) {
         self.pinned = sequence;

@@ -5,7 +5,7 @@ use super::WriteParts;
 use super::parsed::{Cut, ParsedChunk, ends_a_fragment};
 use crate::config::FillPolicy;
 use crate::index::fragment_sizes::{self as sizes, MAX_SPANS};
-use crate::index::records::{NONE, Record, Slot, bit};
+use crate::index::records::{Record, Slot, bit};
 use crate::ring::tbchunk::{self, TbChunk};
 use watershed_simd::Span;
 
@@ -37,7 +37,6 @@ impl WriteParts<'_> {
         if has_room {
             self.evictor.make_room(self.store, self.reader, outer);
         }
-        self.evictor.pin(NONE);
         has_room
     }
 

@@ -8,7 +8,7 @@ use super::parsed::summary;
 use super::{Insertion, Opened, WriteParts};
 use crate::ids::ChunkFlags;
 use crate::index::fragment_sizes::{self as sizes, MAX_ENTRIES};
-use crate::index::records::{NONE, Record, bit};
+use crate::index::records::{Record, bit};
 use crate::ring::Payload;
 use crate::ring::tbchunk::{TbChunk, outer_bytes};
 use watershed_simd::walk::MAX_HEADER_BYTES;
@@ -42,7 +42,6 @@ impl WriteParts<'_> {
         if is_one_ring {
             evictor.pin(sequence);
             evictor.make_room(store, reader, outer);
-            evictor.pin(NONE);
         }
         let offset = store.ring.space.cursor();
         let flags = info.flags.0 & ChunkFlags::FIELD.0;

@@ -55,14 +55,16 @@ pub(crate) unsafe fn fetch_headers(
         walk.next = ring.wrapping_add(FIRST_LINES * LINE_BYTES);
     }
     let (mut beside, mut rest) = (lines as u32 / count_u32, lines as u32 % count_u32);
+    // Where the walk comes to, line by line, unless a fragment is not ordinary.
+    let mut last_line = walk.next.wrapping_add(lines * LINE_BYTES);
     if beside <= MOST_BESIDE {
         walk.ask(rest);
         rest = 0;
     } else {
         beside = if count == 1 { 0 } else { MOST_BESIDE };
         rest = lines as u32 - beside * count_u32.get();
+        last_line = last_line.wrapping_sub(rest as usize * LINE_BYTES);
     }
-    let before = walk.next;
     // A loop for each number of lines beside a header: one instruction a line.
     let (kept, entries) = (headers.kept.as_mut_ptr(), entries.as_mut_ptr());
     // SAFETY: a word is readable at `first`, and there is room for `count` headers.
@@ -78,15 +80,15 @@ pub(crate) unsafe fn fetch_headers(
             _ => fetch_beside!(walk, count, kept, entries, 7, ["0", "64", "128", "192", "256", "320", "384"]),
         }
     };
-    LinesAhead::new(walk.next).of_bytes(rest as usize * LINE_BYTES).finish();
+    if rest != 0 {
+        LinesAhead::new(walk.next).of_bytes(rest as usize * LINE_BYTES).finish();
+    }
     let end = walk.at.wrapping_sub(first);
     // The word at the last header must not end behind the fragments, and they must be long enough
     // for a copy. One test does both: an end that is too small wraps around.
     let is_taken = end.wrapping_sub(LEAST_BYTES) <= len - LEAST_BYTES && walk.last >= size_of::<u64>();
-    let asked_bytes = walk.next.addr().wrapping_sub(before.addr());
-    let is_ordinary = asked_bytes == (beside * count_u32.get()) as usize * LINE_BYTES;
     // The position may overflow at the last header.
-    if left >= -2 && is_taken && is_ordinary { end } else { 0 }
+    if left >= -2 && is_taken && walk.next == last_line { end } else { 0 }
 }
 
 /// A walk that has come to a position where a word may be read; or to one that has overflowed,
@@ -106,18 +108,19 @@ impl Fetching {
     #[inline(always)]
     fn ask(&mut self, lines: u32) {
         if lines != 0 {
+            let bytes = lines as usize * LINE_BYTES;
+            self.next = self.next.wrapping_add(bytes);
             // SAFETY: a prefetch does not fault.
             unsafe {
                 std::arch::asm!(
                     "2:",
-                    "prefetcht0 [{next} + {to_source}]",
-                    "prefetcht0 [{next}]",
-                    "add {next}, {line}",
-                    "dec {lines:e}",
+                    "prefetcht0 [{source} + {to_end}]",
+                    "prefetcht0 [{ring} + {to_end}]",
+                    "add {to_end}, {line}",
                     "jnz 2b",
-                    next = inout(reg) self.next,
-                    to_source = in(reg) self.to_source,
-                    lines = inout(reg) lines => _,
+                    source = in(reg) self.next.wrapping_add(self.to_source),
+                    ring = in(reg) self.next,
+                    to_end = inout(reg) bytes.wrapping_neg() => _,
                     line = const LINE_BYTES,
                     options(nostack, readonly),
                 );
