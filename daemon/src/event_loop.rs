@@ -492,6 +492,7 @@ impl Daemon {
                 self.forget(peer, &now);
             }
         }
+        self.core.service.finish_successions();
         loop {
             self.core.files.hand_out(&mut self.core.service, &now);
             // Nobody is left but the operator.

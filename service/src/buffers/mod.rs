@@ -135,7 +135,13 @@ impl BufferTable {
         !self.waiting.num_batches.is_empty()
     }
 
-    /// Whether batches may wait for what another thread does.
+    /// For what another thread does batches may wait, and in which buffers.
+    pub(crate) fn successions(&self) -> Vec<(BufferId, Arc<Succession>)> {
+        let ids = (1..).map(BufferId).zip(&self.slots);
+        ids.filter_map(|(id, slot)| Some((id, Arc::clone(slot.as_ref()?.succession.as_ref()?)))).collect()
+    }
+
+    /// Whether there is [one](Self::successions).
     pub(crate) fn has_succession(&self) -> bool {
         self.iter().any(|buffer| buffer.succession.is_some())
     }

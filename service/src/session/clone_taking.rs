@@ -105,6 +105,16 @@ impl Service {
         self.discard(succession);
     }
 
+    /// Does at once what buffers have to know that have taken the place of others, and commits what
+    /// waits for that: for a shell that ends, and [hands out](Self::poll_clone) nothing any more.
+    pub fn finish_successions(&mut self) {
+        for (buffer_id, succession) in self.buffers.successions() {
+            succession.run();
+            self.succeeded(buffer_id, succession);
+        }
+        self.retry_commits();
+    }
+
     /// A flush that a clone waits for is over: its buffers are taken, unless a file is copied, too.
     pub(super) fn clone_flushed(
         &mut self,

@@ -137,3 +137,28 @@ fn commits_wait_for_what_the_new_buffer_has_to_know() {
     assert_eq!(world.read(consumer).texts(), ["three"]);
     assert!(world.service.poll_clone().is_none());
 }
+
+/// A shell that ends runs nothing on another thread any more.
+#[test]
+fn what_waits_for_another_thread_is_committed_at_the_end() {
+    let (mut world, producer, target, consumer, session) =
+        with_session(World::that_never_waits(), |buffer| buffer.transfer_on_clone = Some(true));
+    for is_handed_out in [false, true] {
+        world.write(producer, 1, target, &[packet("before")]);
+        assert_eq!(clone(&mut world, session, producer), ["before"]);
+        let handed_out = if is_handed_out { world.service.poll_clone() } else { None };
+        world.write(producer, 1, target, &[packet("after")]);
+        assert!(world.service.is_waiting(producer));
+        world.service.finish_successions();
+        assert!(!world.service.is_waiting(producer));
+        assert_eq!(world.read(consumer).texts(), ["after"]);
+        let now = world.now;
+        for work in handed_out
+            .into_iter()
+            .chain(std::iter::from_fn(|| world.service.poll_clone()))
+            .collect::<Vec<_>>()
+        {
+            world.service.handle_clone_work(work.run(), &now);
+        }
+    }
+}
