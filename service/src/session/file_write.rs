@@ -69,12 +69,13 @@ impl FileWrite {
     }
 
     fn write_packed(mut self, codec: Codec, out: &mut WriteTrace<'_>) -> FileWritten {
-        let mut packer = Packer::new(codec);
+        let (mut packer, has_source) = (Packer::new(codec), self.source.is_some());
         self.room_bytes = self.room_bytes.map(Packer::input_room_bytes);
         let mut written = self.write_plain(&mut |slices| packer.add(slices, &mut *out));
         written.written = written.written.and_then(|_| packer.finish(out)).map(|()| packer.packed_bytes);
-        // There may be room after all: compressed it is smaller.
-        if written.end == StepEnd::Pass(PassEnd::NoRoom) && packer.packed_bytes > 0 {
+        // There may be room after all: compressed it is smaller. What the service itself had no room
+        // for is gone: then nothing may come behind it.
+        if has_source && written.end == StepEnd::Pass(PassEnd::NoRoom) && packer.packed_bytes > 0 {
             written.end = StepEnd::Pass(PassEnd::Threshold);
         }
         written

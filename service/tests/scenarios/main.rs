@@ -5,6 +5,7 @@ mod clone_memory;
 mod clone_scrapes;
 mod clones;
 mod commits;
+mod compressed_files;
 mod detach;
 mod direct;
 mod file_clones;
