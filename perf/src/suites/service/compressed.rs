@@ -113,10 +113,16 @@ fn run(codec: Codec, options: &Options) -> Result<Run, WrongAnswer> {
     let found = Found::in_file(file.try_clone().map_err(text)?)?;
     found.check(&written, &stats)?;
     found.count_lost(&mut written)?;
-    // Beside the same traffic.
+    // Beside the same traffic, which goes into a plain file.
+    let (mut of_plain, plain) = (daemon.consumer()?, tempfile::tempfile_in("/dev/shm").map_err(text)?);
+    enable(&mut of_plain, &with(Codec::None), Some(plain))?;
+    into_file.arm()?;
+    into_file.begin(options.size(FILE_BYTES_PER_S, 2_000_000), duration)?;
     ring.begin(options.size(RING_BYTES_PER_S, 20_000_000), duration)?;
     let (library_s, bytes) = library(codec, file)?;
     ring.end()?;
+    into_file.end()?;
+    disable(&mut of_plain)?;
     disable(&mut of_ring)?;
     Ok(Run { of_ring: of_ring_written, of_file: written, thread_s, library_s, bytes, file_bytes })
 }
