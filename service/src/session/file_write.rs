@@ -73,8 +73,8 @@ impl FileWrite {
         self.room_bytes = self.room_bytes.map(Packer::input_room_bytes);
         let mut written = self.write_plain(&mut |slices| packer.add(slices, &mut *out));
         written.written = written.written.and_then(|_| packer.finish(out)).map(|()| packer.packed_bytes);
-        // There may be room after all: compressed it is smaller. What the service itself had no room
-        // for is gone: then nothing may come behind it.
+        // There may be room after all: compressed it is smaller. What the service itself had no
+        // room for is gone: then nothing may come behind it.
         if has_source && written.end == StepEnd::Pass(PassEnd::NoRoom) && packer.packed_bytes > 0 {
             written.end = StepEnd::Pass(PassEnd::Threshold);
         }
