@@ -20,6 +20,7 @@
 //! | steps of reads that another thread does | consumers | one of a session, [`READ_STEP_BYTES`]; of a session that has gone until its thread is done | once each |
 //! | flushes that wait for a producer | consumers | [`PENDING_FLUSHES_MAX`] a session | an acknowledgement takes its own |
 //! | commits that wait for an acknowledgement | a producer without shared memory | [`HELD_COMMIT_BYTES_MAX`] | once each |
+//! | commits to a buffer that takes another one's place | producers | [`SUCCESSION_WAIT_MAX_MS`] | once each |
 //! | triggers of a call | a producer | [`TRIGGERS_PER_CALL_MAX`] | found by name in each session |
 //! | triggers of a session | producers | [`TRIGGERS_PER_CONFIG_MAX`], [`TRIGGERS_KEPT`], [`CLONE_HITS_PENDING_MAX`] | the last ones are kept |
 //! | remembered triggers | producers | [`TRIGGER_HISTORY_MAX`] | looked through for each trigger |
@@ -74,6 +75,8 @@ pub const FILTER_WORDS_MAX: usize = 1 << 20;
 pub const FILTER_MESSAGES_MAX: usize = 1 << 16;
 /// String filters of a config, in both lists together.
 pub const STRING_FILTERS_MAX: usize = 1024;
+/// So long commits wait at most for what a buffer has to know that takes the place of another one.
+pub const SUCCESSION_WAIT_MAX_MS: u32 = 100;
 /// Entries of `triggers` in one config.
 pub const TRIGGERS_PER_CONFIG_MAX: usize = 1024;
 /// Triggers of one call of a producer that are looked at.

@@ -132,8 +132,13 @@ impl Service {
             session.triggers.deadlines().for_each(|deadline| deadlines.include(deadline));
         }
         let waits = self.options.workers.is_none() && (self.has_waiting() || self.waits_for_shards());
-        // Who runs a succession tells when it is over.
-        if waits && !self.buffers.has_succession() {
+        // Who runs a succession tells when it is over, or it is given up.
+        let mut has_succession = false;
+        for deadline in self.buffers.succession_deadlines() {
+            has_succession = true;
+            deadlines.include(deadline);
+        }
+        if waits && !has_succession {
             // Another thread reads there just now, or a budget was spent; nobody tells of that.
             deadlines.include(Deadline::AT_ONCE);
         }
@@ -147,6 +152,7 @@ impl Service {
             self.retry_commits();
             self.handle_ready();
         }
+        self.give_up_successions(now);
         self.go_on_with_waiting_clones(now);
         while let Some((session_id, due)) = self.most_overdue(now) {
             match due {

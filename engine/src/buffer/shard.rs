@@ -166,7 +166,7 @@ impl Shard {
 
     /// Goes on for the writers of another shard, whose place this one takes: of a chunk that is
     /// committed there and again here, only what a reader cannot get there is read here. Returns
-    /// the sequences that are remembered. Nothing has been committed here.
+    /// the sequences that are remembered: not those that are known here, which stay as they are.
     pub fn remember_from(&mut self, other: &mut Shard) -> impl Iterator<Item = (ProducerId, WriterId)> {
         let TraceBuffer { store, reader, .. } = &mut other.0;
         reader.flush(store);

@@ -70,14 +70,17 @@ impl Index {
     }
 
     /// Remembers the sequences of another index whose writers have not ended, as if all that a
-    /// reader can get there had been consumed here. Returns their keys. `ring` is the other's;
-    /// nothing has been listed here.
+    /// reader can get there had been consumed here, but for those that are known here. Returns
+    /// their keys. `ring` is the other's.
     pub(crate) fn remember_from(&mut self, other: &mut Index, ring: &Ring) -> Vec<u64> {
         let mut keys = other.sequences.keys();
         keys.retain(|&key| {
             let Some(opened) = other.open(key) else { return false };
             let sequence = other.sequences.get(opened);
             let last = sequence.last_readable(&other.records, ring).filter(|_| sequence.ended.is_none());
+            let known = self.open(key);
+            known.into_iter().for_each(|known| self.sequences.release(known));
+            let last = last.filter(|_| known.is_none());
             if last.is_some() {
                 let created = self.create_sequence(key, other.identities.get(sequence.identity));
                 self.sequences.get_mut(created).last = last;

@@ -224,7 +224,9 @@ impl World {
             }
             self.note_file_clones();
             if let Some(work) = self.service.poll_clone() {
-                let at_ns = self.now.monotonic_ns + self.delay_ns();
+                // No thread that has a shard is stopped.
+                let delay_ns = if work.holds_commits() { 50_000_000 } else { u64::MAX };
+                let at_ns = self.now.monotonic_ns + self.delay_ns().min(delay_ns);
                 self.schedule(at_ns, Event::Clone(work));
             }
             while self.service.poll_dropped().is_some() {}

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use watershed_engine::ProducerId;
 use watershed_shards::{Batch, ShardedBuffer};
 
+use crate::clock::ClockReadings;
 use crate::ids::BufferId;
-use crate::limits::BUFFERS_MAX;
+use crate::limits::{BUFFERS_MAX, SUCCESSION_WAIT_MAX_MS};
+use crate::timer::{Deadline, TimerClock};
 
 pub(crate) use buffer::{Buffer, release};
 pub(crate) use succession::Succession;
@@ -72,10 +74,13 @@ impl BufferTable {
         id: BufferId,
         other: Buffer,
         keeps_waiting: bool,
+        now: &ClockReadings,
     ) -> Option<(Buffer, Arc<Succession>)> {
         let buffer = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut())?;
         let mut replaced = std::mem::replace(buffer, other);
-        let succession = Succession::new(&replaced.trace, &buffer.trace, replaced.succession.take());
+        let deadline = Deadline::after_ms(TimerClock::Monotonic, SUCCESSION_WAIT_MAX_MS, now);
+        let before = replaced.succession.take();
+        let succession = Succession::new(&replaced.trace, &buffer.trace, before, deadline);
         buffer.succession = Some(Arc::clone(&succession));
         if keeps_waiting {
             buffer.waiting = std::mem::take(&mut replaced.waiting);
@@ -141,9 +146,9 @@ impl BufferTable {
         ids.filter_map(|(id, slot)| Some((id, Arc::clone(slot.as_ref()?.succession.as_ref()?)))).collect()
     }
 
-    /// Whether there is [one](Self::successions).
-    pub(crate) fn has_succession(&self) -> bool {
-        self.iter().any(|buffer| buffer.succession.is_some())
+    /// Until when commits wait for [them](Self::successions).
+    pub(crate) fn succession_deadlines(&self) -> impl Iterator<Item = Deadline> + '_ {
+        self.iter().filter_map(|buffer| Some(buffer.succession.as_ref()?.deadline))
     }
 
     /// Whether a batch of the producer waits for room.

@@ -9,11 +9,16 @@
 //!   handle_clone_work: commits what has waited <---
 //! ```
 //!
-//! Whoever must not wait for commits runs it itself.
+//! Whoever must not wait for commits runs it itself. Where the owner of a shard is stopped, commits
+//! wait no longer than [`SUCCESSION_WAIT_MAX_MS`](crate::limits::SUCCESSION_WAIT_MAX_MS): then the
+//! new buffer may have again what was scraped into the old one.
 
 use std::sync::{Arc, OnceLock};
 
 use watershed_shards::ShardedBuffer;
+
+use crate::clock::ClockReadings;
+use crate::timer::Deadline;
 
 /// What a buffer has to learn before anything is committed to it.
 #[derive(Debug)]
@@ -22,6 +27,8 @@ pub(crate) struct Succession {
     new: Arc<ShardedBuffer>,
     /// That of the old one, where it had not learnt it yet.
     before: Option<Arc<Succession>>,
+    /// Commits wait until then.
+    pub(super) deadline: Deadline,
     is_done: OnceLock<()>,
 }
 
@@ -30,9 +37,15 @@ impl Succession {
         old: &Arc<ShardedBuffer>,
         new: &Arc<ShardedBuffer>,
         before: Option<Arc<Succession>>,
+        deadline: Deadline,
     ) -> Arc<Succession> {
         let (old, new, is_done) = (Arc::clone(old), Arc::clone(new), OnceLock::new());
-        Arc::new(Succession { old, new, before, is_done })
+        Arc::new(Succession { old, new, before, deadline, is_done })
+    }
+
+    /// Whether commits have waited long enough.
+    pub(crate) fn is_overdue(&self, now: &ClockReadings) -> bool {
+        self.deadline.overdue_ns(now).is_some()
     }
 
     /// Whether it is that of this buffer.

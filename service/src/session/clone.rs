@@ -137,7 +137,7 @@ impl Service {
         self.check_clone(consumer_id, source_id, has_file)?;
         self.counters.last_session_id += 1;
         let clone_id = SessionId(self.counters.last_session_id);
-        self.clear_before_clone(source_id)?;
+        self.clear_before_clone(source_id, now)?;
         let session = self.sessions.get_mut(&source_id).ok_or(CloneRefused::NotFound)?;
         let groups = session.clone_groups();
         let copies_file = session.file_is_open();

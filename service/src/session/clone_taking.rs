@@ -41,7 +41,11 @@ pub(super) struct Behind {
 
 impl Service {
     /// Empties the buffers whose old contents no clone wants.
-    pub(super) fn clear_before_clone(&mut self, session_id: SessionId) -> Result<(), CloneRefused> {
+    pub(super) fn clear_before_clone(
+        &mut self,
+        session_id: SessionId,
+        now: &ClockReadings,
+    ) -> Result<(), CloneRefused> {
         self.settle_unless_never_waits(session_id);
         let Some(session) = self.sessions.get(&session_id) else { return Ok(()) };
         let configs = session.config.message().buffers.iter().zip(&session.buffers).enumerate();
@@ -50,7 +54,7 @@ impl Service {
             .map(|(index, _)| index)
             .collect();
         for index in cleared {
-            let old = self.replace_buffer(session_id, index, false).map_err(CloneRefused::NoMemory)?;
+            let old = self.replace_buffer(session_id, index, false, now).map_err(CloneRefused::NoMemory)?;
             self.discard(old);
         }
         Ok(())
@@ -70,6 +74,7 @@ impl Service {
         session_id: SessionId,
         index: usize,
         keeps_waiting: bool,
+        now: &ClockReadings,
     ) -> Result<Buffer, String> {
         let gone = || "the session has ended".to_owned();
         let session = self.sessions.get(&session_id).ok_or_else(gone)?;
@@ -79,7 +84,7 @@ impl Service {
         let page_bytes = self.largest_page_bytes(&message);
         let empty = self.new_buffer(session_id, config, index, page_bytes);
         let empty = empty.map_err(|error| error.to_string())?;
-        let replaced = self.buffers.replace(buffer_id, empty, keeps_waiting);
+        let replaced = self.buffers.replace(buffer_id, empty, keeps_waiting, now);
         let (replaced, succession) = replaced.ok_or_else(gone)?;
         if self.options.never_waits {
             self.successions.push_back((buffer_id, succession));
@@ -103,6 +108,19 @@ impl Service {
             self.direct.replace(buffer_id, trace);
         }
         self.discard(succession);
+    }
+
+    /// Has commits wait no longer for what buffers have to know, where that takes too long.
+    pub(crate) fn give_up_successions(&mut self, now: &ClockReadings) {
+        if self.buffers.succession_deadlines().all(|deadline| deadline.overdue_ns(now).is_none()) {
+            return;
+        }
+        for (buffer_id, succession) in self.buffers.successions() {
+            if succession.is_overdue(now) {
+                self.succeeded(buffer_id, succession);
+            }
+        }
+        self.retry_commits();
     }
 
     /// Does at once what buffers have to know that have taken the place of others, and commits what
@@ -205,7 +223,7 @@ impl Service {
         let indices = 0..session.buffers.len();
         let transferred = indices.filter(|index| session.clone_group(*index) == CloneGroup::Transferred);
         for index in transferred.collect::<Vec<_>>() {
-            let buffer = self.replace_buffer(session_id, index, true);
+            let buffer = self.replace_buffer(session_id, index, true, now);
             let session = self.sessions.get_mut(&session_id);
             let Some(clone) = session.and_then(|session| session.clones.get_mut(&clone_id)) else { return };
             match buffer {

@@ -80,6 +80,11 @@ enum BufferResult {
 }
 
 impl CloneWork {
+    /// Whether commits wait for it: then it takes no longer than a thread has a shard.
+    pub fn holds_commits(&self) -> bool {
+        matches!(self.0, Work::Succession(..))
+    }
+
     /// Does it. Committers go on meanwhile. Waits for threads that have a shard.
     pub fn run(self) -> CloneWorkDone {
         CloneWorkDone(match self.0 {

@@ -162,3 +162,27 @@ fn what_waits_for_another_thread_is_committed_at_the_end() {
         }
     }
 }
+
+/// Where the look takes long, since the owner of a shard is stopped, commits go on without it.
+#[test]
+fn commits_do_not_wait_for_ever() {
+    let (mut world, producer, target, consumer, session) =
+        with_session(World::that_never_waits(), |buffer| buffer.transfer_on_clone = Some(true));
+    let chunk = world.producers.get_mut(&producer).expect("connected").chunk(1);
+    let chunk = chunk.packet(&packet("one")).begun();
+    assert_eq!(clone(&mut world, session, producer), ["one"]);
+    let look = world.service.poll_clone().expect("a look at the old buffer");
+    world.commit(producer, chunk.packet(&packet("two")).move_to(target));
+    world.advance_ms(99);
+    assert!(world.service.is_waiting(producer));
+    world.advance_ms(1);
+    assert!(!world.service.is_waiting(producer));
+    assert_eq!(world.read(consumer).texts(), ["one", "two"], "nobody knows what was scraped");
+    // It comes too late, and changes nothing.
+    let now = world.now;
+    world.service.handle_clone_work(look.run(), &now);
+    world.write(producer, 1, target, &[packet("three")]);
+    let trace = world.read(consumer);
+    assert_eq!(trace.texts(), ["three"]);
+    assert_eq!(trace.saying("three").previous_packet_dropped, None);
+}

@@ -94,7 +94,8 @@ impl ShardedBuffer {
 
     /// Goes on for the writers of another buffer, whose place this one takes: of a chunk that is
     /// committed there and again here, only what a reader cannot get there is read here. Waits for
-    /// the owners of the other's shards, and drains them. Nothing has been committed here.
+    /// the owners of the other's shards, and drains them. To be called before anything is committed
+    /// here: of writers that are known here nothing is remembered.
     pub fn remember_from(&self, other: &ShardedBuffer) {
         other.for_each_shard(|guard| {
             let mut own = self.lock(guard.shard % self.shared.slots.len());
