@@ -128,3 +128,17 @@ fn what_is_patched_behind_the_part_that_was_read_stays_in_its_place() {
     assert!(second.try_patch(ProducerId(1), WriterId(1), ChunkId(0), &[patch], false));
     assert_eq!(read(&mut second), ["1234b"]);
 }
+
+/// Who comes late changes nothing of the writers that are known by then.
+#[test]
+fn a_writer_that_is_known_already_stays_as_it_is() {
+    let [mut first, mut second] = [empty(), empty()];
+    commit(&mut first, &[chunk(1, 5).whole("a").scraped(64), chunk(2, 5).whole("x").scraped(64)]);
+    commit(&mut second, &[chunk(1, 5).whole("a").whole("b")]);
+    for _ in 0..2 {
+        second.remember_from(&mut first).for_each(drop);
+        second.check().unwrap();
+    }
+    commit(&mut second, &[chunk(1, 6).whole("c"), chunk(2, 5).whole("x").whole("y")]);
+    assert_eq!(read(&mut second), ["a", "b", "c", "y"]);
+}
