@@ -134,11 +134,12 @@ fn what_is_patched_behind_the_part_that_was_read_stays_in_its_place() {
 fn a_writer_that_is_known_already_stays_as_it_is() {
     let [mut first, mut second] = [empty(), empty()];
     commit(&mut first, &[chunk(1, 5).whole("a").scraped(64), chunk(2, 5).whole("x").scraped(64)]);
-    commit(&mut second, &[chunk(1, 5).whole("a").whole("b")]);
+    commit(&mut second, &[chunk(1, 5).whole("a").whole("b").scraped(64)]);
     for _ in 0..2 {
         second.remember_from(&mut first).for_each(drop);
         second.check().unwrap();
     }
-    commit(&mut second, &[chunk(1, 6).whole("c"), chunk(2, 5).whole("x").whole("y")]);
+    let completed = chunk(1, 5).whole("a").whole("b").whole("c");
+    commit(&mut second, &[completed, chunk(2, 5).whole("x").whole("y")]);
     assert_eq!(read(&mut second), ["a", "b", "c", "y"]);
 }
