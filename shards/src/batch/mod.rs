@@ -101,7 +101,8 @@ impl Source<'_> {
     }
 }
 
-/// Not inlined: the engine's commit is large.
+/// Not inlined: the engine's commit is large. A refusal is the caller's mistake, who was told at the
+/// commit of the batch.
 #[inline(never)]
 pub(crate) fn copy_to<S: ByteSource + ?Sized>(engine: &mut Shard, info: &ChunkInfo, source: &S, ticket: u64) {
     let _ = engine.copy_chunk_untrusted(info, source, ticket);
@@ -141,8 +142,8 @@ impl Batch<'_> {
         }
     }
 
-    /// Checks every chunk, once.
-    #[inline]
+    /// Checks every chunk, once. Inlined, for its caller would load the summary in one piece.
+    #[inline(always)]
     pub(crate) fn summarize(&self) -> Result<BatchSummary, Refused> {
         let mut summary = BatchSummary { only_writer: None, has_shared: false, is_owned: true };
         let mut is_of_one = self.has_only_chunks();

@@ -32,12 +32,14 @@ pub(crate) enum DirectCommit {
 impl Committer {
     /// Commits a batch whose chunks have one home. `only_writer` is the writer of all of it, if
     /// there is one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn commit_direct(&mut self, batch: &mut Batch<'_>, only_writer: Option<Key>) -> DirectCommit {
-        let shared = &*self.shared;
+        let (shared, owner, home_cache) = (&*self.shared, self.owner, &mut self.home_cache);
         let home = match only_writer {
-            Some(key) => self.home_cache.home(shared, key),
-            None if batch.has_only_chunks() => self.home_cache.common_home(shared, batch),
+            _ if shared.has_poisoned() => return DirectCommit::NotApplicable,
+            _ if shared.has_workers => return DirectCommit::Locked,
+            Some(key) => home_cache.home(shared, key),
+            None if batch.has_only_chunks() => home_cache.common_home(shared, batch),
             None => None,
         };
         let Some(home) = home else { return DirectCommit::NotApplicable };
@@ -46,28 +48,29 @@ impl Committer {
         if shared.slots.get(home.into()).lock.is_locked() {
             return DirectCommit::Locked;
         }
-        self.write_batch(batch, home, only_writer.is_some())
-    }
-
-    #[inline(never)]
-    fn write_batch(&mut self, batch: &mut Batch<'_>, home: u16, is_of_one_writer: bool) -> DirectCommit {
-        let (shared, owner) = (&*self.shared, self.owner);
-        let Some(guard) = ShardGuard::try_lock_drained(shared, home.into(), owner) else {
+        // Not moved from here on: it was stored in pieces, and a load of more than one piece
+        // would wait until they are in the cache.
+        let Some(mut guard) = ShardGuard::try_lock(shared, home.into(), owner) else {
             return DirectCommit::Locked;
         };
+        guard.oldest_may_change = false;
+        if !guard.is_drained() {
+            return DirectCommit::Locked;
+        }
         // Only the owner of a home removes it: while the lock is held, it stays.
-        let is_home = match is_of_one_writer {
-            true => self.home_cache.is_valid(shared),
-            false => is_home_of_all(shared, home, batch),
+        let is_home = match only_writer {
+            Some(_) => home_cache.is_valid(shared),
+            None => is_home_of_all(shared, home, batch),
         };
         if is_home {
-            let first_ticket = self.cell.take_tickets_locked(&shared.tickets, batch.chunks.len() as u64);
-            write_chunks(guard, batch, first_ticket);
+            let tickets = &shared.tickets;
+            let first_ticket = self.cell.take_tickets_locked(tickets, batch.chunks.len() as u64);
+            write_chunks(&mut guard, batch, first_ticket);
         } else {
             // It was removed before the shard was locked.
-            self.home_cache = HomeCache::default();
-            drop(guard);
+            *home_cache = HomeCache::default();
         }
+        drop(guard);
         shared.after_unlock(home.into(), owner);
         if is_home { DirectCommit::Done } else { DirectCommit::NotApplicable }
     }
@@ -86,7 +89,7 @@ fn is_home_of_all(shared: &Shared, home: u16, batch: &Batch<'_>) -> bool {
 
 /// Writes all chunks of a batch into the locked shard, or leaves the rest to the shard's next owner
 /// if there is no extent without waiting.
-pub(crate) fn write_chunks(mut guard: ShardGuard<'_>, batch: &mut Batch<'_>, first_ticket: u64) {
+pub(crate) fn write_chunks(guard: &mut ShardGuard<'_>, batch: &mut Batch<'_>, first_ticket: u64) {
     let mut done = guard.write_smb_chunks(batch, first_ticket);
     let Batch { chunks, memory, .. } = &mut *batch;
     let num_chunks = chunks.len();
@@ -107,7 +110,7 @@ pub(crate) fn write_chunks(mut guard: ShardGuard<'_>, batch: &mut Batch<'_>, fir
 /// Leaves the rest of a batch to the shard's next owner, in front of the queue: the first chunks
 /// are in the ring, so nothing may come between. Not through the queue, which may be full.
 #[cold]
-fn defer_rest(mut guard: ShardGuard<'_>, batch: &mut Batch<'_>, first_ticket: u64) {
+fn defer_rest(guard: &mut ShardGuard<'_>, batch: &mut Batch<'_>, first_ticket: u64) {
     let pools = &guard.shared.node_pools;
     // SAFETY: these pools are dropped after all nodes.
     let mut node = unsafe { spare_node(&mut pools.lock().unwrap_or_else(|poisoned| poisoned.into_inner())) };

@@ -136,18 +136,12 @@ impl Committer {
         if summary.has_shared && batch.memory.is_none() {
             return Err(CommitError::NoMemory);
         }
-        let can_write = !self.shared.has_workers;
-        let direct = match can_write {
-            _ if self.shared.has_poisoned() => DirectCommit::NotApplicable,
-            true => self.commit_direct(batch, summary.only_writer),
-            false => DirectCommit::Locked,
-        };
-        match (direct, summary.only_writer) {
+        match (self.commit_direct(batch, summary.only_writer), summary.only_writer) {
             (DirectCommit::Done, _) => {}
             (DirectCommit::Locked, Some(key)) => self.enqueue(key, batch, summary.is_owned)?,
-            _ => {
+            (direct, _) => {
                 let first_ticket = self.reserve_tickets(batch.chunks.len() as u64);
-                let may_write = can_write && direct != DirectCommit::Locked;
+                let may_write = !self.shared.has_workers && direct != DirectCommit::Locked;
                 return self.commit_reserved(first_ticket, batch, summary.is_owned, may_write);
             }
         }
@@ -227,8 +221,8 @@ impl RoutedCommit<'_> {
             && self.may_write
             && batch.has_only_chunks()
         {
-            if let Some(guard) = ShardGuard::try_lock_drained(self.shared, shard.into(), self.owner) {
-                write_chunks(guard, batch, self.first_ticket);
+            if let Some(mut guard) = ShardGuard::try_lock_drained(self.shared, shard.into(), self.owner) {
+                write_chunks(&mut guard, batch, self.first_ticket);
                 return Ok(());
             }
             self.may_write = false;

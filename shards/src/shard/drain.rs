@@ -167,6 +167,7 @@ impl ShardGuard<'_> {
 
     /// Commits a chunk, and tells its size in bytes. None, and nothing done, if it needs an extent
     /// and there is none without waiting.
+    #[inline]
     pub(crate) fn commit_source(
         &mut self,
         info: &ChunkInfo,
@@ -175,28 +176,34 @@ impl ShardGuard<'_> {
         ticket: u64,
     ) -> Option<usize> {
         let bytes = source.max_bytes();
-        if !self.has_extent_for(bytes) {
+        if self.engine().needs_extent(bytes) && !self.acquire_extent() {
             return None;
         }
-        // A refusal is the caller's mistake, who was told at the commit.
-        match std::mem::replace(source, Source::Borrowed(&[])) {
-            Source::Borrowed(bytes) => copy_to(self.engine(), info, bytes, ticket),
-            Source::Scraped(payload) => copy_to(self.engine(), info, &SharedBytes(payload), ticket),
-            Source::Owned(bytes) => {
+        match source {
+            Source::Borrowed(bytes) => copy_to(self.engine(), info, *bytes, ticket),
+            _ => self.commit_taken(info, std::mem::replace(source, Source::Borrowed(&[])), memory, ticket),
+        }
+        Some(bytes)
+    }
+
+    #[inline(never)]
+    fn commit_taken(&mut self, info: &ChunkInfo, source: Source<'_>, memory: Option<&Smb>, ticket: u64) {
+        match (source, memory) {
+            (Source::Scraped(payload), _) => copy_to(self.engine(), info, &SharedBytes(payload), ticket),
+            (Source::Owned(bytes), _) => {
                 // Foreign code: the engine is as it was if this panics.
                 let may_poison = std::mem::replace(&mut self.may_poison, false);
                 let bytes = bytes.copy();
                 self.may_poison = may_poison;
                 copy_to(self.engine(), info, bytes.as_slice(), ticket);
             }
-            Source::Shared(token) => {
-                // The commit has checked that there is memory.
-                let Some(memory) = memory else { return Some(bytes) };
+            // The commit has checked that there is memory.
+            (Source::Shared(token), Some(memory)) => {
                 let chunk = memory.attach(token);
                 copy_to(self.engine(), info, &SharedBytes(chunk.payload()), ticket);
             }
+            _ => {}
         }
-        Some(bytes)
     }
 }
 
@@ -300,7 +307,7 @@ impl Shared {
 
     /// For threads that have unlocked a shard and hold no other: the second half of "unlock, then
     /// look again".
-    #[inline]
+    #[inline(always)]
     pub(crate) fn after_unlock(&self, shard: usize, owner: OwnerId) {
         if !self.slots.get(shard).queue.is_empty() || self.pending_drains.any() {
             self.help_after_unlock(shard, owner, &mut DrainBudget::new());

@@ -34,13 +34,7 @@ use crate::shard::guard::ShardGuard;
 use crate::sync::Ordering;
 
 impl ShardGuard<'_> {
-    /// Makes sure that a chunk of `payload_bytes` can be written. False if there is no extent
-    /// without waiting.
-    #[inline]
-    pub(crate) fn has_extent_for(&mut self, payload_bytes: usize) -> bool {
-        !self.engine().needs_extent(payload_bytes) || self.acquire_extent()
-    }
-
+    /// Gets the shard an extent. False if there is none without waiting.
     #[cold]
     pub(crate) fn acquire_extent(&mut self) -> bool {
         self.oldest_may_change = true;

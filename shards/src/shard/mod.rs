@@ -167,7 +167,7 @@ impl ShardSlots {
     }
 
     /// A shard, made now if need be.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get(&self, shard: usize) -> &ShardSlot {
         let slot = &self.table[shard];
         slot.get().unwrap_or_else(|| self.make(slot))
@@ -302,6 +302,7 @@ impl Shared {
     }
 
     /// Has a worker come for what is left in a shard, if there are workers.
+    #[inline]
     pub(crate) fn leave_to_workers(&self, shard: usize, slot: &ShardSlot) {
         if let Some(workers) = self.config.workers.as_ref().filter(|_| slot.has_work()) {
             workers.schedule(shard);

@@ -172,10 +172,11 @@ impl<'a> Writers<'a> {
     pub(in crate::suites) fn commit(&mut self, count: usize, batch: usize) {
         let mut list = Batch::default();
         for _ in 0..count / batch {
-            for _ in 0..batch {
+            // Not pushed one by one: each would be made on the stack and moved.
+            list.chunks.extend((0..batch).map(|_| {
                 let (info, bytes) = self.feed.next();
-                list.chunks.push((info, Source::Borrowed(bytes)));
-            }
+                (info, Source::Borrowed(bytes))
+            }));
             while let Err(error) = self.committer.commit(&mut list) {
                 wait_for_room(error);
             }
