@@ -39,8 +39,10 @@ impl Repository {
     /// # Panics
     /// When git cannot list it: a rule over no files would always hold.
     pub fn here() -> Self {
-        let root =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("this crate's folder");
+        // Of the run, not of the build: checkouts may share a target folder.
+        let folder =
+            std::env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").into());
+        let root = Path::new(&folder).join("../..").canonicalize().expect("this crate's folder");
         let output = Command::new("git")
             .args(["ls-files", "--cached", "--others", "--exclude-standard"])
             .current_dir(&root)

@@ -101,8 +101,8 @@ impl Source<'_> {
     }
 }
 
-/// Not inlined: the engine's commit is large. A refusal is the caller's mistake, who was told at the
-/// commit of the batch.
+/// Not inlined: the engine's commit is large. A refusal is the caller's mistake, who was told when
+/// the batch was committed.
 #[inline(never)]
 pub(crate) fn copy_to<S: ByteSource + ?Sized>(engine: &mut Shard, info: &ChunkInfo, source: &S, ticket: u64) {
     let _ = engine.copy_chunk_untrusted(info, source, ticket);

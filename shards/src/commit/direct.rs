@@ -48,8 +48,8 @@ impl Committer {
         if shared.slots.get(home.into()).lock.is_locked() {
             return DirectCommit::Locked;
         }
-        // Not moved from here on: it was stored in pieces, and a load of more than one piece
-        // would wait until they are in the cache.
+        // Not moved while it is new: it is stored in pieces, and a load of more than one piece
+        // waits until they are in the cache.
         let Some(mut guard) = ShardGuard::try_lock(shared, home.into(), owner) else {
             return DirectCommit::Locked;
         };
