@@ -172,11 +172,10 @@ impl<'a> Writers<'a> {
     pub(in crate::suites) fn commit(&mut self, count: usize, batch: usize) {
         let mut list = Batch::default();
         for _ in 0..count / batch {
-            // Not pushed one by one: each would be made on the stack and moved.
-            list.chunks.extend((0..batch).map(|_| {
+            for _ in 0..batch {
                 let (info, bytes) = self.feed.next();
-                (info, Source::Borrowed(bytes))
-            }));
+                list.chunks.push((info, Source::Borrowed(bytes)));
+            }
             while let Err(error) = self.committer.commit(&mut list) {
                 wait_for_room(error);
             }
