@@ -85,10 +85,12 @@ impl Sequence {
             return;
         }
         let got_through = self.is_ready(now) && self.describe(track) && {
+            // Before the event is composed, which goes on while the processor reads its counter.
+            let now_ns = now();
             self.composer.packet.begin_packet();
             self.writer.place_slot(self.composer.packet.slot());
             compose(&mut self.composer);
-            self.write_event(now())
+            self.write_event(now_ns)
         };
         if on_thread {
             self.slices.written(kind, got_through);
