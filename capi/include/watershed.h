@@ -345,7 +345,8 @@ extern "C" {
 ws_buffer *ws_buffer_create(size_t size_bytes, ws_policy policy);
 
 /**
- * Frees a buffer. NULL is allowed.
+ * Frees a buffer. NULL is allowed. The memory of the last four buffers of at most 1 MiB is kept
+ * for the next ones.
  *
  * The caller promises:
  * The pointer is not used again, nor is anything that the buffer handed out.

@@ -34,7 +34,8 @@ pub extern "C" fn ws_buffer_create(size_bytes: usize, policy: PolicyArgument) ->
     })
 }
 
-/// Frees a buffer. NULL is allowed.
+/// Frees a buffer. NULL is allowed. The memory of the last four buffers of at most 1 MiB is kept
+/// for the next ones.
 ///
 /// # Safety
 /// The pointer is not used again, nor is anything that the buffer handed out.

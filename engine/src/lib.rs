@@ -36,7 +36,8 @@
 //! - Every record is accounted for ([`Ledger`]).
 //! - A sequence that waits (for a patch, for the rest of a scraped chunk) stops no other, and no
 //!   write.
-//! - Nothing starts a thread, takes a lock or waits; the system is asked for memory alone.
+//! - Nothing starts a thread or waits; the system is asked for memory alone. The process keeps the
+//!   memory of the last four small buffers that were dropped, 4 MiB at most, for the next ones.
 //!
 //! # Folders
 //!

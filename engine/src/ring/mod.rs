@@ -78,7 +78,9 @@ impl Ring {
 
     /// The same space in another region, to which the bytes have been copied.
     pub(crate) fn in_region(&self, region: Arc<Region>) -> Ring {
-        Ring { padding_bytes: self.padding_bytes, ..Ring::new(region, self.space.clone()) }
+        let mut ring = Ring::new(region, self.space.clone());
+        ring.padding_bytes = self.padding_bytes;
+        ring
     }
 
     #[inline(always)]
@@ -202,6 +204,15 @@ impl Ring {
         // SAFETY: the assertion keeps the target inside the region; `bytes` cannot overlap it, as
         // `&mut self` is exclusive.
         unsafe { watershed_simd::copy::copy_raw(bytes.as_ptr(), self.region.base().add(offset), bytes.len()) }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // Of a region that has extents others know where it was written.
+        if let (None, Some(region)) = (self.space.extents(), Arc::get_mut(&mut self.region)) {
+            region.clear_to_keep(self.space.used_bytes());
+        }
     }
 }
 

@@ -47,12 +47,12 @@ impl Region {
     }
 
     unsafe fn copy_pieces(&self, from: &Region, range: Range<usize>, piece_bytes: usize) {
-        assert!(range.start <= range.end && range.end <= self.size_bytes && range.end <= from.size_bytes);
+        assert!(range.start <= range.end && range.end <= self.0.size_bytes && range.end <= from.0.size_bytes);
         for start in range.clone().step_by(piece_bytes) {
             let len = piece_bytes.min(range.end - start);
             // SAFETY: the assertion keeps both ranges inside their regions, which are two mappings;
             // the rest is the caller's promise.
-            unsafe { watershed_simd::copy::copy_raw(from.base.add(start), self.base.add(start), len) }
+            unsafe { watershed_simd::copy::copy_raw(from.0.base.add(start), self.0.base.add(start), len) }
         }
     }
 }
@@ -69,7 +69,8 @@ mod tests {
         from.as_mut_slice().iter_mut().zip((1..=251).cycle()).for_each(|(byte, value)| *byte = value);
         let ranges = [0..0, 0..1, 5..5 + PIECE_BYTES, 1..size];
         for (range, touched) in ranges.into_iter().flat_map(|range| [(range.clone(), false), (range, true)]) {
-            let to = Region::map(size, HugePages::No).expect("memory");
+            let mut to = Region::map(size, HugePages::No).expect("memory");
+            to.as_mut_slice().fill(0);
             // SAFETY: nobody else knows the regions.
             unsafe {
                 match touched {

@@ -8,36 +8,46 @@
 //! ```
 //!
 //! A region costs three or four system calls whatever its size, and one mapping where the system
-//! has guard pages of its own. It reads as zeros where it was never written.
+//! has guard pages of its own; a small one may cost none ([`kept`]). It reads as zeros where it was
+//! never written.
 
 mod copy;
 mod huge;
+mod kept;
 mod page;
 
 pub use page::page_size_bytes;
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::config::HugePages;
+use kept::KEPT;
 use page::Advice;
 
 /// Lazily backed memory with guard pages on both sides.
 #[derive(Debug)]
-pub struct Region {
+pub struct Region(ManuallyDrop<Mapped>);
+
+/// What is mapped for a region; dropping it unmaps.
+#[derive(Debug)]
+struct Mapped {
     #[cfg_attr(not(test), expect(dead_code, reason = "dropping it unmaps"))]
     outer: MmapRaw,
     base: *mut u8,
     size_bytes: usize,
     granted: HugePages,
+    /// Nothing is written to it any more, and all of its bytes are zeros.
+    is_clear: bool,
 }
 
-// SAFETY: a region owns its mapping; nothing in it is tied to a thread.
-unsafe impl Send for Region {}
+// SAFETY: it owns its mapping; nothing in it is tied to a thread.
+unsafe impl Send for Mapped {}
 // SAFETY: a shared region hands out shared slices only.
-unsafe impl Sync for Region {}
+unsafe impl Sync for Mapped {}
 
 impl Region {
     /// Maps `size_bytes` (at least 1) with the pages that are asked for, as far as the system has
@@ -46,7 +56,10 @@ impl Region {
     /// # Errors
     /// What the system says when it has no memory or no addresses.
     pub fn map(size_bytes: usize, pages: HugePages) -> io::Result<Region> {
-        Self::map_with_page_size(size_bytes, pages, page_size_bytes())
+        match KEPT.take(size_bytes) {
+            Some(kept) if pages != HugePages::Explicit => Ok(Self::of(kept)),
+            _ => Self::map_with_page_size(size_bytes, pages, page_size_bytes()),
+        }
     }
 
     /// As [`Region::map`] with a page size that is a multiple of the system's: as on a system with
@@ -71,9 +84,10 @@ impl Region {
         let is_worth_it = pages != HugePages::No && size_bytes >= huge::SIZE_BYTES;
         let align = if is_worth_it { huge::SIZE_BYTES.max(page_size) } else { page_size };
         let mut region = Self::reserve(size_bytes, align, page_size)?;
-        if is_worth_it && page::advise(region.base, size_bytes.next_multiple_of(page_size), Advice::HugePages)
+        if is_worth_it
+            && page::advise(region.base(), size_bytes.next_multiple_of(page_size), Advice::HugePages)
         {
-            region.granted = HugePages::Advise;
+            region.0.granted = HugePages::Advise;
         }
         Ok(region)
     }
@@ -93,19 +107,24 @@ impl Region {
         page::forbid_access(start, head)?;
         // SAFETY: head + inner_bytes <= outer_bytes, as above.
         page::forbid_access(unsafe { base.add(inner_bytes) }, tail)?;
-        Ok(Region { outer, base, size_bytes, granted: HugePages::No })
+        let mapped = Mapped { outer, base, size_bytes, granted: HugePages::No, is_clear: false };
+        Ok(Self::of(mapped))
+    }
+
+    fn of(mapped: Mapped) -> Region {
+        Region(ManuallyDrop::new(Mapped { is_clear: false, ..mapped }))
     }
 
     fn map_explicit(size_bytes: usize, page_size: usize) -> io::Result<Region> {
         let align = huge::SIZE_BYTES.max(page_size);
         let mut region = Self::reserve(size_bytes, align, page_size)?;
-        if let Err(error) = huge::replace(region.base, size_bytes.next_multiple_of(align)) {
+        if let Err(error) = huge::replace(region.base(), size_bytes.next_multiple_of(align)) {
             // The system may have unmapped the old pages and reused the addresses: they are not
             // ours to unmap.
             std::mem::forget(region);
             return Err(error);
         }
-        region.granted = HugePages::Explicit;
+        region.0.granted = HugePages::Explicit;
         Ok(region)
     }
 
@@ -116,47 +135,66 @@ impl Region {
     /// # Panics
     /// If the range does not lie in the region.
     pub fn prefault(&self, range: Range<usize>) -> bool {
-        assert!(range.start <= range.end && range.end <= self.size_bytes);
+        assert!(range.start <= range.end && range.end <= self.0.size_bytes);
         let start = range.start / page_size_bytes() * page_size_bytes();
         // SAFETY: start <= range.start, and the assertion keeps that inside the mapping.
-        page::advise(unsafe { self.base.add(start) }, range.end - start, Advice::Populate)
+        page::advise(unsafe { self.0.base.add(start) }, range.end - start, Advice::Populate)
     }
 
     /// From the first whole page behind `start` on, pages that are not ready yet will be plain
     /// ones, not transparent huge ones. Anybody may read and write them meanwhile.
     pub fn use_plain_pages_from(&self, start: usize) {
-        let start = start.next_multiple_of(page_size_bytes()).min(self.size_bytes);
+        let start = start.next_multiple_of(page_size_bytes()).min(self.0.size_bytes);
         // SAFETY: start is at most the size, which lies in the mapping.
-        page::advise(unsafe { self.base.add(start) }, self.size_bytes - start, Advice::PlainPages);
+        page::advise(unsafe { self.0.base.add(start) }, self.0.size_bytes - start, Advice::PlainPages);
+    }
+
+    /// The region will be dropped now, and only its first bytes were written to: if it is small it
+    /// is kept for the next one.
+    pub(crate) fn clear_to_keep(&mut self, written_bytes: usize) {
+        if self.0.size_bytes <= kept::REGION_BYTES_MAX && self.0.granted == HugePages::No {
+            self.as_mut_slice()[..written_bytes].fill(0);
+            self.0.is_clear = true;
+        }
     }
 
     /// The bytes that were asked for.
     pub fn size_bytes(&self) -> usize {
-        self.size_bytes
+        self.0.size_bytes
     }
 
     /// Which pages were granted: the system may have none of those that were asked for.
     pub fn granted(&self) -> HugePages {
-        self.granted
+        self.0.granted
     }
 
     /// The first byte. Valid for reads and writes of [`size_bytes`](Self::size_bytes) as long as
     /// the region lives.
     pub fn base(&self) -> *mut u8 {
-        self.base
+        self.0.base
     }
 
     /// All bytes.
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: the mapping holds size_bytes readable, initialised (zero-filled) bytes; `&self`
         // forbids safe writes.
-        unsafe { std::slice::from_raw_parts(self.base, self.size_bytes) }
+        unsafe { std::slice::from_raw_parts(self.0.base, self.0.size_bytes) }
     }
 
     /// All bytes.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as in `as_slice`; `&mut self` makes the access exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.base, self.size_bytes) }
+        unsafe { std::slice::from_raw_parts_mut(self.0.base, self.0.size_bytes) }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: nothing of a region is used after it was dropped.
+        let mapped = unsafe { ManuallyDrop::take(&mut self.0) };
+        if mapped.is_clear {
+            KEPT.keep(mapped);
+        }
     }
 }
 

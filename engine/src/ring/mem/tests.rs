@@ -18,9 +18,9 @@ fn a_larger_page_size_moves_base_and_guards() {
     let large = 16 * 1024;
     let region = Region::map_with_page_size(5000, HugePages::No, large).unwrap();
     assert_eq!(region.base().addr() % large, 0);
-    let outer = region.outer.as_mut_ptr().addr();
+    let outer = region.0.outer.as_mut_ptr().addr();
     assert!(region.base().addr() - outer >= large);
-    assert!(outer + region.outer.len() - (region.base().addr() + large) >= large);
+    assert!(outer + region.0.outer.len() - (region.base().addr() + large) >= large);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn both_sides_are_guarded() {
     }
     for pages in [HugePages::No, HugePages::Advise] {
         let region = Region::map(2 << 20, pages).unwrap();
-        let outer = region.outer.as_mut_ptr();
+        let outer = region.0.outer.as_mut_ptr();
         let head = region.base().addr() - outer.addr();
         let tail = head + (2 << 20);
         let can_be_read = |offset: usize| {
@@ -71,7 +71,7 @@ fn both_sides_are_guarded() {
             let written = unsafe { libc::write(writer.as_raw_fd(), outer.add(offset).cast(), 1) };
             written == 1
         };
-        let guards = [0, head - 1, tail, region.outer.len() - 1];
+        let guards = [0, head - 1, tail, region.0.outer.len() - 1];
         assert_eq!(guards.map(can_be_read), [false; 4], "{pages:?}");
         assert_eq!([head, tail - 1].map(can_be_read), [true; 2], "{pages:?}");
     }
@@ -85,6 +85,38 @@ fn is_ready(region: &Region, offset: usize) -> bool {
     let answer = unsafe { libc::mincore(region.base().add(offset).cast(), page_size_bytes(), &mut resident) };
     assert_eq!(answer, 0, "{}", io::Error::last_os_error());
     resident & 1 != 0
+}
+
+/// A small region is used again, but for one whose bytes nobody knows.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_small_region_is_kept_for_the_next_one() {
+    let page = page_size_bytes();
+    for (size_bytes, written_bytes, is_kept) in [
+        (77 * page, Some(page + 1), true),
+        (78 * page, None, false),
+        (kept::REGION_BYTES_MAX + page, Some(page + 1), false),
+    ] {
+        // Another test may be at the regions that are kept just then.
+        let is_ready = (0..20).any(|_| {
+            let mut region = Region::map(size_bytes, HugePages::No).unwrap();
+            region.as_mut_slice()[page] = 7;
+            if let Some(written_bytes) = written_bytes {
+                region.clear_to_keep(written_bytes);
+            }
+            drop(region);
+            let mut region = Region::map(size_bytes, HugePages::No).unwrap();
+            let is_ready = is_ready(&region, page);
+            assert!(region.as_slice().iter().all(|&byte| byte == 0), "{size_bytes}");
+            // It is dropped as one of whose bytes nothing is known.
+            region.as_mut_slice()[page] = 7;
+            drop(region);
+            let region = Region::map(size_bytes, HugePages::No).unwrap();
+            assert!(region.as_slice().iter().all(|&byte| byte == 0), "{size_bytes}");
+            is_ready
+        });
+        assert_eq!(is_ready, is_kept, "{size_bytes}");
+    }
 }
 
 #[cfg(target_os = "linux")]
