@@ -140,7 +140,7 @@ impl Kernels {
     #[inline(always)]
     pub unsafe fn try_copy_shared(self, from: *const u8, to: *mut u8, len: usize) -> bool {
         #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
-        if crate::copy::LENGTHS.contains(&len) {
+        if (crate::copy::VECTORS_FROM..=crate::copy::MOST_BYTES).contains(&len) {
             // SAFETY: the caller's promise, and the length was tested.
             return unsafe { self.copy_vectors(from, to, len) };
         }
