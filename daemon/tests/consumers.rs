@@ -20,7 +20,8 @@ fn one_consumer_too_many_is_turned_away() {
         permissions: None,
         num_workers: 0,
         pin_workers: false,
-        huge_pages: watershed_service::HugePages::Advise,
+        // Whether huge pages are slow here is not what these tests ask.
+        huge_pages: watershed_service::HugePages::No,
         output_folder: None,
         version: "test".to_owned(),
         system: SystemInfo::default(),

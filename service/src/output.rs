@@ -233,8 +233,8 @@ pub enum Warning {
         /// What the system said.
         reason: String,
     },
-    /// The system takes long to make a huge page; what comes next of the buffer has plain ones.
-    #[error("the system takes milliseconds for a huge page: the rest of the buffer has plain pages")]
+    /// The system takes long to make a huge page; from now on buffers have plain ones. Said once.
+    #[error("the system takes milliseconds for a huge page: from now on buffers have plain pages")]
     SlowHugePages,
     /// A producer registers more data sources than it may; those are not there for sessions.
     #[error(

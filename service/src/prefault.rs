@@ -3,13 +3,20 @@
 //!
 //! ```text
 //!   the service's thread                             any thread
-//!   poll_prefault: buffers whose memory is short --->  run: until enough is ready
+//!   poll_prefault: at first a probe,
+//!     then buffers whose memory is short         --->  run: until enough is ready
 //!   handle_prefaulted                            <---  one more may be asked for
 //! ```
+//!
+//! Where huge pages are slow one of them is enough for a loss: while it is made ready the processor
+//! does nothing else, and whoever writes there makes one, too. So the probe looks before there are
+//! buffers, and once it, or a buffer, has met a slow page all that are made later have plain ones.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use watershed_engine::HugePages;
+use watershed_engine::mem::Region;
 use watershed_shards::ShardedBuffer;
 
 use crate::output::{Output, Warning};
@@ -24,9 +31,22 @@ pub(crate) const PREFAULT_DUE_BYTES: usize = PREFAULT_BYTES / 2;
 /// of shared memory last for 4 ms at 1 GB/s.
 pub const SLOW_PAGE: Duration = Duration::from_millis(2);
 
-/// Buffers whose memory is to be made ready. See [`Service::poll_prefault`].
+/// The probe makes so many bytes of huge pages ready: a system that has some at hand may be slow
+/// with the next ones.
+const PROBE_BYTES: usize = 32 << 20;
+/// Each of these sizes: that of most systems.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Memory that is to be made ready. See [`Service::poll_prefault`].
 #[derive(Debug)]
-pub struct PrefaultWork(Vec<Arc<ShardedBuffer>>);
+pub struct PrefaultWork(Prefault);
+
+#[derive(Debug)]
+enum Prefault {
+    /// Some that is given up afterwards.
+    Probe,
+    Buffers(Vec<Arc<ShardedBuffer>>),
+}
 
 /// What came of a [`PrefaultWork`].
 #[derive(Debug)]
@@ -37,21 +57,40 @@ pub struct PrefaultDone {
 impl PrefaultWork {
     /// Does it. Commits go on meanwhile. `cpu_time` is that of the calling thread: where a page
     /// takes [`SLOW_PAGE`] or more the rest of its buffer has plain ones.
-    pub fn run(self, mut cpu_time: impl FnMut() -> Duration) -> PrefaultDone {
-        let mut has_slow_pages = false;
-        for buffer in &self.0 {
-            let mut before = cpu_time();
-            while buffer.prefault_ahead(PREFAULT_BYTES) != 0 {
-                let now = cpu_time();
-                if now.saturating_sub(before) >= SLOW_PAGE {
-                    buffer.use_plain_pages();
-                    has_slow_pages = true;
-                }
-                before = now;
-            }
-        }
+    pub fn run(self, cpu_time: impl FnMut() -> Duration) -> PrefaultDone {
+        let has_slow_pages = match self.0 {
+            Prefault::Probe => has_slow_pages(cpu_time),
+            Prefault::Buffers(buffers) => prefault(&buffers, cpu_time),
+        };
         PrefaultDone { has_slow_pages }
     }
+}
+
+/// Whether some of the system's huge pages are slow.
+fn has_slow_pages(mut cpu_time: impl FnMut() -> Duration) -> bool {
+    let Ok(region) = Region::map(PROBE_BYTES, HugePages::Advise) else { return false };
+    region.granted() == HugePages::Advise
+        && (0..PROBE_BYTES).step_by(HUGE_PAGE_BYTES).any(|start| {
+            let before = cpu_time();
+            region.prefault(start..start + HUGE_PAGE_BYTES) && cpu_time().saturating_sub(before) >= SLOW_PAGE
+        })
+}
+
+/// Makes memory of buffers ready. Whether there were slow pages.
+fn prefault(buffers: &[Arc<ShardedBuffer>], mut cpu_time: impl FnMut() -> Duration) -> bool {
+    let mut has_slow_pages = false;
+    for buffer in buffers {
+        let mut before = cpu_time();
+        while buffer.prefault_ahead(PREFAULT_BYTES) != 0 {
+            let now = cpu_time();
+            if now.saturating_sub(before) >= SLOW_PAGE {
+                buffer.use_plain_pages();
+                has_slow_pages = true;
+            }
+            before = now;
+        }
+    }
+    has_slow_pages
 }
 
 impl Service {
@@ -62,17 +101,24 @@ impl Service {
         if !self.options.never_waits || self.is_prefaulting {
             return None;
         }
+        let wants_probe = self.options.huge_pages == HugePages::Advise && !self.has_probed_pages;
+        if wants_probe {
+            (self.has_probed_pages, self.is_prefaulting) = (true, true);
+            return Some(PrefaultWork(Prefault::Probe));
+        }
         let buffers = self.buffers.iter().map(|buffer| &buffer.trace);
         let short: Vec<_> =
             buffers.filter(|trace| trace.is_prefault_due(PREFAULT_DUE_BYTES)).map(Arc::clone).collect();
         self.is_prefaulting = !short.is_empty();
-        self.is_prefaulting.then_some(PrefaultWork(short))
+        self.is_prefaulting.then_some(PrefaultWork(Prefault::Buffers(short)))
     }
 
     /// Memory has been made ready.
     pub fn handle_prefaulted(&mut self, done: PrefaultDone) {
         self.is_prefaulting = false;
-        if done.has_slow_pages {
+        if done.has_slow_pages && !std::mem::replace(&mut self.has_slow_pages, true) {
+            // Those that were made meanwhile, too.
+            self.buffers.iter().for_each(|buffer| buffer.trace.use_plain_pages());
             self.outputs.push_back(Output::Warning(Warning::SlowHugePages));
         }
     }

@@ -46,6 +46,10 @@ pub struct Service {
     pub(crate) successions: VecDeque<(BufferId, Arc<Succession>)>,
     /// Another thread makes memory ready.
     pub(crate) is_prefaulting: bool,
+    /// The probe was handed out.
+    pub(crate) has_probed_pages: bool,
+    /// Huge pages are slow: no buffer gets them any more.
+    pub(crate) has_slow_pages: bool,
 }
 
 /// Numbers given out and things counted since the service began.
@@ -111,6 +115,8 @@ impl Service {
             dropped: VecDeque::new(),
             successions: VecDeque::new(),
             is_prefaulting: false,
+            has_probed_pages: false,
+            has_slow_pages: false,
         }
     }
 

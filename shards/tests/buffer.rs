@@ -143,23 +143,26 @@ fn pages_are_made_ready_ahead_of_the_first_lap_alone() {
     }
 }
 
-/// Where huge pages are slow nothing is left to be made ready, and records are where they were.
+/// Where huge pages are slow plain ones are made ready likewise, and records are where they were.
 #[test]
 fn a_buffer_goes_on_with_plain_pages() {
+    const AHEAD: usize = 4 << 20;
     for num_shards in [1, 4] {
         let buffer = ShardedBuffer::create(config(32 << 20, num_shards)).unwrap();
-        prefault_all(&buffer, 4 << 20);
+        let mut ready = prefault_all(&buffer, AHEAD);
         let mut committer = buffer.committer().unwrap();
         let bytes = payload(&[vec![7; 32 << 10]]);
         for id in 0..600 {
-            if id == 10 {
+            if id % 200 == 10 {
                 buffer.use_plain_pages();
             }
             let chunks = vec![(info(1, 1, id, 1, 0), Source::Borrowed(&bytes[..]))];
             committer.commit(&mut Batch { chunks, ..Batch::default() }).unwrap();
-            assert!(id < 10 || buffer.report().pages == HugePages::No || !buffer.is_prefault_due(32 << 20));
+            ready += prefault_all(&buffer, AHEAD);
+            assert!(!buffer.is_prefault_due(AHEAD), "it is ready");
         }
-        assert!(buffer.report().pages == HugePages::No || buffer.prefault_ahead(32 << 20) == 0);
+        // Nothing where the system has no huge pages, or no such call.
+        assert!(ready == 0 || ready > 600 << 15, "{ready} bytes");
         let read = read_all(&buffer);
         assert!(read.len() == 600 && read.iter().all(|got| got.bytes == vec![7; 32 << 10]));
     }

@@ -182,8 +182,13 @@ impl Service {
             huge_pages: self.options.huge_pages,
         };
         let num_shards = self.options.shards.for_buffer(config.size_bytes);
-        Buffer::create(session_id, config, num_shards, page_bytes, self.options.workers.clone())
-            .map_err(|error| EnableError::NoMemory { index, size_kb, reason: error.to_string() })
+        let workers = self.options.workers.clone();
+        let buffer = Buffer::create(session_id, config, num_shards, page_bytes, workers)
+            .map_err(|error| EnableError::NoMemory { index, size_kb, reason: error.to_string() })?;
+        if self.has_slow_pages {
+            buffer.trace.use_plain_pages();
+        }
+        Ok(buffer)
     }
 
     /// The largest page of shared memory in use, as far as it is known: whoever comes later may

@@ -14,6 +14,10 @@ fn world_with_ring(size_kb: u32) -> (World, ProducerId, ConsumerId) {
     let mut world = World::that_never_waits();
     let producer = world.connect("p");
     world.register(producer, "src");
+    if let Some(probe) = world.service.poll_prefault() {
+        assert!(world.service.poll_prefault().is_none(), "one is under way");
+        world.service.handle_prefaulted(probe.run(|| Duration::ZERO));
+    }
     assert!(world.service.poll_prefault().is_none(), "there is no ring");
     let config = TraceConfig { buffers: vec![buffer(size_kb)], ..one_source("src") };
     let (consumer, _) = world.enable(&config);
@@ -43,22 +47,59 @@ fn pages_are_asked_for_once_until_they_are_there() {
     assert!(world.service.poll_prefault().is_some(), "less is ready than is to be");
 }
 
+/// A clock by which each page takes as long as a slow one.
+fn slow_clock() -> impl FnMut() -> Duration {
+    let mut clock = Duration::ZERO;
+    move || {
+        clock += SLOW_PAGE;
+        clock
+    }
+}
+
 #[test]
 fn a_ring_whose_huge_pages_are_slow_has_plain_ones() {
     let (mut world, producer, consumer) = world_with_ring(32 << 10);
-    let Some(work) = world.service.poll_prefault() else { return };
-    let mut clock = Duration::ZERO;
-    let done = work.run(|| {
-        clock += SLOW_PAGE;
-        clock
-    });
-    world.service.handle_prefaulted(done);
-    world.pump();
-    assert_eq!(world.warnings, [Warning::SlowHugePages]);
+    let mut num_slow = 0;
+    let mut prefault = |world: &mut World| {
+        while let Some(work) = world.service.poll_prefault() {
+            world.service.handle_prefaulted(work.run(slow_clock()));
+            num_slow += 1;
+        }
+        world.pump();
+        let expected = [Warning::SlowHugePages];
+        assert_eq!(world.warnings, &expected[..num_slow.min(1)], "it is said once");
+    };
+    prefault(&mut world);
     let written = write_mib(&mut world, producer, 8);
-    assert!(world.service.poll_prefault().is_none(), "plain pages need nobody");
+    prefault(&mut world);
+    // Plain pages are made ready, too; none where the system has no huge pages.
+    assert!(num_slow == 0 || num_slow > 1, "{num_slow}");
     assert_eq!(world.read(consumer).texts().len(), written);
-    assert_eq!(world.warnings, [Warning::SlowHugePages], "it is said once");
+}
+
+/// Slow pages are found before there is a ring.
+#[test]
+fn a_probe_comes_before_the_rings() {
+    let mut world = World::that_never_waits();
+    let probe = world.service.poll_prefault().expect("a probe comes first");
+    assert!(world.service.poll_prefault().is_none(), "it is under way");
+    world.service.handle_prefaulted(probe.run(slow_clock()));
+    world.pump();
+    // None where the system has no huge pages.
+    assert!(world.warnings.iter().all(|warning| *warning == Warning::SlowHugePages));
+    assert!(world.warnings.len() <= 1 && world.service.poll_prefault().is_none());
+    let producer = world.connect("p");
+    world.register(producer, "src");
+    let config = TraceConfig { buffers: vec![buffer(32 << 10)], ..one_source("src") };
+    let (consumer, _) = world.enable(&config);
+    world.commands(producer);
+    let written = write_mib(&mut world, producer, 4);
+    while let Some(work) = world.service.poll_prefault() {
+        world.service.handle_prefaulted(work.run(slow_clock()));
+    }
+    assert_eq!(world.read(consumer).texts().len(), written);
+    world.pump();
+    assert!(world.warnings.len() <= 1, "it is said once: {:?}", world.warnings);
 }
 
 /// Packets of 1 KiB; returns how many.

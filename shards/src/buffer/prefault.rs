@@ -13,7 +13,8 @@
 //! Where the system has no huge page at hand it makes one: it moves others away, or the host of a
 //! virtual machine gives it memory only then. That takes 5 to 10 ms, in which the shared memory of
 //! a fast producer runs full, and a committer may be the one who waits. So one page is made ready
-//! before the first commit, and who finds that it takes long asks for plain pages.
+//! before the first commit, and who finds that it takes long asks for plain pages, which are made
+//! ready likewise.
 
 use watershed_engine::HugePages;
 
@@ -30,10 +31,10 @@ impl ShardedBuffer {
     /// returns 0 as far as nothing else is to be done, by a thread that does not commit.
     ///
     /// Before the first commit it is the first page alone, so that buffers that stay empty take
-    /// little memory. It does nothing after the first lap, for plain pages, which are quickly made
-    /// ready one by one, and where the system has no such call (Linux before 5.14). No shard is
-    /// locked while a page is made ready, and no byte is changed, so that committers may write the
-    /// same pages meanwhile.
+    /// little memory. It does nothing after the first lap, for a buffer that was made of plain
+    /// pages, which are quickly made ready one by one, and where the system has no such call (Linux
+    /// before 5.14). No shard is locked while a page is made ready, and no byte is changed, so that
+    /// committers may write the same pages meanwhile.
     pub fn prefault_ahead(&self, bytes: usize) -> usize {
         let Some((start, end)) = self.page_to_prefault(bytes) else { return 0 };
         // Relaxed: nothing but the number is shared. Where two callers meet, each page is one's.
@@ -47,13 +48,13 @@ impl ShardedBuffer {
         self.page_to_prefault(bytes).is_some()
     }
 
-    /// To be called where a huge page takes long to be made ready: from the next one on the buffer
-    /// has plain pages, and nothing is left to be made ready.
+    /// To be called where a huge page takes long to be made ready: from what is ready on the buffer
+    /// has plain pages.
     pub fn use_plain_pages(&self) {
         if self.report.pages == HugePages::Advise {
             // Relaxed: see `prefault_ahead`.
-            let ready = self.prefaulted_bytes.swap(usize::MAX, Ordering::Relaxed);
-            self.shared.config.region.use_plain_pages_from(ready.min(self.size_bytes()));
+            let ready = self.prefaulted_bytes.load(Ordering::Relaxed);
+            self.shared.config.region.use_plain_pages_from(ready);
         }
     }
 
