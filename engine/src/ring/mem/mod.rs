@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A region costs three or four system calls whatever its size, and one mapping where the system
-//! has guard pages of its own; a small one may cost none (module `kept`). It reads as zeros where it
-//! was never written.
+//! has guard pages of its own; a small one may cost none (module `kept`). It reads as zeros where
+//! it was never written.
 
 mod copy;
 mod huge;
