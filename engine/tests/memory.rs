@@ -143,3 +143,28 @@ fn the_rest_of_an_overwritten_record_is_padding() {
     assert_eq!(buffer.0.ring()[1024..1040], padding);
     assert_eq!(copy.ring()[1024..1040], padding);
 }
+
+/// Threads get the memory of each other's buffers and clones: nobody sees what was in it, and no
+/// two have it at a time.
+#[test]
+fn threads_make_and_drop_small_buffers() {
+    let live = |number: u8| {
+        let mut clones = Vec::new();
+        for _ in 0..200 {
+            let mut buffer = Buffer::ring(16 << 10);
+            assert!(buffer.0.ring().iter().all(|&byte| byte == 0));
+            let text = char::from(b'a' + number).to_string().repeat(39);
+            for id in 0..20 {
+                buffer.commit(chunk(1, id).whole(&text));
+            }
+            clones.push(buffer.copy());
+            buffer.reads(&[text.as_str(); 20]);
+            if clones.len() > usize::from(number) {
+                clones.remove(0).reads(&[text.as_str(); 20]);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..4).for_each(|number| drop(scope.spawn(move || live(number))));
+    });
+}

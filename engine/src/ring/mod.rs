@@ -209,7 +209,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // Of a region that has extents others know where it was written.
+        // A region that others have, too, is not this ring's to clear.
         if let (None, Some(region)) = (self.space.extents(), Arc::get_mut(&mut self.region)) {
             region.clear_to_keep(self.space.used_bytes());
         }

@@ -73,4 +73,31 @@ mod tests {
             [Some(at[2]), Some(at[0]), None, Some(at[1])]
         );
     }
+
+    #[test]
+    fn no_more_than_a_few_are_kept() {
+        let kept = Kept(Mutex::default());
+        let at: Vec<*mut u8> = (0..=REGIONS_MAX)
+            .map(|_| {
+                let (region, at) = mapped(1);
+                kept.keep(region);
+                at
+            })
+            .collect();
+        let taken: Vec<*mut u8> = std::iter::from_fn(|| take(&kept, 1)).collect();
+        assert!(taken.iter().eq(at[1..].iter().rev()), "all but the oldest");
+    }
+
+    /// While another thread has the lock a region is made, and unmapped, as if none were kept.
+    #[test]
+    fn nobody_waits_for_what_is_kept() {
+        let kept = Kept(Mutex::default());
+        let (first, at) = mapped(1);
+        kept.keep(first);
+        let locked = kept.0.lock().unwrap();
+        assert!(kept.take(page_size_bytes()).is_none());
+        kept.keep(mapped(1).0);
+        drop(locked);
+        assert_eq!([(); 2].map(|()| take(&kept, 1)), [Some(at), None]);
+    }
 }
