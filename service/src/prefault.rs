@@ -3,20 +3,20 @@
 //!
 //! ```text
 //!   the service's thread                             any thread
-//!   poll_prefault: at first a probe,
+//!   poll_prefault: at first a trial,
 //!     then buffers whose memory is short         --->  run: until enough is ready
 //!   handle_prefaulted                            <---  one more may be asked for
 //! ```
 //!
 //! Where huge pages are slow one of them is enough for a loss: while it is made ready the processor
-//! does nothing else, and whoever writes there makes one, too. So the probe looks before there are
+//! does nothing else, and whoever writes there makes one, too. So the trial looks before there are
 //! buffers, and once it, or a buffer, has met a slow page all that are made later have plain ones.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use watershed_engine::HugePages;
-use watershed_engine::mem::Region;
+use watershed_engine::mem::{HUGE_PAGE_BYTES, Region};
 use watershed_shards::ShardedBuffer;
 
 use crate::output::{Output, Warning};
@@ -31,11 +31,9 @@ pub(crate) const PREFAULT_DUE_BYTES: usize = PREFAULT_BYTES / 2;
 /// of shared memory last for 4 ms at 1 GB/s.
 pub const SLOW_PAGE: Duration = Duration::from_millis(2);
 
-/// The probe makes so many bytes of huge pages ready: a system that has some at hand may be slow
+/// The trial makes so many bytes of huge pages ready: a system that has some at hand may be slow
 /// with the next ones.
-const PROBE_BYTES: usize = 32 << 20;
-/// Each of these sizes: that of most systems.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
+const TRIAL_BYTES: usize = 32 << 20;
 
 /// Memory that is to be made ready. See [`Service::poll_prefault`].
 #[derive(Debug)]
@@ -44,7 +42,7 @@ pub struct PrefaultWork(Prefault);
 #[derive(Debug)]
 enum Prefault {
     /// Some that is given up afterwards.
-    Probe,
+    Trial,
     Buffers(Vec<Arc<ShardedBuffer>>),
 }
 
@@ -59,7 +57,7 @@ impl PrefaultWork {
     /// takes [`SLOW_PAGE`] or more the rest of its buffer has plain ones.
     pub fn run(self, cpu_time: impl FnMut() -> Duration) -> PrefaultDone {
         let has_slow_pages = match self.0 {
-            Prefault::Probe => has_slow_pages(cpu_time),
+            Prefault::Trial => has_slow_pages(cpu_time),
             Prefault::Buffers(buffers) => prefault(&buffers, cpu_time),
         };
         PrefaultDone { has_slow_pages }
@@ -68,9 +66,9 @@ impl PrefaultWork {
 
 /// Whether some of the system's huge pages are slow.
 fn has_slow_pages(mut cpu_time: impl FnMut() -> Duration) -> bool {
-    let Ok(region) = Region::map(PROBE_BYTES, HugePages::Advise) else { return false };
+    let Ok(region) = Region::map(TRIAL_BYTES, HugePages::Advise) else { return false };
     region.granted() == HugePages::Advise
-        && (0..PROBE_BYTES).step_by(HUGE_PAGE_BYTES).any(|start| {
+        && (0..TRIAL_BYTES).step_by(HUGE_PAGE_BYTES).any(|start| {
             let before = cpu_time();
             region.prefault(start..start + HUGE_PAGE_BYTES) && cpu_time().saturating_sub(before) >= SLOW_PAGE
         })
@@ -101,10 +99,10 @@ impl Service {
         if !self.options.never_waits || self.is_prefaulting {
             return None;
         }
-        let wants_probe = self.options.huge_pages == HugePages::Advise && !self.has_probed_pages;
-        if wants_probe {
-            (self.has_probed_pages, self.is_prefaulting) = (true, true);
-            return Some(PrefaultWork(Prefault::Probe));
+        let wants_trial = self.options.huge_pages == HugePages::Advise && !self.has_tried_pages;
+        if wants_trial {
+            (self.has_tried_pages, self.is_prefaulting) = (true, true);
+            return Some(PrefaultWork(Prefault::Trial));
         }
         let buffers = self.buffers.iter().map(|buffer| &buffer.trace);
         let short: Vec<_> =

@@ -46,8 +46,8 @@ pub struct Service {
     pub(crate) successions: VecDeque<(BufferId, Arc<Succession>)>,
     /// Another thread makes memory ready.
     pub(crate) is_prefaulting: bool,
-    /// The probe was handed out.
-    pub(crate) has_probed_pages: bool,
+    /// The trial was handed out.
+    pub(crate) has_tried_pages: bool,
     /// Huge pages are slow: no buffer gets them any more.
     pub(crate) has_slow_pages: bool,
 }
@@ -115,7 +115,7 @@ impl Service {
             dropped: VecDeque::new(),
             successions: VecDeque::new(),
             is_prefaulting: false,
-            has_probed_pages: false,
+            has_tried_pages: false,
             has_slow_pages: false,
         }
     }

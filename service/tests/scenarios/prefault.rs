@@ -14,9 +14,9 @@ fn world_with_ring(size_kb: u32) -> (World, ProducerId, ConsumerId) {
     let mut world = World::that_never_waits();
     let producer = world.connect("p");
     world.register(producer, "src");
-    if let Some(probe) = world.service.poll_prefault() {
+    if let Some(trial) = world.service.poll_prefault() {
         assert!(world.service.poll_prefault().is_none(), "one is under way");
-        world.service.handle_prefaulted(probe.run(|| Duration::ZERO));
+        world.service.handle_prefaulted(trial.run(|| Duration::ZERO));
     }
     assert!(world.service.poll_prefault().is_none(), "there is no ring");
     let config = TraceConfig { buffers: vec![buffer(size_kb)], ..one_source("src") };
@@ -79,11 +79,11 @@ fn a_ring_whose_huge_pages_are_slow_has_plain_ones() {
 
 /// Slow pages are found before there is a ring.
 #[test]
-fn a_probe_comes_before_the_rings() {
+fn a_trial_comes_before_the_rings() {
     let mut world = World::that_never_waits();
-    let probe = world.service.poll_prefault().expect("a probe comes first");
+    let trial = world.service.poll_prefault().expect("a trial comes first");
     assert!(world.service.poll_prefault().is_none(), "it is under way");
-    world.service.handle_prefaulted(probe.run(slow_clock()));
+    world.service.handle_prefaulted(trial.run(slow_clock()));
     world.pump();
     // None where the system has no huge pages.
     assert!(world.warnings.iter().all(|warning| *warning == Warning::SlowHugePages));
@@ -100,6 +100,46 @@ fn a_probe_comes_before_the_rings() {
     assert_eq!(world.read(consumer).texts().len(), written);
     world.pump();
     assert!(world.warnings.len() <= 1, "it is said once: {:?}", world.warnings);
+}
+
+/// What the system notes of the mapping of a ring: `hg` if it is to have huge pages, `nh` if none.
+/// No other test has rings of that size.
+#[cfg(target_os = "linux")]
+fn has_flag(size_kb: u32, flag: &str) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/smaps").expect("the system's list of mappings");
+    let size = format!("{size_kb} kB");
+    let is_ring = |line: &&str| line.strip_prefix("Size:").is_some_and(|rest| rest.trim() == size);
+    let mut behind = maps.lines().skip_while(|line| !is_ring(line));
+    let flags = behind.find_map(|line| line.strip_prefix("VmFlags:")).unwrap_or_default();
+    flags.split_whitespace().any(|word| word == flag)
+}
+
+/// Also a ring that is made while the trial is under way.
+#[cfg(target_os = "linux")]
+#[test]
+fn rings_have_plain_pages_once_a_trial_was_slow() {
+    for (size_kb, is_slow, is_late) in
+        [(34 << 10, false, false), (38 << 10, true, false), (42 << 10, true, true)]
+    {
+        let mut world = World::that_never_waits();
+        let producer = world.connect("p");
+        world.register(producer, "src");
+        let config = TraceConfig { buffers: vec![buffer(size_kb)], ..one_source("src") };
+        let trial = world.service.poll_prefault().expect("a trial comes first");
+        let done = if is_slow { trial.run(slow_clock()) } else { trial.run(|| Duration::ZERO) };
+        if is_late {
+            world.enable(&config);
+            world.service.handle_prefaulted(done);
+        } else {
+            world.service.handle_prefaulted(done);
+            world.enable(&config);
+        }
+        // The system has none of them.
+        if !is_slow && !has_flag(size_kb, "hg") {
+            return;
+        }
+        assert_eq!(has_flag(size_kb, "nh"), is_slow, "{size_kb}");
+    }
 }
 
 /// Packets of 1 KiB; returns how many.

@@ -17,13 +17,11 @@
 //! ready likewise.
 
 use watershed_engine::HugePages;
+use watershed_engine::mem::HUGE_PAGE_BYTES;
 
 use super::ShardedBuffer;
 use crate::shard::guard::ShardGuard;
 use crate::sync::Ordering;
-
-/// Pages are made ready in units of a huge page, so that most calls have nothing to do.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 impl ShardedBuffer {
     /// Makes memory ready that is among the next `bytes` that were never used: at most one huge

@@ -3,7 +3,7 @@
 use std::io;
 
 /// The size of a huge page: 2 MiB is what x86-64 and aarch64 with 4 KiB pages have.
-pub(super) const SIZE_BYTES: usize = 2 << 20;
+pub const SIZE_BYTES: usize = 2 << 20;
 
 /// Whether the system's pool has the pages now. Only mapping and unmapping them tells. Only Linux
 /// has a pool.

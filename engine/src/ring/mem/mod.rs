@@ -16,6 +16,7 @@ mod huge;
 mod kept;
 mod page;
 
+pub use huge::SIZE_BYTES as HUGE_PAGE_BYTES;
 pub use page::page_size_bytes;
 
 use std::io;
