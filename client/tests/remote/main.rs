@@ -339,9 +339,11 @@ fn bytes_that_are_no_frames() {
     let server = Server::new();
     let program = Program::new(options(&server.address));
     // A frame that is too long, before anything else.
-    server.accept_socket().write_all(&[0xFF; 64]).unwrap();
+    let mut socket = server.accept_socket();
+    socket.write_all(&[0xFF; 64]).unwrap();
     let said = program.reason();
     assert!(said.contains("no frame"), "{said}");
+    drop(socket);
 
     let (mut client, _) = server.welcome(true);
     assert!(matches!(program.event(), RemoteEvent::Connected { .. }));
