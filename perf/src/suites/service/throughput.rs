@@ -189,10 +189,10 @@ pub(super) fn ring(name: &str, workers: Workers, options: &Options) -> Result<Me
     })
 }
 
-/// Into a file in memory. The time ends with the file. What the system takes to write as many bytes
-/// into such a file, and nothing else, stands beside it.
+/// Into a file in memory. The time ends with the file. What the system alone does with such a file
+/// stands beside it.
 pub(super) fn file(name: &str, options: &Options) -> Result<Measurement, WrongAnswer> {
-    let bare = Series::new((0..3).map(|_| bare_write_s_per_gb(options)).collect::<Result<_, _>>()?);
+    let bare = (0..3).map(|_| BareWrite::measure(options)).collect::<Result<Vec<_>, _>>()?;
     let result = contest(name, Workers::default(), options, |service| {
         let daemon = service.start()?;
         let mut load = Load::start(LoadRole::four_threads(daemon.producer_socket(), FILE))?;
@@ -202,7 +202,7 @@ pub(super) fn file(name: &str, options: &Options) -> Result<Measurement, WrongAn
         enable(&mut consumer, &config_into_file(FILE, FILE_BUFFER_KB), Some(kept))?;
         load.arm()?;
         let mut run = Run::measure(&daemon, || {
-            let written = load.write(options.size(500_000_000, 20_000_000), duration(options))?;
+            let written = load.write(file_bytes_per_s(options), duration(options))?;
             let stats = flushed_stats(&mut consumer)?;
             if service.is_ours() {
                 check_nothing_refused(&stats)?;
@@ -221,20 +221,44 @@ pub(super) fn file(name: &str, options: &Options) -> Result<Measurement, WrongAn
         found.count_lost(&mut run.written)?;
         Ok(run)
     })?;
-    Ok(result.with("bare_write_s_per_gb", bare.median()))
+    let of_bare = |value: fn(&BareWrite) -> f64| Series::new(bare.iter().map(value).collect()).median();
+    Ok(result
+        .with("bare_write_s_per_gb", of_bare(|bare| bare.s_per_gb))
+        .with("bare_write_late_ms", of_bare(|bare| bare.late_ms)))
 }
 
-/// Seconds for each gigabyte that one thread writes into a file in memory as large as a run's, in
-/// blocks as large as the daemon's: where the host gives memory only when it is touched, the first
-/// gigabyte says little of the others.
-fn bare_write_s_per_gb(options: &Options) -> Result<f64, WrongAnswer> {
-    let (block, blocks) = (vec![1; 1 << 20], options.size(5 << 10, 16));
-    let mut file = tempfile::tempfile_in("/dev/shm").map_err(|error| error.to_string())?;
-    let started = Instant::now();
-    for _ in 0..blocks {
-        std::io::Write::write_all(&mut file, &block).map_err(|error| error.to_string())?;
+/// What the system alone does.
+struct BareWrite {
+    s_per_gb: f64,
+    late_ms: f64,
+}
+
+impl BareWrite {
+    /// One thread writes into a file in memory as much as a run, at its rate, in blocks as large as
+    /// the daemon's, and nothing else. Where the host gives memory only when it is touched, that may
+    /// be more than it can do: then it is late.
+    fn measure(options: &Options) -> Result<BareWrite, WrongAnswer> {
+        let block = vec![1; 1 << 20];
+        let mut file = tempfile::tempfile_in("/dev/shm").map_err(|error| error.to_string())?;
+        let (mut taken, mut late, mut bytes) = (Duration::ZERO, Duration::ZERO, 0);
+        let started = Instant::now();
+        while bytes < (file_bytes_per_s(options) as f64 * duration(options).as_secs_f64()) as u64 {
+            let due = Duration::from_secs_f64(bytes as f64 / file_bytes_per_s(options) as f64);
+            std::thread::sleep(due.saturating_sub(started.elapsed()));
+            let begun = Instant::now();
+            std::io::Write::write_all(&mut file, &block).map_err(|error| error.to_string())?;
+            (taken, bytes) = (taken + begun.elapsed(), bytes + block.len() as u64);
+            late = late.max(started.elapsed().saturating_sub(due));
+        }
+        Ok(BareWrite {
+            s_per_gb: taken.as_secs_f64() / (bytes as f64 / 1e9),
+            late_ms: late.as_secs_f64() * 1e3,
+        })
     }
-    Ok(started.elapsed().as_secs_f64() / (blocks as f64 * block.len() as f64 / 1e9))
+}
+
+fn file_bytes_per_s(options: &Options) -> u64 {
+    options.size(500_000_000, 20_000_000)
 }
 
 /// Into a ring, while the file of another session takes nothing for half a second, time and again.
