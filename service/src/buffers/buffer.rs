@@ -76,7 +76,9 @@ impl Buffer {
             queue_capacity: QUEUE_CAPACITY,
             homes: Homes::RoundRobin,
         })?;
-        let committer = trace.committer();
+        let mut committer = trace.committer();
+        // The shell calls `Service::serve_commits`.
+        committer.iter_mut().for_each(Committer::leave_wakes);
         Ok(Buffer {
             trace: Arc::new(trace),
             session_id,
