@@ -55,8 +55,8 @@ impl Pool {
         usize::from(was_clear)
     }
 
-    /// As a committer that leaves wake-ups to its thread, with both shards, and `WorkerPool::serve`,
-    /// with one at most.
+    /// As a committer that leaves wake-ups to its thread, with both shards, and
+    /// `WorkerPool::serve`, with one at most.
     fn schedule_and_serve(&self) -> usize {
         let were_clear = [self.ready.set(0), self.ready.set(1)];
         if self.sleepers.num_parked() as usize == self.num_workers && self.ready.claim().is_some() {

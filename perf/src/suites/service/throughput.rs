@@ -235,8 +235,8 @@ struct BareWrite {
 
 impl BareWrite {
     /// One thread writes into a file in memory as much as a run, at its rate, in blocks as large as
-    /// the daemon's, and nothing else. Where the host gives memory only when it is touched, that may
-    /// be more than it can do: then it is late.
+    /// the daemon's, and nothing else. Where the host gives memory only when it is touched, that
+    /// may be more than it can do: then it is late.
     fn measure(options: &Options) -> Result<BareWrite, WrongAnswer> {
         let block = vec![1; 1 << 20];
         let mut file = tempfile::tempfile_in("/dev/shm").map_err(|error| error.to_string())?;
