@@ -8,10 +8,8 @@
 //!     |      |
 //!     |    each listed connection: receive once, handle up to 256 calls          -+
 //!     |      |                                                                    | outputs of a call
-//!     |    what that has committed: little is copied, for more a worker is woken  | are delivered
+//!     |    timers that are due                                                    | are delivered
 //!     |      |                                                                    | before the next
-//!     |    timers that are due                                                    |
-//!     |      |                                                                    |
 //!     |    files, reads, clones: results of their threads, what is to be done     -+
 //!     |      |
 //!     |    each listed connection: begin to read for it, send what it takes, close it if it does not
@@ -213,13 +211,11 @@ impl Daemon {
                 self.core.service.handle_ready();
             }
             self.handle_calls(&now);
-            self.core.service.serve_commits();
             self.core.service.handle_timeout(&now);
             self.deliver(&now);
             self.work_on_files(&now);
             self.send(&now);
             self.hand_out();
-            self.core.service.serve_commits();
             if self.wake.take_status_wanted() {
                 self.tell_status();
             }
@@ -509,7 +505,6 @@ impl Daemon {
             self.core.files.wait_for_result(&mut self.core.service, &now, at_most);
             self.core.service.retry_commits();
             self.core.service.handle_ready();
-            self.core.service.serve_commits();
         }
         self.core.files.give_up(&mut self.core.service, &now);
         self.deliver(&now);

@@ -8,10 +8,10 @@
 //!        +------------- replies, commands, packets <----------- outputs, files
 //! ```
 //!
-//! One thread waits for everything ([`Daemon::run`]), workers copy chunks where there are many, and
-//! each file that is being written has a thread that reads for it, writes and syncs. Peers are not
-//! trusted: what one of them can make longer has a limit, each gets a bounded turn, and one that
-//! breaks the protocol or does not take what is sent to it is disconnected, with a line in the log.
+//! One thread waits for everything ([`Daemon::run`]), workers copy chunks, and each file that is
+//! being written has a thread that reads for it, writes and syncs. Peers are not trusted: what one
+//! of them can make longer has a limit, each gets a bounded turn, and one that breaks the protocol
+//! or does not take what is sent to it is disconnected, with a line in the log.
 //!
 //! The protocol is Perfetto's (spec, service 1 to 3); its frames are in [`watershed_wire::ipc`].
 #![forbid(unsafe_code)]

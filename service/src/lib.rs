@@ -23,10 +23,9 @@
 //!    addressed to a peer that has gone is dropped.
 //! 3. If it has sessions with files, it does what [`Service::poll_file`] says, until there is
 //!    nothing more.
-//! 4. If it has workers ([`ServiceOptions::workers`]), it calls [`Service::serve_commits`].
-//! 5. If it has threads that may wait ([`ServiceOptions::never_waits`]), it gives them what
+//! 4. If it has threads that may wait ([`ServiceOptions::never_waits`]), it gives them what
 //!    [`Service::poll_clone`] and [`Service::poll_dropped`] have, until there is nothing more.
-//! 6. Before it waits it calls [`Service::handle_idle`], and again if that says so and there is
+//! 5. Before it waits it calls [`Service::handle_idle`], and again if that says so and there is
 //!    nothing else to do. Threads that may wait then get what [`Service::poll_prefault`] has.
 //!
 //! Everything is one `&mut` call at a time: a shell with threads puts a lock around the service.

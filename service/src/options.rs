@@ -38,9 +38,8 @@ pub struct ServiceOptions {
     /// Which pages the buffers are made of. [`Warning::NoHugePages`](crate::Warning::NoHugePages)
     /// reports that the system has too few.
     pub huge_pages: HugePages,
-    /// The threads that copy chunks out of shared memory, where the one that calls the service
-    /// ([`Service::serve_commits`](crate::Service::serve_commits)) does not. `None`: that one does
-    /// it at each commit. What is read does not depend on them.
+    /// The threads that copy chunks out of shared memory. `None`: the one that calls the service
+    /// does it. What is read does not depend on them.
     pub workers: Option<WorkerPool>,
     /// Makes the memory shared with a producer that brings none.
     pub memory: MemoryFactory,

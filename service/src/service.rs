@@ -174,18 +174,6 @@ impl Service {
         }
     }
 
-    /// Has copied what was committed: by this thread while all workers are parked and it is little,
-    /// else by a worker, which is woken. To be called at the end of a turn of the shell's loop
-    /// where there are workers, however little it was: nobody else wakes them. Without workers it
-    /// does nothing.
-    pub fn serve_commits(&mut self) {
-        if self.buffers.take_untold()
-            && let Some(workers) = &self.options.workers
-        {
-            workers.serve();
-        }
-    }
-
     /// To be called when nothing else is to be done. Goes on with what commits have left because
     /// their budget was spent or another thread had locked a shard, and makes the memory ready that
     /// the buffers will use next, unless [another thread does that](Self::poll_prefault): a page

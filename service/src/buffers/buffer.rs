@@ -76,9 +76,7 @@ impl Buffer {
             queue_capacity: QUEUE_CAPACITY,
             homes: Homes::RoundRobin,
         })?;
-        let mut committer = trace.committer();
-        // The shell calls `Service::serve_commits`.
-        committer.iter_mut().for_each(Committer::leave_wakes);
+        let committer = trace.committer();
         Ok(Buffer {
             trace: Arc::new(trace),
             session_id,

@@ -49,8 +49,6 @@ pub(crate) struct BufferTable {
     last_id: u16,
     live: usize,
     waiting: WaitingByProducer,
-    /// Something was committed of which no worker was told.
-    is_untold: bool,
 }
 
 impl BufferTable {
@@ -115,14 +113,8 @@ impl BufferTable {
     /// Commits everything in the batch of a producer, which is empty afterwards. Returns how many
     /// chunks were not taken.
     pub(crate) fn commit(&mut self, id: BufferId, producer_id: ProducerId, batch: &mut Batch<'_>) -> u64 {
-        self.is_untold = true;
         let buffer = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut());
         buffer.map_or(0, |buffer| buffer.commit(producer_id, batch, &mut self.waiting))
-    }
-
-    /// Whether anything was committed since this was asked last: no worker was woken for it.
-    pub(crate) fn take_untold(&mut self) -> bool {
-        std::mem::take(&mut self.is_untold)
     }
 
     /// The buffer, and how many batches will have waited once those that wait now have room.
@@ -171,7 +163,6 @@ impl BufferTable {
 
     /// Tries again what waits. Returns how many chunks were not taken.
     pub(crate) fn retry(&mut self) -> u64 {
-        self.is_untold = true;
         let BufferTable { slots, waiting, .. } = self;
         slots.iter_mut().flatten().map(|buffer| buffer.retry(waiting)).sum()
     }
@@ -179,7 +170,6 @@ impl BufferTable {
     /// Commits all that waits for a buffer, before somebody looks at it. Returns how many chunks it
     /// did not take.
     pub(crate) fn settle(&mut self, id: BufferId) -> u64 {
-        self.is_untold = true;
         let buffer = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut());
         buffer.map_or(0, |buffer| buffer.settle(&mut self.waiting))
     }

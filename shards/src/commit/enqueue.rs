@@ -46,7 +46,7 @@ impl Committer {
 
     #[inline(always)]
     fn enqueue_inlined(&mut self, key: Key, batch: &mut Batch<'_>, is_owned: bool) -> Result<(), QueueFull> {
-        let Committer { owner, cell, home_cache, pool, cpu_id, nodes, wakes, shared, .. } = self;
+        let Committer { owner, cell, home_cache, pool, cpu_id, nodes, shared, .. } = self;
         let (owner, shared): (OwnerId, &Shared) = (*owner, shared);
         let mut reservation = cell.reserve(&shared.tickets);
         let first_ticket = reservation.take_tickets(batch.chunks.len() as u64);
@@ -67,7 +67,7 @@ impl Committer {
         };
         drop(reservation);
         // Also if the queue is full: whoever pushed while this thread held the lock relies on it.
-        shared.after_push(home, owner, &mut budget, *wakes);
+        shared.after_push(home, owner, &mut budget);
         shared.run_pending_drains(owner, &mut budget);
         queued
     }

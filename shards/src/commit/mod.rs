@@ -57,8 +57,6 @@ pub struct Committer {
     route: Route,
     /// Nodes for the next batch. Those that it does not need stay.
     nodes: Vec<OwnedNode<QueuedBatch>>,
-    /// Whether commits wake workers.
-    wakes: bool,
     shared: Arc<Shared>,
 }
 
@@ -106,7 +104,6 @@ impl Committer {
             cpu_id: None,
             route: Route::new(),
             nodes: Vec::with_capacity(LIST_CAPACITY),
-            wakes: true,
             shared,
         }
     }
@@ -115,12 +112,6 @@ impl Committer {
     /// for a thread that commits for threads elsewhere. `None`: the CPU of the calling thread.
     pub fn set_cpu(&mut self, cpu_id: Option<usize>) {
         self.cpu_id = cpu_id;
-    }
-
-    /// From now on commits wake no worker: after some of them the thread calls
-    /// [`WorkerPool::serve`](crate::WorkerPool::serve), or what was committed may wait for ever.
-    pub fn leave_wakes(&mut self) {
-        self.wakes = false;
     }
 
     /// Commits a batch, and leaves it empty. A later read covers it, unless another committer is
@@ -177,8 +168,8 @@ impl Committer {
         is_owned: bool,
         may_write: bool,
     ) -> Result<(), CommitError> {
-        let Committer { owner, cell, pool, cpu_id, route, nodes, wakes, shared, .. } = self;
-        let (owner, wakes, shared): (OwnerId, bool, &Shared) = (*owner, *wakes, shared);
+        let Committer { owner, cell, pool, cpu_id, route, nodes, shared, .. } = self;
+        let (owner, shared): (OwnerId, &Shared) = (*owner, shared);
         let reservation = cell.resume_reservation(&shared.tickets);
         route.find(shared, *cpu_id, batch);
         // A poisoned shard discards and counts what comes, and frees it.
@@ -189,7 +180,7 @@ impl Committer {
         let committed = routed.commit(route, batch, budget);
         drop(reservation);
         // Also if a queue is full: whoever pushed while this thread held the lock relies on it.
-        route.shards.iter().for_each(|&home| shared.after_push(home.into(), owner, budget, wakes));
+        route.shards.iter().for_each(|&home| shared.after_push(home.into(), owner, budget));
         shared.run_pending_drains(owner, budget);
         committed?;
         batch.memory = None;

@@ -28,14 +28,11 @@ fn a_bit_is_claimed_once_for_each_time_that_it_is_set() {
     });
 }
 
-/// Two shards, and the workers that serve them until all is done that was scheduled.
+/// Two shards, and the workers that serve them until both are done.
 struct Pool {
     ready: Bits,
     sleepers: Sleepers,
-    num_workers: usize,
     num_served: AtomicUsize,
-    /// How often a shard was scheduled, once that is known.
-    num_scheduled: AtomicUsize,
     wake: [Notify; 2],
 }
 
@@ -46,38 +43,9 @@ impl Pool {
         }
     }
 
-    /// How often it was to be served because of that, here and below.
-    fn schedule(&self, shard: usize) -> usize {
-        let was_clear = self.ready.set(shard);
-        if was_clear {
+    fn schedule(&self, shard: usize) {
+        if self.ready.set(shard) {
             self.wake_one();
-        }
-        usize::from(was_clear)
-    }
-
-    /// As a committer that leaves wake-ups to its thread, with both shards, and
-    /// `WorkerPool::serve`, with one at most.
-    fn schedule_and_serve(&self) -> usize {
-        let were_clear = [self.ready.set(0), self.ready.set(1)];
-        if self.sleepers.num_parked() as usize == self.num_workers && self.ready.claim().is_some() {
-            self.num_served.fetch_add(1, Ordering::SeqCst);
-            self.end_if_done();
-        }
-        if self.ready.any() {
-            self.wake_one();
-        }
-        were_clear.map(usize::from).iter().sum()
-    }
-
-    fn is_done(&self) -> bool {
-        // Loom's SeqCst loads may be stale.
-        let look = |number: &AtomicUsize| number.fetch_add(0, Ordering::SeqCst);
-        look(&self.num_served) == look(&self.num_scheduled)
-    }
-
-    fn end_if_done(&self) {
-        if self.is_done() {
-            self.wake.iter().for_each(Notify::notify);
         }
     }
 
@@ -89,30 +57,25 @@ impl Pool {
                     self.wake_one();
                 }
                 is_chosen = false;
-                self.num_served.fetch_add(1, Ordering::SeqCst);
-                self.end_if_done();
-            } else if self.is_done() {
+                if self.num_served.fetch_add(1, Ordering::SeqCst) == 1 {
+                    self.wake.iter().for_each(Notify::notify);
+                }
+            } else if self.num_served.load(Ordering::SeqCst) == 2 {
                 return;
             } else {
-                let has_work = || self.ready.any() || self.is_done();
+                let has_work = || self.ready.any() || self.num_served.load(Ordering::SeqCst) == 2;
                 is_chosen = self.sleepers.sleep(worker, has_work, || self.wake[worker].wait());
             }
         }
     }
 }
 
-/// Two threads schedule something. Loom reports it if all threads wait.
-fn nobody_sleeps_while_a_shard_waits(
-    (num_workers, max_preemptions): (usize, usize),
-    schedule: [fn(&Pool) -> usize; 2],
-) {
+fn nobody_sleeps_while_a_shard_waits(num_workers: usize, max_preemptions: usize) {
     model_to(max_preemptions, move || {
         let pool = Arc::new(Pool {
             ready: Bits::new(2),
             sleepers: Sleepers::new(num_workers),
-            num_workers,
             num_served: AtomicUsize::new(0),
-            num_scheduled: AtomicUsize::new(usize::MAX),
             wake: [Notify::new(), Notify::new()],
         });
         let start = |worker| {
@@ -120,34 +83,24 @@ fn nobody_sleeps_while_a_shard_waits(
             thread::spawn(move || pool.work(worker))
         };
         let workers: Vec<_> = (0..num_workers).map(start).collect();
-        let [one, other] = schedule;
-        let scheduler = {
+        let setter = {
             let pool = Arc::clone(&pool);
-            thread::spawn(move || other(&pool))
+            thread::spawn(move || pool.schedule(1))
         };
-        let num_scheduled = one(&pool) + scheduler.join().unwrap();
-        pool.num_scheduled.swap(num_scheduled, Ordering::SeqCst);
-        pool.end_if_done();
+        pool.schedule(0);
+        setter.join().unwrap();
         workers.into_iter().for_each(|thread| thread.join().unwrap());
     });
 }
 
-/// Whatever is set while a worker falls asleep, or while another wake-up is under way, is served.
+/// Whatever is set while a worker falls asleep, or while another wake-up is under way, is served:
+/// loom reports it if all threads wait.
 #[test]
 fn no_shard_is_left_to_a_worker_that_sleeps() {
-    nobody_sleeps_while_a_shard_waits((1, 3), [|pool| pool.schedule(0), |pool| pool.schedule(1)]);
+    nobody_sleeps_while_a_shard_waits(1, 4);
 }
 
 #[test]
 fn no_shard_is_left_to_two_workers_that_sleep() {
-    nobody_sleeps_while_a_shard_waits((2, 2), [|pool| pool.schedule(0), |pool| pool.schedule(1)]);
-}
-
-/// Nor is what a thread schedules that wakes nobody before it has served some: also if another one
-/// has found the shard scheduled, and left the wake-up to it.
-#[test]
-fn no_shard_is_left_to_who_serves_in_the_place_of_workers() {
-    for at_most in [(1, 2), (2, 1)] {
-        nobody_sleeps_while_a_shard_waits(at_most, [Pool::schedule_and_serve, |pool| pool.schedule(1)]);
-    }
+    nobody_sleeps_while_a_shard_waits(2, 2);
 }

@@ -294,13 +294,12 @@ impl ShardGuard<'_> {
 }
 
 impl Shared {
-    /// For threads that have pushed something: the second half of "push, then try to lock". Where
-    /// there are workers, one of these comes; without `wakes`, once the caller has woken it.
+    /// For threads that have pushed something: the second half of "push, then try to lock".
     #[inline]
-    pub(crate) fn after_push(&self, shard: usize, owner: OwnerId, budget: &mut DrainBudget, wakes: bool) {
+    pub(crate) fn after_push(&self, shard: usize, owner: OwnerId, budget: &mut DrainBudget) {
         let slot = self.slots.get(shard);
         if self.has_workers {
-            self.leave_to_workers(shard, slot, wakes);
+            self.leave_to_workers(shard, slot);
         } else if !slot.lock.is_locked() && !slot.queue.is_empty() {
             self.help(shard, owner, budget);
         }
@@ -360,26 +359,18 @@ impl Shared {
         }
     }
 
-    /// For a worker, or a thread in its place, which wakes workers itself (not `wakes`): drains for
-    /// one budget, unless another thread has locked the shard. What is left is noted. Returns
-    /// whether there was no extent.
-    pub(crate) fn drain_by_worker(
-        &self,
-        shard: usize,
-        owner: OwnerId,
-        budget: &mut DrainBudget,
-        wakes: bool,
-    ) -> bool {
+    /// For a worker: drains for one budget, unless another thread has locked the shard. What is
+    /// left is noted. Returns whether there was no extent.
+    pub(crate) fn drain_by_worker(&self, shard: usize, owner: OwnerId) -> bool {
         let slot = self.slots.get(shard);
         let guard = if slot.lock.is_locked() { None } else { ShardGuard::try_lock(self, shard, owner) };
         // Its owner looks at the queue again, and for what was noted.
         let Some(mut guard) = guard else { return false };
-        guard.wakes = wakes;
         #[cfg(any(test, feature = "testing"))]
         if slot.is_held.load(Ordering::SeqCst) {
             return false;
         }
-        let result = guard.drain(budget);
+        let result = guard.drain(&mut DrainBudget::new());
         if result != DrainResult::Empty {
             // The unlock schedules it.
             self.pending_drains.defer(&slot.hints.pending_drain);

@@ -38,8 +38,6 @@ pub(crate) struct ShardGuard<'a> {
     /// A panic from now on is one of the shard: not of foreign code that is called, nor one that
     /// was there before.
     pub(crate) may_poison: bool,
-    /// Whether the unlock wakes a worker for what is left, or the thread does later.
-    pub(crate) wakes: bool,
 }
 
 impl<'a> ShardGuard<'a> {
@@ -63,7 +61,7 @@ impl<'a> ShardGuard<'a> {
         // state.
         let state = unsafe { slot.state() };
         let may_poison = !std::thread::panicking();
-        ShardGuard { shared, shard, slot, state, owner, oldest_may_change: true, may_poison, wakes: true }
+        ShardGuard { shared, shard, slot, state, owner, oldest_may_change: true, may_poison }
     }
 
     /// Locks a shard in order to add chunks: if it is free and nothing is queued there.
@@ -262,7 +260,7 @@ impl Drop for ShardGuard<'_> {
             self.serve(left);
         }
         // A worker that came while it was locked, for what was pushed or noted before, has gone.
-        self.shared.leave_to_workers(self.shard, self.slot, self.wakes);
+        self.shared.leave_to_workers(self.shard, self.slot);
     }
 }
 

@@ -298,15 +298,14 @@ impl Shared {
     pub(crate) fn defer_drain(&self, shard: usize) {
         let slot = self.slots.get(shard);
         self.pending_drains.defer(&slot.hints.pending_drain);
-        self.leave_to_workers(shard, slot, true);
+        self.leave_to_workers(shard, slot);
     }
 
-    /// Has a worker come for what is left in a shard, if there are workers; without `wakes`, once
-    /// the caller has woken it.
+    /// Has a worker come for what is left in a shard, if there are workers.
     #[inline]
-    pub(crate) fn leave_to_workers(&self, shard: usize, slot: &ShardSlot, wakes: bool) {
+    pub(crate) fn leave_to_workers(&self, shard: usize, slot: &ShardSlot) {
         if let Some(workers) = self.config.workers.as_ref().filter(|_| slot.has_work()) {
-            workers.schedule(shard, wakes);
+            workers.schedule(shard);
         }
     }
 

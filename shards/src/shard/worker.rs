@@ -10,9 +10,6 @@
 //! waits for a shard's lock: whoever has it looks at the queue, and at what was noted, when it
 //! unlocks.
 //!
-//! To wake a worker takes longer than to copy some chunks. So a committer may set bits only, and
-//! its thread serves a little itself while all workers are parked ([`WorkerPool::serve`]).
-//!
 //! - `PoolState::changes`: publishes the list of buffers, which its mutex does. SeqCst, against
 //!   `Sleepers::parked`: "change the list, then wake; say parked, then look at the number".
 //! - `PoolState::is_stopping`: publishes nothing; likewise.
@@ -24,18 +21,10 @@ use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use crate::shard::Shared;
-use crate::shard::budget::DrainBudget;
 use crate::shard::topology::{MAX_SHARDS, Topology};
 use crate::sync::lock::OwnerId;
 use crate::sync::ready::{Bits, Sleepers};
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
-
-/// Budgets that a thread serves in the place of workers before it wakes one: those of a small
-/// shared memory, so that a burst which fills it needs no worker.
-const SERVED_BUDGETS: usize = 4;
-
-/// The owner of shards that are served so.
-const SERVING_OWNER: OwnerId = OwnerId((1 << 28) + 2);
 
 /// Threads that drain buffers: any number of buffers may be made with one pool, which all of them
 /// share. They end with the last copy of this value and the last buffer that was made with it.
@@ -67,9 +56,8 @@ pub(crate) struct PoolState {
     turns: Turns,
 }
 
-/// What workers have done since their start, and threads that [serve](WorkerPool::serve) in their
-/// place. A turn is what one of them does at one shard: as much as a budget allows of what is
-/// queued there.
+/// What workers have done since their start. A turn is what one of them does at one shard: as much
+/// as a budget allows of what is queued there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerStats {
     /// Turns that were timed.
@@ -197,31 +185,10 @@ impl WorkerPool {
         let _ = self.0.state.on_ready.0.set(Box::new(call));
     }
 
-    /// For a thread whose committers [leave wake-ups to it](crate::Committer::leave_wakes): what it
-    /// has committed will be served. While all workers are parked the thread does that itself, for
-    /// at most 128 chunks or 200 us: to wake one costs more, and that one has to get a CPU first.
-    /// For what is left it wakes one.
-    pub fn serve(&self) {
-        let state = &*self.0.state;
-        for _ in 0..SERVED_BUDGETS {
-            let mut budget = DrainBudget::new();
-            while !budget.is_spent() {
-                if !state.all_parked() {
-                    return state.wake_for_ready();
-                }
-                let Some((served, shard)) = state.claim() else { return };
-                if state.serve(&served, shard, SERVING_OWNER, &mut budget, false) {
-                    return state.wake_for_ready();
-                }
-            }
-        }
-        state.wake_for_ready();
-    }
-
     /// Whether all of them are parked, or about to be. The feature `testing`.
     #[cfg(any(test, feature = "testing"))]
     pub fn all_parked(&self) -> bool {
-        self.0.state.all_parked()
+        self.0.state.sleepers.num_parked() as usize == self.num_workers()
     }
 
     /// The way to the pool for a buffer that is being made.
@@ -258,15 +225,14 @@ impl WorkerLink {
         self.pool.change(|buffers| buffers.retain(|served| !Arc::ptr_eq(served, &self.served)));
     }
 
-    /// There is work in a shard: the second half of "push, then set its bit". Without `wakes` the
-    /// caller serves or wakes later: until then nobody may, since the bit is set already.
+    /// There is work in a shard: the second half of "push, then set its bit".
     #[inline]
-    pub(crate) fn schedule(&self, shard: usize, wakes: bool) {
+    pub(crate) fn schedule(&self, shard: usize) {
         let since_ns = &self.served.ready_since_ns[shard];
         if since_ns.load(Ordering::Relaxed) == 0 {
             since_ns.store(self.pool.now_ns(), Ordering::Relaxed);
         }
-        if self.served.ready.set(shard) && wakes {
+        if self.served.ready.set(shard) {
             self.pool.wake_one();
         }
     }
@@ -298,49 +264,6 @@ impl PoolState {
         }
     }
 
-    fn all_parked(&self) -> bool {
-        self.sleepers.num_parked() as usize == self.workers.len()
-    }
-
-    /// A shard that is ready, and is nobody else's from here on.
-    fn claim(&self) -> Option<(Arc<Served>, usize)> {
-        let buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
-        buffers.iter().find_map(|served| Some((Arc::clone(served), served.ready.claim()?)))
-    }
-
-    fn wake_for_ready(&self) {
-        let buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
-        if buffers.iter().any(|served| served.ready.any()) {
-            self.wake_one();
-        }
-    }
-
-    /// Drains a shard that was claimed, as far as the budget goes. Whether there was no extent.
-    fn serve(
-        &self,
-        served: &Served,
-        shard: usize,
-        owner: OwnerId,
-        budget: &mut DrainBudget,
-        wakes: bool,
-    ) -> bool {
-        // One that is committed to from here on waits for the next turn.
-        let since_ns = served.ready_since_ns[shard].swap(0, Ordering::Relaxed);
-        // A buffer that is gone needs nothing.
-        let shared = served.shared.get().and_then(Weak::upgrade);
-        // A panic took one chunk, or has poisoned its shard. What else is queued is noted, and
-        // comes again as what finds no extent does.
-        let drain = |shared: Arc<Shared>| {
-            let drain = AssertUnwindSafe(|| shared.drain_by_worker(shard, owner, budget, wakes));
-            catch_unwind(drain).unwrap_or(true)
-        };
-        let had_no_extent = shared.is_some_and(drain);
-        if since_ns != 0 {
-            self.note_turn(since_ns);
-        }
-        had_no_extent
-    }
-
     fn work(&self, worker: usize) {
         let (mut buffers, mut known) = (Vec::new(), u64::MAX);
         let (mut first, mut is_chosen) = (worker, false);
@@ -358,12 +281,14 @@ impl PoolState {
             let in_turn = buffers[first..].iter().chain(&buffers[..first]);
             let claimed = in_turn.filter_map(|served| Some((served, served.ready.claim()?))).next();
             if let Some((served, shard)) = claimed {
+                // One that is committed to from here on waits for the next turn.
+                let since_ns = served.ready_since_ns[shard].swap(0, Ordering::Relaxed);
                 if std::mem::take(&mut is_chosen) && buffers.iter().any(|served| served.ready.any()) {
                     self.wake_one();
                 }
-                if self.serve(served, shard, OwnerId(worker as u32), &mut DrainBudget::new(), true) {
-                    // Other owners hold all extents, and will return one.
-                    thread::yield_now();
+                serve(served, shard, OwnerId(worker as u32));
+                if since_ns != 0 {
+                    self.note_turn(since_ns);
                 }
                 continue;
             }
@@ -374,5 +299,17 @@ impl PoolState {
             };
             is_chosen = self.sleepers.sleep(worker, has_work, thread::park);
         }
+    }
+}
+
+/// Drains a shard for one budget.
+fn serve(served: &Served, shard: usize, owner: OwnerId) {
+    // A buffer that is gone needs nothing.
+    let Some(shared) = served.shared.get().and_then(Weak::upgrade) else { return };
+    let drain = AssertUnwindSafe(|| shared.drain_by_worker(shard, owner));
+    // A panic took one chunk, or has poisoned its shard. What else is queued is noted.
+    if catch_unwind(drain).unwrap_or(true) {
+        // Other owners hold all extents, and will return one.
+        thread::yield_now();
     }
 }

@@ -91,6 +91,7 @@ impl Sleepers {
         Sleepers { parked: Bits::new(num_workers).into(), is_waking: Bits::new(1).into() }
     }
 
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn num_parked(&self) -> u32 {
         self.parked.words.iter().map(|word| look(word).count_ones()).sum()
     }
