@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use watershed_smb::WriteChunk;
 
-use super::Shared;
 use super::counts::count;
 use super::search::Search;
+use super::{Returns, Shared};
 use crate::sync::{Ordering, lock};
 
 /// The longest single wait of a stalled writer.
@@ -75,6 +75,7 @@ impl Shared {
         policy: ExhaustedPolicy,
         dropping: bool,
         search: &mut Search,
+        returns: &mut Returns,
     ) -> Option<WriteChunk> {
         if policy.waits()
             && self.is_producer_thread()
@@ -85,7 +86,7 @@ impl Shared {
         if policy.waits() && !dropping {
             search.allow_all();
         }
-        self.try_acquire(search)
+        self.try_acquire(search, returns)
     }
 
     /// What to do when no chunk is free now. `dropping` says that the writer's last attempt ended
@@ -96,31 +97,42 @@ impl Shared {
         policy: ExhaustedPolicy,
         dropping: bool,
         search: &mut Search,
+        returns: &mut Returns,
     ) -> Option<WriteChunk> {
         if policy == ExhaustedPolicy::StallThenAbort || policy == ExhaustedPolicy::StallThenDrop && !dropping
         {
-            self.stall(policy, search)
+            self.stall(policy, search, returns)
         } else {
             None
         }
     }
 
     #[inline]
-    fn try_acquire(&self, search: &mut Search) -> Option<WriteChunk> {
+    fn try_acquire(&self, search: &mut Search, returns: &mut Returns) -> Option<WriteChunk> {
         if self.is_shut_down() {
             return None;
         }
-        // Relaxed: where to start looking is a hint.
-        let first = self.next_page.load(Ordering::Relaxed);
         let layout = self.crowding.layout(self.options.layout);
-        let chunk = search.run(&self.smb, first, layout)?;
-        self.crowding.take(&chunk);
-        self.next_page.store(chunk.page(), Ordering::Relaxed);
-        count(&self.counters.chunks_acquired);
+        let chunk = match search.take_own(&self.smb, layout) {
+            Some(chunk) => chunk,
+            None => {
+                // Relaxed: where to start looking is a hint.
+                let first = self.next_page.load(Ordering::Relaxed);
+                let chunk = search.run(&self.smb, first, layout)?;
+                self.next_page.store(chunk.page(), Ordering::Relaxed);
+                chunk
+            }
+        };
+        self.crowding.take(&chunk, returns);
         Some(chunk)
     }
 
-    fn stall(&self, policy: ExhaustedPolicy, search: &mut Search) -> Option<WriteChunk> {
+    fn stall(
+        &self,
+        policy: ExhaustedPolicy,
+        search: &mut Search,
+        returns: &mut Returns,
+    ) -> Option<WriteChunk> {
         let on_producer_thread = self.is_producer_thread();
         let mut pause = Duration::ZERO;
         for stall in 0..self.options.stall_limit {
@@ -139,7 +151,7 @@ impl Shared {
                 pause = next_pause(pause);
             }
             search.allow_all();
-            if let Some(chunk) = self.try_acquire(search) {
+            if let Some(chunk) = self.try_acquire(search, returns) {
                 return Some(chunk);
             }
         }

@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 
 use crate::sync::{Arc, AtomicU64, Ordering};
 
-/// What happens once a chunk or less often, of all writers together.
+/// What happens less often than chunks are taken, of all writers together.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(super) chunks_acquired: AtomicU64,
     pub(super) stalls: AtomicU64,
     pub(super) commits: AtomicU64,
     pub(super) violations: AtomicU64,
@@ -18,17 +17,22 @@ pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// What may happen with each packet of a writer. Only that writer adds, so it takes no
+/// What may happen with each packet or chunk of a writer. Only that writer adds, so it takes no
 /// read-modify-write, which would cost more than all else of a packet that is dropped. No other
 /// writer's counts are in its cache lines (processors fetch them in pairs).
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct WriterCounts {
+    chunks_acquired: AtomicU64,
     chunks_refused: AtomicU64,
     packets_dropped: AtomicU64,
 }
 
 impl WriterCounts {
+    pub(crate) fn acquire_chunk(&self) {
+        add_alone(&self.chunks_acquired);
+    }
+
     pub(crate) fn refuse_chunk(&self) {
         add_alone(&self.chunks_refused);
     }
@@ -50,21 +54,23 @@ fn add_alone(counter: &AtomicU64) {
 #[derive(Debug, Default)]
 pub(super) struct AllWriters {
     living: BTreeMap<u16, Arc<WriterCounts>>,
-    ended: Refused,
+    ended: Sums,
 }
 
-/// What writers did not get, and lost for it.
+/// What several writers got, what they did not get, and lost for it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Refused {
-    pub(super) chunks: u64,
-    pub(super) packets: u64,
+pub(super) struct Sums {
+    pub(super) chunks_acquired: u64,
+    pub(super) chunks_refused: u64,
+    pub(super) packets_dropped: u64,
 }
 
-impl Refused {
-    fn add(self, writer: &WriterCounts) -> Refused {
-        Refused {
-            chunks: self.chunks + writer.chunks_refused.load(Ordering::Relaxed),
-            packets: self.packets + writer.packets_dropped(),
+impl Sums {
+    fn add(self, writer: &WriterCounts) -> Sums {
+        Sums {
+            chunks_acquired: self.chunks_acquired + writer.chunks_acquired.load(Ordering::Relaxed),
+            chunks_refused: self.chunks_refused + writer.chunks_refused.load(Ordering::Relaxed),
+            packets_dropped: self.packets_dropped + writer.packets_dropped(),
         }
     }
 }
@@ -82,7 +88,7 @@ impl AllWriters {
         }
     }
 
-    pub(super) fn sum(&self) -> Refused {
+    pub(super) fn sum(&self) -> Sums {
         self.living.values().fold(self.ended, |sum, writer| sum.add(writer))
     }
 }

@@ -37,7 +37,7 @@ use std::time::Duration;
 pub use acquire::ExhaustedPolicy;
 use batch::Batch;
 pub(crate) use counts::WriterCounts;
-use counts::{AllWriters, Counters, Refused, count};
+use counts::{AllWriters, Counters, Sums, count};
 use crowding::Crowding;
 pub(crate) use crowding::Returns;
 pub(crate) use direct::commit_patches;
@@ -246,18 +246,18 @@ impl Arbiter {
     /// What was done so far.
     #[must_use]
     pub fn stats(&self) -> ArbiterStats {
-        let Counters { chunks_acquired, stalls, commits, violations } = &self.shared.counters;
+        let Counters { stalls, commits, violations } = &self.shared.counters;
         // In a forked child another thread may hold the lock for ever, and there are no writers.
-        let refused = match self.shared.is_forked() {
-            true => Refused::default(),
+        let sums = match self.shared.is_forked() {
+            true => Sums::default(),
             false => lock(&self.shared.state).counts.sum(),
         };
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ArbiterStats {
-            chunks_acquired: get(chunks_acquired),
-            chunks_refused: refused.chunks,
+            chunks_acquired: sums.chunks_acquired,
+            chunks_refused: sums.chunks_refused,
             stalls: get(stalls),
-            packets_dropped: refused.packets,
+            packets_dropped: sums.packets_dropped,
             commits: get(commits),
             violations: get(violations),
         }

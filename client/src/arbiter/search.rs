@@ -22,6 +22,8 @@
 //! are kept: none is dropped while a chunk is free, unless too few chunks were taken since the last
 //! such search. Then [`LOOKS_PER_BATCH`] are used together; a memory of so few pages is always
 //! looked through.
+//!
+//! A writer that commits itself looks into the page of its last chunk before all that.
 
 use std::num::NonZeroU32;
 
@@ -54,12 +56,22 @@ pub(crate) struct Search {
     epoch: Option<NonZeroU32>,
     /// Pages before `next_page` that were looked at in vain since the count is `epoch`.
     full_since_epoch: usize,
+    /// Page of a chunk that this writer has had and freed, until it looks for the next one.
+    own_page: Option<usize>,
 }
 
 impl Search {
     /// A writer that may look everywhere at first.
     pub(crate) fn new() -> Self {
-        Self { earned: usize::MAX, look_at: 0, next_page: 0, full_pages: 0, epoch: None, full_since_epoch: 0 }
+        Self {
+            earned: usize::MAX,
+            look_at: 0,
+            next_page: 0,
+            full_pages: 0,
+            epoch: None,
+            full_since_epoch: 0,
+            own_page: None,
+        }
     }
 
     pub(crate) fn full_pages(&self) -> u64 {
@@ -69,6 +81,24 @@ impl Search {
     /// The next attempt may look everywhere: a writer that would wait otherwise has the time.
     pub(super) fn allow_all(&mut self) {
         (self.earned, self.look_at) = (usize::MAX, 0);
+    }
+
+    /// The writer has committed a chunk of this page itself: it is free, unless the service was at
+    /// work.
+    #[inline]
+    pub(crate) fn note_own(&mut self, page: usize) {
+        self.own_page = Some(page);
+    }
+
+    /// The page that was noted last, if a chunk is free there. Its lines are in this processor's
+    /// caches, and where each writer has a page of its own, no other one's are.
+    #[inline]
+    pub(super) fn take_own(&mut self, smb: &Smb, layout: PageLayout) -> Option<WriteChunk> {
+        let page = self.own_page.take()?;
+        let chunk = self.try_pages(smb, page, 1, layout)?;
+        self.earned = self.earned.saturating_add(ATTEMPTS_PER_CHUNK);
+        self.look_at = 0;
+        Some(chunk)
     }
 
     /// Looks for a free chunk. `last_page` is where one was taken last, by whichever writer.
@@ -156,5 +186,32 @@ impl Search {
             None => count.min(num_pages),
         } as u64;
         chunk
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::Arc;
+    use watershed_smb::SharedMemory;
+
+    /// Each writer that frees its chunks itself keeps to one page, as long as nobody else has it.
+    #[test]
+    fn a_page_of_ones_own_comes_first() {
+        let smb = Smb::new(Arc::new(SharedMemory::create(8 * 4096).unwrap()), 4096).unwrap();
+        let mut search = Search::new();
+        assert!(search.take_own(&smb, PageLayout::Div1).is_none(), "none was noted");
+        let last_page = 5;
+        let chunk = search.run(&smb, last_page, PageLayout::Div1).unwrap();
+        assert_eq!(chunk.page(), last_page);
+        search.note_own(last_page);
+        assert!(search.take_own(&smb, PageLayout::Div1).is_none(), "it is not free");
+        assert_eq!(search.full_pages(), 1);
+        smb.complete(chunk).unwrap();
+        smb.try_begin_read(last_page, 0).unwrap().release().unwrap();
+        search.note_own(last_page);
+        let own = search.take_own(&smb, PageLayout::Div1).unwrap();
+        assert_eq!(own.page(), last_page);
+        assert!(search.take_own(&smb, PageLayout::Div1).is_none(), "it is noted for one search");
     }
 }

@@ -7,7 +7,7 @@ use crate::arbiter::Returned;
 
 impl Core {
     pub(super) fn acquire(&mut self) -> Option<WriteChunk> {
-        let now = self.arbiter.acquire_now(self.policy, self.exhausted, &mut self.search);
+        let now = self.arbiter.acquire_now(self.policy, self.exhausted, &mut self.search, &mut self.returns);
         let chunk = now.or_else(|| self.acquire_later(self.exhausted));
         self.exhausted = chunk.is_none();
         chunk
@@ -15,7 +15,9 @@ impl Core {
 
     /// A chunk, or a refusal that is counted. `dropping`: the last attempt ended in one.
     pub(super) fn acquire_later(&mut self, dropping: bool) -> Option<WriteChunk> {
-        let chunk = self.arbiter.acquire_later(self.policy, dropping, &mut self.search);
+        // It holds nothing while it waits or drops.
+        self.arbiter.give_back(&mut self.returns);
+        let chunk = self.arbiter.acquire_later(self.policy, dropping, &mut self.search, &mut self.returns);
         if chunk.is_none() {
             self.counts.refuse_chunk();
         }
@@ -26,6 +28,7 @@ impl Core {
     pub(super) fn start_chunk(&mut self, chunk: WriteChunk, continues: bool) {
         let chunk_id = self.next_chunk_id;
         self.next_chunk_id = chunk_id.wrapping_add(1);
+        self.counts.acquire_chunk();
         let current = Current {
             chunk,
             chunk_id,
@@ -79,6 +82,12 @@ impl Core {
 
     /// Returns the chunk, if there is one. Everything in it must be synced.
     pub(super) fn return_current(&mut self, last: ChunkFlags) {
+        self.return_for_next(last);
+        self.arbiter.give_back(&mut self.returns);
+    }
+
+    /// The same of a chunk that is full: a writer that goes on takes the next one.
+    pub(super) fn return_for_next(&mut self, last: ChunkFlags) {
         let Some(current) = self.current.take() else { return };
         let smb = self.arbiter.smb();
         if current.inflated {
@@ -96,8 +105,14 @@ impl Core {
             needs_patching: last.contains(ChunkFlags::NEEDS_PATCHING),
         };
         match &mut self.direct {
-            Some(direct) => self.arbiter.commit_chunk(returned, &mut self.patches, direct),
-            None => self.arbiter.return_chunk(returned, &mut self.patches),
+            Some(direct) => {
+                self.search.note_own(returned.chunk.page());
+                self.arbiter.commit_chunk(returned, &mut self.patches, direct);
+            }
+            None => {
+                self.arbiter.give_back(&mut self.returns);
+                self.arbiter.return_chunk(returned, &mut self.patches);
+            }
         }
         (self.capacity, self.position, self.synced) = (0, 0, 0);
     }

@@ -28,8 +28,9 @@ impl Core {
         }
         let full = self.capacity - self.position < MIN_PACKET_ROOM_BYTES;
         let Some(current) = &mut self.current else { return };
-        let keeps = self.arbiter.keeps_chunk(&current.chunk, self.returns);
-        if full || !keeps || current.fragments >= MAX_FRAGMENTS_WRITTEN {
+        if full || current.fragments >= MAX_FRAGMENTS_WRITTEN {
+            self.return_for_next(ChunkFlags::NONE);
+        } else if !self.arbiter.keeps_chunk(&current.chunk, self.returns) {
             self.return_current(ChunkFlags::NONE);
         } else {
             current.fragments += 1;
@@ -52,7 +53,7 @@ impl Core {
         // that the packet was given up, not that it continues. One that waits must not keep a chunk
         // meanwhile: when all chunks belong to writers that wait for another one, none would ever
         // be free.
-        let next = match self.arbiter.acquire_now(self.policy, false, &mut self.search) {
+        let next = match self.arbiter.acquire_now(self.policy, false, &mut self.search, &mut self.returns) {
             None if !self.policy.waits() => {
                 self.give_up();
                 return;
