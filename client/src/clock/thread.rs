@@ -10,7 +10,7 @@
 //!
 //! An anchor holds for a millisecond: in that time the system's clock, which is never more than 500
 //! ppm fast or slow, drifts half a microsecond from the last rate at most. An event that comes
-//! later makes a new anchor, which costs it one more reading of the clock.
+//! later makes a new anchor, which costs it two readings of the clock.
 
 use super::{boottime_ns, counter};
 use crate::sync::OnceLock;
