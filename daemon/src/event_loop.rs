@@ -1,7 +1,8 @@
-//! The loop: one thread waits for everything, and gives each connection a bounded turn.
+//! A turn of the loop: each connection that has something to do gets a bounded part of it. One
+//! thread at a time takes turns ([`crate::turns`]).
 //!
 //! ```text
-//!     +--> wait: sockets, a timer of the service, a peer that takes nothing, other threads, a stop
+//!     +--> events: sockets, a timer of the service, a peer that takes nothing, other threads
 //!     |      |
 //!     |    accept new connections; room in a queue: commits that wait are tried again; a shard is
 //!     |      |  free or drained: statistics that wait go on
@@ -16,61 +17,59 @@
 //!     |      |
 //!     |    clones and drops: handed to the threads that may wait
 //!     |      |
-//!     +-- nothing left to do at once? then go on with what commits have left (handle_idle), and
-//!         have pages of rings made ready
+//!     |    nothing left to do at once? Then go on with what commits have left (handle_idle), and
+//!     |      |  have pages of rings made ready
+//!     +-- set the timer
 //! ```
 //!
 //! Listed is whoever has something to do ([`Peers`]): the others cost nothing.
 
 use std::io;
 use std::mem;
-use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mio::{Events, Interest, Poll, Token};
-use watershed_service::{ClockReadings, Output, Service, ServiceOptions, Topology, WorkerPool};
-use watershed_shell::address::Address;
+use mio::{Interest, Poll, Registry, Token};
+use watershed_service::{ClockReadings, Output};
 use watershed_shell::machine::{self, read_clocks};
-use watershed_shell::read_pool::read_pool;
 use watershed_shell::socket::peer_credentials;
-use watershed_smb::SharedMemory;
 use watershed_wire::framing::RECEIVE_SIZE_BYTES_MAX;
 
 use crate::connection::{Closed, Connection, Ready};
 use crate::consumer_port::{self, ConsumerPort};
 use crate::core::Core;
-use crate::files::Files;
+use crate::events::Timer;
 use crate::listen::Listener;
-use crate::log::{Log, Topic};
-use crate::options::{DaemonError, DaemonOptions, FilePermissions};
+use crate::log::Topic;
 use crate::peer::Peer;
 use crate::peers::Peers;
 use crate::producer_port::{self, ProducerPort};
 use crate::status::Status;
-use crate::waiting::{Job, JobResult, WaitingThreads};
-use crate::wake::{Stopper, Wake};
+use crate::waiting::{Job, JobResult};
+use crate::wake::Wake;
 
 /// Calls of one connection in one turn.
 const CALLS_PER_TURN: usize = 256;
 /// Connections accepted in one turn from one socket.
 const ACCEPTS_PER_TURN: usize = 64;
-const EVENTS_PER_WAIT: usize = 1024;
 /// Time until connections are accepted again that there were no descriptors or no memory for.
 const ACCEPT_RETRY_NS: u64 = 100_000_000;
 /// At the end it is looked so often whether workers have done what files wait for, and whether
 /// files have taken something.
 const SHARD_POLL_INTERVAL: Duration = Duration::from_micros(200);
 const FILE_POLL_INTERVAL: Duration = Duration::from_millis(50);
-const WAKER: Token = Token(0);
+/// Of another thread that wakes the loop.
+pub(crate) const WAKER: Token = Token(0);
+const TIMER: Token = Token(1);
 /// Listening sockets, then connections.
-const FIRST_LISTENER: usize = 1;
+const FIRST_LISTENER: usize = 2;
 
-/// A tracing service behind Unix sockets.
+/// What a turn of the loop works on.
 #[derive(Debug)]
-pub struct Daemon {
+pub(crate) struct EventLoop {
     poll: Poll,
-    wake: Arc<Wake>,
+    pub(crate) wake: Arc<Wake>,
+    timer: Timer,
     /// The consumers' socket, then the producers'.
     listeners: Vec<Listening>,
     core: Core,
@@ -89,139 +88,71 @@ struct Listening {
     retry_at_ns: Option<u64>,
 }
 
-impl Daemon {
-    /// Makes the sockets. From here on peers can connect; they are served once [`Daemon::run`] is
-    /// called. `log` gets lines for the operator.
-    ///
-    /// # Errors
-    ///
-    /// [`DaemonError`]; then nothing is left behind.
-    pub fn new(
-        options: DaemonOptions,
-        log: impl FnMut(&str) + Send + 'static,
-    ) -> Result<Daemon, DaemonError> {
-        Daemon::with_sockets(options, Vec::new(), log)
-    }
-
-    /// As [`Daemon::new`], with sockets that listen already, as a service manager passes them. Each
-    /// is at one of the addresses of `options`, which is then not bound. Its permissions are the
-    /// manager's, and so is its file: that stays at the end, and who connects then starts the
-    /// service again.
-    ///
-    /// # Errors
-    ///
-    /// As there, and [`DaemonError::PassedSocket`].
-    pub fn with_sockets(
-        options: DaemonOptions,
-        mut passed: Vec<UnixListener>,
-        mut log: impl FnMut(&str) + Send + 'static,
-    ) -> Result<Daemon, DaemonError> {
-        if options.producer_sockets.is_empty() {
-            return Err(DaemonError::NoProducerSocket);
-        }
-        let poll = Poll::new()?;
-        let wake = Arc::new(Wake::new(poll.registry(), WAKER)?);
-        let (for_producers, for_consumers) = match &options.permissions {
-            Some(permissions) => (&permissions.producer, &permissions.consumer),
-            None => (&FilePermissions::PRODUCER_DEFAULT, &FilePermissions::CONSUMER_DEFAULT),
-        };
-        let mut listeners =
-            vec![Listener::take_or_bind(&options.consumer_socket, for_consumers, &mut passed)?];
-        for address in &options.producer_sockets {
-            listeners.push(Listener::take_or_bind(address, for_producers, &mut passed)?);
-        }
-        if let Some(unwanted) = passed.first() {
-            return Err(DaemonError::PassedSocket { address: Address::of_listener(unwanted) });
-        }
-        for (index, listener) in listeners.iter_mut().enumerate() {
+impl EventLoop {
+    /// For peers that connect to the listeners, of which the first one is the consumers'. `poll` is
+    /// what `wake` wakes.
+    pub(crate) fn new(
+        poll: Poll,
+        wake: Arc<Wake>,
+        listeners: Vec<Listener>,
+        core: Core,
+    ) -> io::Result<EventLoop> {
+        let mut listeners: Vec<Listening> = listeners
+            .into_iter()
+            .map(|listener| Listening { listener, is_ready: false, retry_at_ns: None })
+            .collect();
+        for (index, listening) in listeners.iter_mut().enumerate() {
             let token = Token(FIRST_LISTENER + index);
-            poll.registry().register(&mut listener.socket, token, Interest::READABLE)?;
+            poll.registry().register(&mut listening.listener.socket, token, Interest::READABLE)?;
         }
-        let num_workers = options.num_workers;
-        let start = || WorkerPool::start(num_workers, &Topology::of_this_process(), options.pin_workers);
-        let workers = (num_workers > 0).then(start).transpose();
-        let workers = workers.map_err(|error| DaemonError::Workers { num_workers, error })?;
-        if let Some(workers) = &workers {
-            let (for_room, for_ready) = (Arc::clone(&wake), Arc::clone(&wake));
-            workers.on_room(move || for_room.tell_room());
-            workers.on_ready(move || for_ready.tell_ready());
-            let (num_pinned, num_workers) = (workers.num_pinned(), workers.num_workers());
-            if options.pin_workers && num_pinned < num_workers {
-                log(&format!("the system lets {num_pinned} of {num_workers} workers be pinned to a CPU"));
-            }
-        }
-        let last_token = FIRST_LISTENER + listeners.len();
-        let service = Service::new(ServiceOptions {
-            seed: machine::seed(),
-            uid: machine::identity().uid,
-            version: options.version,
-            system: options.system,
-            scraping_by_default: false,
-            huge_pages: options.huge_pages,
-            shards: options.shards,
-            workers,
-            memory: Box::new(|size_bytes| SharedMemory::create(size_bytes).map(Arc::new)),
-            read_pool: read_pool(),
-            never_waits: true,
-            filter_clock: Some(machine::monotonic_ns),
-        });
-        let core = Core {
-            service,
-            files: Files::new(Arc::clone(&wake)),
-            waiting: WaitingThreads::new(Arc::clone(&wake)),
-            log: Log::new(Box::new(log)),
-            output_folder: options.output_folder,
-        };
-        Ok(Daemon {
+        Ok(EventLoop {
+            timer: Timer::new(poll.registry(), TIMER)?,
+            last_token: FIRST_LISTENER + listeners.len(),
             poll,
             wake,
-            listeners: listeners
-                .into_iter()
-                .map(|listener| Listening { listener, is_ready: false, retry_at_ns: None })
-                .collect(),
+            listeners,
             core,
             peers: Peers::default(),
-            last_token,
             scratch: vec![0; RECEIVE_SIZE_BYTES_MAX],
         })
     }
 
-    /// What stops [`Daemon::run`].
-    pub fn stopper(&self) -> Stopper {
-        Stopper(Arc::clone(&self.wake))
+    /// For a thread that waits for the daemon's events.
+    pub(crate) fn registry(&self) -> io::Result<Registry> {
+        self.poll.registry().try_clone()
     }
 
-    /// Serves until it is stopped. Then files of running sessions are completed, and the sockets
-    /// are removed.
-    ///
-    /// # Errors
-    ///
-    /// [`DaemonError::Events`].
-    pub fn run(mut self) -> Result<(), DaemonError> {
-        let mut events = Events::with_capacity(EVENTS_PER_WAIT);
-        while !self.wake.is_stop_wanted() {
-            self.wait(&mut events)?;
-            let now = read_clocks();
-            self.take_events(&events);
-            self.accept(&now);
-            if self.wake.take_room() {
-                self.core.service.retry_commits();
-            }
-            if self.wake.take_ready() {
-                self.core.service.handle_ready();
-            }
-            self.handle_calls(&now);
-            self.core.service.handle_timeout(&now);
-            self.deliver(&now);
-            self.work_on_files(&now);
-            self.send(&now);
-            self.hand_out();
-            if self.wake.take_status_wanted() {
-                self.tell_status();
-            }
+    /// Does what is to be done, for so long as one turn may take. Whether there is more to do that
+    /// no event will announce.
+    pub(crate) fn take_turn(&mut self, events: impl Iterator<Item = (Token, Ready)>) -> io::Result<bool> {
+        let now = read_clocks();
+        events.for_each(|(token, ready)| self.take_event(token, ready));
+        self.accept(&now);
+        if self.wake.take_room() {
+            self.core.service.retry_commits();
         }
-        self.shut_down();
-        Ok(())
+        if self.wake.take_ready() {
+            self.core.service.handle_ready();
+        }
+        self.handle_calls(&now);
+        self.core.service.handle_timeout(&now);
+        self.deliver(&now);
+        self.work_on_files(&now);
+        self.send(&now);
+        self.hand_out();
+        if self.wake.take_status_wanted() {
+            self.tell_status();
+        }
+        self.end_turn()
+    }
+
+    /// So many workers are pinned to a CPU: says so if that is not all.
+    pub(crate) fn tell_pinned(&mut self, num_pinned: usize, num_workers: usize) {
+        if num_pinned < num_workers {
+            let line =
+                format_args!("the system lets {num_pinned} of {num_workers} workers be pinned to a CPU");
+            self.core.log.answer(line);
+        }
     }
 
     /// One line about how it goes.
@@ -230,21 +161,18 @@ impl Daemon {
         self.core.log.answer(format_args!("{status}"));
     }
 
-    /// Waits until there is something to do.
-    fn wait(&mut self, events: &mut Events) -> io::Result<()> {
-        let mut timeout = if self.has_work() { Some(Duration::ZERO) } else { self.until_next() };
-        if timeout != Some(Duration::ZERO) && self.core.service.handle_idle() {
-            timeout = Some(Duration::ZERO);
+    /// Has the timer tell when something is due next, unless there is something to do already:
+    /// whether there is.
+    fn end_turn(&mut self) -> io::Result<bool> {
+        let next_ns = self.next_deadline_ns();
+        let is_due = next_ns.is_some_and(|at_ns| at_ns <= machine::monotonic_ns());
+        if self.has_work() || is_due || self.core.service.handle_idle() {
+            return Ok(true);
         }
-        if timeout != Some(Duration::ZERO)
-            && let Some(work) = self.core.service.poll_prefault()
-        {
+        if let Some(work) = self.core.service.poll_prefault() {
             self.core.waiting.begin(Job::Prefault(work));
         }
-        match self.poll.poll(events, timeout) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
-            _ => Ok(()),
-        }
+        self.timer.set(next_ns).map(|()| false)
     }
 
     /// Whether there is something to do that no event will announce.
@@ -254,30 +182,22 @@ impl Daemon {
             || self.core.service.has_file_work()
     }
 
-    /// How long nothing is due; `None`: until the next event.
-    fn until_next(&self) -> Option<Duration> {
+    /// When something is due, in monotonic time; `None`: not before the next event.
+    fn next_deadline_ns(&self) -> Option<u64> {
         let now = read_clocks();
         let timer_ns = self.core.service.poll_timeout().wait_ns(&now);
+        let timer_at_ns = timer_ns.map(|wait_ns| now.monotonic_ns.saturating_add(wait_ns));
         let retries_at_ns = self.listeners.iter().filter_map(|listening| listening.retry_at_ns);
-        let deadlines_ns = retries_at_ns.chain(self.peers.next_deadline_ns());
-        let waits_ns = deadlines_ns.map(|deadline_ns| deadline_ns.saturating_sub(now.monotonic_ns));
-        waits_ns.chain(timer_ns).min().map(Duration::from_nanos)
+        retries_at_ns.chain(self.peers.next_deadline_ns()).chain(timer_at_ns).min()
     }
 
-    fn take_events(&mut self, events: &Events) {
-        for event in events {
-            let token = event.token();
-            if let Some(listening) =
-                token.0.checked_sub(FIRST_LISTENER).and_then(|index| self.listeners.get_mut(index))
-            {
-                listening.is_ready = true;
-            } else if let Some(peer) = self.peers.list(token) {
-                peer.note_ready(Ready {
-                    readable: event.is_readable(),
-                    read_closed: event.is_read_closed() || event.is_error(),
-                    writable: event.is_writable() || event.is_write_closed(),
-                });
-            }
+    fn take_event(&mut self, token: Token, ready: Ready) {
+        if let Some(listening) =
+            token.0.checked_sub(FIRST_LISTENER).and_then(|index| self.listeners.get_mut(index))
+        {
+            listening.is_ready = true;
+        } else if let Some(peer) = self.peers.list(token) {
+            peer.note_ready(ready);
         }
     }
 
@@ -345,13 +265,13 @@ impl Daemon {
     fn handle_calls(&mut self, now: &ClockReadings) {
         self.peers.list_overdue(now.monotonic_ns);
         for token in self.peers.listed() {
-            if let Err(why) = self.take_turn(token, now) {
+            if let Err(why) = self.serve_peer(token, now) {
                 self.close(token, &why, now);
             }
         }
     }
 
-    fn take_turn(&mut self, token: Token, now: &ClockReadings) -> Result<(), Closed> {
+    fn serve_peer(&mut self, token: Token, now: &ClockReadings) -> Result<(), Closed> {
         if let Some(peer) = self.peers.get_mut(token) {
             peer.receive(&mut self.scratch)?;
         }
@@ -485,7 +405,7 @@ impl Daemon {
 
     /// Ends all sessions, and completes their files, unless one takes nothing for
     /// [`FILE_STALL_MAX`](crate::files::FILE_STALL_MAX).
-    fn shut_down(&mut self) {
+    pub(crate) fn shut_down(&mut self) {
         let (now, stopped) = (read_clocks(), Instant::now());
         for peer in self.peers.take_all() {
             if let Peer::Consumer(_) = peer {

@@ -8,10 +8,11 @@
 //!        +------------- replies, commands, packets <----------- outputs, files
 //! ```
 //!
-//! One thread waits for everything ([`Daemon::run`]), workers copy chunks, and each file that is
-//! being written has a thread that reads for it, writes and syncs. Peers are not trusted: what one
-//! of them can make longer has a limit, each gets a bounded turn, and one that breaks the protocol
-//! or does not take what is sent to it is disconnected, with a line in the log.
+//! One thread at a time is the loop, which does everything but copy chunks; workers do that, and
+//! the threads change places ([`Daemon::run`]). Each file that is being written has a thread that
+//! reads for it, writes and syncs. Peers are not trusted: what one of them can make longer has a
+//! limit, each gets a bounded turn, and one that breaks the protocol or does not take what is sent
+//! to it is disconnected, with a line in the log.
 //!
 //! The protocol is Perfetto's (spec, service 1 to 3); its frames are in [`watershed_wire::ipc`].
 #![forbid(unsafe_code)]
@@ -19,7 +20,9 @@
 mod connection;
 mod consumer_port;
 mod core;
+mod daemon;
 mod event_loop;
+mod events;
 mod file_thread;
 mod files;
 mod listen;
@@ -30,10 +33,11 @@ mod peer;
 mod peers;
 mod producer_port;
 mod status;
+mod turns;
 mod waiting;
 mod wake;
 
-pub use event_loop::Daemon;
+pub use daemon::Daemon;
 pub use options::{DaemonError, DaemonOptions, FilePermissions, SocketPermissions};
 pub use wake::Stopper;
 pub use watershed_service::HugePages;

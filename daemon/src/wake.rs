@@ -1,4 +1,4 @@
-//! Waking the loop from other threads, and stopping it.
+//! Waking a thread that waits from another one, and stopping all of them.
 
 use std::io;
 use std::sync::Arc;
@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use mio::{Registry, Token, Waker};
 
-/// Makes the loop's wait return: an `eventfd`.
+/// Makes the wait of one thread return: an `eventfd`. It is the loop then, unless another one is,
+/// which looks again; and serves if a worker is wanted.
 #[derive(Debug)]
 pub(crate) struct Wake {
     waker: Waker,

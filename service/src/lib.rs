@@ -161,4 +161,4 @@ pub use session::{
 };
 pub use timer::Deadlines;
 pub use watershed_engine::{HugePages, ProducerId};
-pub use watershed_shards::{MAX_SHARDS, Poisoned, Reduced, Topology, WorkerPool, WorkerStats};
+pub use watershed_shards::{MAX_SHARDS, Poisoned, Reduced, Topology, Worker, WorkerPool, WorkerStats};

@@ -38,8 +38,10 @@ pub struct ServiceOptions {
     /// Which pages the buffers are made of. [`Warning::NoHugePages`](crate::Warning::NoHugePages)
     /// reports that the system has too few.
     pub huge_pages: HugePages,
-    /// The threads that copy chunks out of shared memory. `None`: the one that calls the service
-    /// does it. What is read does not depend on them.
+    /// Who copies chunks out of shared memory: the shell's threads, by
+    /// [`Worker::serve`](crate::Worker::serve) whenever
+    /// [`on_work`](crate::WorkerPool::on_work) asks for one. `None`: the thread that calls the
+    /// service does it. What is read does not depend on them.
     pub workers: Option<WorkerPool>,
     /// Makes the memory shared with a producer that brings none.
     pub memory: MemoryFactory,

@@ -42,7 +42,7 @@ pub use {
     read::{PacketWriter, ReadPass, framing},
     shard::homes::Homes,
     shard::topology::{MAX_SHARDS, Topology},
-    shard::worker::{WorkerPool, WorkerStats},
+    shard::worker::{Worker, WorkerPool, WorkerStats},
 };
 pub use {sync::extent_pool::ExtentLayout, sync::lock::OwnerId};
 

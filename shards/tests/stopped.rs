@@ -358,3 +358,32 @@ fn a_batch_for_many_shards_is_taken_whole_or_not_at_all() {
     assert!(newest.values().all(|&number| number as usize == QUEUE + 1), "{newest:?}");
     assert!(buffer.ledger().is_balanced());
 }
+
+/// While one thread is stopped in the middle of a copy no second one serves, where one may: it
+/// returns at once, and the first one does what has come meanwhile.
+#[test]
+fn no_more_threads_serve_than_there_are_workers() {
+    let workers = WorkerPool::new(1);
+    let buffer = buffer_with(workers.clone());
+    let (asked, is_asked) = channel();
+    workers.on_work(move || asked.send(()).unwrap());
+    let (source, has_begun, gate) = stopping(payload(&[vec![7; 100]]));
+    let mut writers = Writers::new(&buffer);
+    let first = Batch { chunks: vec![(info(9, 1, 0, 1, 0), source)], ..Batch::default() };
+    writers.committer.set_cpu(Some(0));
+    writers.committer.commit(&mut { first }).unwrap();
+    is_asked.recv_timeout(Duration::from_secs(20)).expect("a thread is asked for");
+    assert!(workers.is_asked());
+    thread::scope(|scope| {
+        scope.spawn(|| workers.worker().serve());
+        has_begun.recv_timeout(Duration::from_secs(20)).expect("it serves");
+        (0..SHARDS).for_each(|writer| writers.write_for_sure(writer));
+        assert!(!workers.is_asked() && is_asked.try_recv().is_err(), "there is one");
+        workers.worker().serve();
+        assert_eq!(workers.stats().turns, 0, "nothing was done");
+        open(&gate);
+    });
+    assert!(workers.is_idle());
+    assert!(workers.stats().turns >= SHARDS as u64, "{:?}", workers.stats());
+    assert_eq!(read_all(&buffer).len(), 1 + SHARDS);
+}

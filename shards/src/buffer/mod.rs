@@ -21,7 +21,6 @@ use crate::shard::budget::DrainBudget;
 use crate::shard::drain::lock_drained;
 use crate::shard::guard::ShardGuard;
 use crate::shard::topology::MAX_SHARDS;
-use crate::shard::worker::WorkerPool;
 use crate::shard::{ShardSlot, Shared, SharedConfig};
 use crate::sync::extent_pool::ExtentLayout;
 use crate::sync::lock::OwnerId;
@@ -30,8 +29,6 @@ use crate::sync::{AtomicUsize, Ordering};
 /// A trace buffer for many threads. All methods take `&self`.
 #[derive(Debug)]
 pub struct ShardedBuffer {
-    /// Keeps the threads that drain it.
-    _workers: Option<WorkerPool>,
     pub(crate) shared: Arc<Shared>,
     /// What was extracted and not handed out: for one read pass at a time.
     reading: Mutex<Reading>,
@@ -48,7 +45,7 @@ impl ShardedBuffer {
     /// commit.
     ///
     /// # Errors
-    /// [`CreateError`]: the size is out of range, or the system has no memory or no threads.
+    /// [`CreateError`]: the size is out of range, or the system has no memory.
     pub fn create(config: ShardedConfig) -> Result<ShardedBuffer, CreateError> {
         let size_bytes = config.buffer.size_bytes;
         if size_bytes > BufferConfig::MAX_SIZE_BYTES {
@@ -88,8 +85,7 @@ impl ShardedBuffer {
         };
         let (reading, owner) = (Mutex::default(), OwnerId((1 << 28) + 1));
         let prefaulted_bytes = AtomicUsize::new(0);
-        let _workers = config.workers;
-        Ok(ShardedBuffer { _workers, shared, reading, owner, report, limit: None, prefaulted_bytes })
+        Ok(ShardedBuffer { shared, reading, owner, report, limit: None, prefaulted_bytes })
     }
 
     /// Goes on for the writers of another buffer, whose place this one takes: of a chunk that is
@@ -142,7 +138,7 @@ impl ShardedBuffer {
         self.for_each_shard(|_| {});
     }
 
-    /// After a [`QueueFull`](crate::QueueFull): asks that [`WorkerPool::on_room`] be called once
+    /// After a [`QueueFull`](crate::QueueFull): asks that [`WorkerPool::on_room`](crate::WorkerPool::on_room) be called once
     /// there is room. The caller must then try once more, since there may be room already.
     pub fn want_room(&self) {
         let slots = || self.shared.slots.made().map(|(_, slot)| slot);

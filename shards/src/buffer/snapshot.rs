@@ -122,7 +122,6 @@ impl ShardedBuffer {
         let shared = Arc::new(copy);
         let reading = Mutex::new(reading.clone());
         Ok(ShardedBuffer {
-            _workers: None,
             shared,
             reading,
             owner: self.owner,

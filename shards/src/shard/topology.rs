@@ -48,8 +48,9 @@ impl Topology {
         self.cpu_ids.binary_search(&cpu_id).unwrap_or(cpu_id) % num_shards
     }
 
-    /// The number of the CPU that a worker is pinned to.
-    pub(crate) fn cpu_of_worker(&self, worker: usize) -> usize {
+    /// The number of the CPU that a worker is pinned to, where workers are: each the next one of
+    /// those that this process may use.
+    pub fn cpu_of_worker(&self, worker: usize) -> usize {
         self.cpu_ids[worker % self.cpu_ids.len()]
     }
 }

@@ -1,52 +1,56 @@
-//! Workers: threads that drain the shards of any number of buffers, pinned if asked for.
+//! Workers: threads that drain the shards of any number of buffers. They are the caller's.
 //!
 //! ```text
-//!   committer --push--> queue of shard 3 --set bit 3, wake--> whoever is free
-//!                                                               | claim, one budget
-//!                                     more left: set it again <-+-> nothing left anywhere: park
+//!   committer --push--> queue of shard 3 --set bit 3, ask--> some thread of the caller's
+//!                                                               | serve: claim a bit, one budget
+//!                                     more left: set it again <-+-> nothing left anywhere: return
 //! ```
 //!
 //! A worker stays with a shard for one budget, so a busy shard keeps no other one waiting. It never
 //! waits for a shard's lock: whoever has it looks at the queue, and at what was noted, when it
 //! unlocks.
 //!
-//! - `PoolState::changes`: publishes the list of buffers, which its mutex does. SeqCst, against
-//!   `Sleepers::parked`: "change the list, then wake; say parked, then look at the number".
-//! - `PoolState::is_stopping`: publishes nothing; likewise.
+//! - `PoolState::changes`: publishes the list of buffers, which its mutex does. SeqCst, against the
+//!   bits of shards: a thread that was asked for a new buffer's shard finds the buffer.
 //! - `Served::ready_since_ns`, `Turns`: figures for people, which publish nothing. Relaxed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use std::thread::{self, JoinHandle, Thread};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::shard::Shared;
-use crate::shard::topology::{MAX_SHARDS, Topology};
+use crate::shard::topology::MAX_SHARDS;
 use crate::sync::lock::OwnerId;
-use crate::sync::ready::{Bits, Sleepers};
-use crate::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::ready::{Bits, Slots};
+use crate::sync::{AtomicU64, Ordering};
 
-/// Threads that drain buffers: any number of buffers may be made with one pool, which all of them
-/// share. They end with the last copy of this value and the last buffer that was made with it.
+/// Who drains buffers: any number of buffers may be made with one pool, which all of them share. It
+/// has no threads: those that call [`Worker::serve`] drain.
 #[derive(Clone, Debug)]
-pub struct WorkerPool(Arc<Threads>);
+pub struct WorkerPool(Arc<PoolState>);
 
+/// A thread's way to serve the buffers of a pool, which it does not keep alive.
 #[derive(Debug)]
-struct Threads {
-    state: Arc<PoolState>,
-    threads: Vec<JoinHandle<()>>,
-    num_pinned: usize,
+pub struct Worker {
+    pool: Weak<PoolState>,
+    buffers: Vec<Arc<Served>>,
+    /// The change up to which they are known.
+    known: u64,
+    /// Which of them comes first.
+    first: usize,
 }
 
-/// What the workers and those who give them work share.
+/// What workers and those who give them work share.
 #[derive(Debug)]
 pub(crate) struct PoolState {
-    sleepers: Sleepers,
-    workers: Box<[OnceLock<Thread>]>,
+    num_workers: usize,
+    slots: Slots,
     buffers: Mutex<Vec<Arc<Served>>>,
     /// How often the list of buffers has changed.
     changes: AtomicU64,
-    is_stopping: AtomicBool,
+    /// A thread has to come and serve.
+    on_work: Call,
     /// There is room in a queue for which somebody waits.
     pub(crate) on_room: Call,
     /// Something for which a `try_` has failed may be so now.
@@ -56,8 +60,8 @@ pub(crate) struct PoolState {
     turns: Turns,
 }
 
-/// What workers have done since their start. A turn is what one of them does at one shard: as much
-/// as a budget allows of what is queued there.
+/// What workers have done so far. A turn is what one of them does at one shard: as much as a budget
+/// allows of what is queued there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerStats {
     /// Turns that were timed.
@@ -112,58 +116,48 @@ pub(crate) struct WorkerLink {
 }
 
 impl WorkerPool {
-    /// Starts `num_workers` threads, 1 to [`MAX_SHARDS`], at least one. With `pinned` each runs on
-    /// one of the topology's CPUs only, in turn, where the system allows that.
-    ///
-    /// # Errors
-    /// The system has no threads.
-    pub fn start(num_workers: usize, topology: &Topology, pinned: bool) -> std::io::Result<WorkerPool> {
+    /// A pool that `num_workers` threads serve at a time, 1 to [`MAX_SHARDS`], whoever comes.
+    pub fn new(num_workers: usize) -> WorkerPool {
         let num_workers = num_workers.clamp(1, MAX_SHARDS);
-        let state = Arc::new(PoolState {
-            sleepers: Sleepers::new(num_workers),
-            workers: (0..num_workers).map(|_| OnceLock::new()).collect(),
+        WorkerPool(Arc::new(PoolState {
+            num_workers,
+            slots: Slots::new(num_workers),
             buffers: Mutex::default(),
             changes: AtomicU64::new(0),
-            is_stopping: AtomicBool::new(false),
+            on_work: Call::default(),
             on_room: Call::default(),
             on_ready: Call::default(),
             started: Instant::now(),
             turns: Turns::default(),
-        });
-        let mut pool = Threads { state: Arc::clone(&state), threads: Vec::new(), num_pinned: 0 };
-        let (report, reports) = std::sync::mpsc::channel();
-        for worker in 0..num_workers {
-            let (state, report) = (Arc::clone(&state), report.clone());
-            let cpu_id = pinned.then(|| topology.cpu_of_worker(worker));
-            let thread = thread::Builder::new().name(format!("trace-worker-{worker}")).spawn(move || {
-                let _ = state.workers[worker].set(thread::current());
-                let is_pinned =
-                    cpu_id.is_some_and(|id| core_affinity::set_for_current(core_affinity::CoreId { id }));
-                // The other end is gone if the pool could not be made.
-                let _ = report.send(is_pinned);
-                drop(report);
-                state.work(worker);
-            })?;
-            pool.threads.push(thread);
-        }
-        drop(report);
-        pool.num_pinned = reports.into_iter().filter(|&is_pinned| is_pinned).count();
-        Ok(WorkerPool(Arc::new(pool)))
+        }))
     }
 
-    /// The number of threads.
+    /// How many threads serve at a time, at most.
     pub fn num_workers(&self) -> usize {
-        self.0.threads.len()
+        self.0.num_workers
     }
 
-    /// How many of them the system has pinned to a CPU.
-    pub fn num_pinned(&self) -> usize {
-        self.0.num_pinned
+    /// For a thread that serves.
+    pub fn worker(&self) -> Worker {
+        Worker { pool: Arc::downgrade(&self.0), buffers: Vec::new(), known: u64::MAX, first: 0 }
+    }
+
+    /// Has `call` called, by whichever thread commits or unlocks a shard, when a thread is needed
+    /// that [serves](Worker::serve): one that begins with it behind that call. It is not called
+    /// again before one has begun. It must not wait. Only the first such call has an effect.
+    pub fn on_work(&self, call: impl Fn() + Send + Sync + 'static) {
+        let _ = self.0.on_work.0.set(Box::new(call));
+    }
+
+    /// Whether a thread that serves was asked for by [`on_work`](Self::on_work), and none has begun
+    /// since.
+    pub fn is_asked(&self) -> bool {
+        self.0.slots.is_asked()
     }
 
     /// What they have done so far.
     pub fn stats(&self) -> WorkerStats {
-        let Turns { number, latency_ns_sum, latency_ns_max } = &self.0.state.turns;
+        let Turns { number, latency_ns_sum, latency_ns_max } = &self.0.turns;
         WorkerStats {
             turns: number.load(Ordering::Relaxed),
             latency_sum: Duration::from_nanos(latency_ns_sum.load(Ordering::Relaxed)),
@@ -175,20 +169,22 @@ impl WorkerPool {
     /// buffer [wants](crate::ShardedBuffer::want_room) some. It must not wait. Only the first such
     /// call has an effect.
     pub fn on_room(&self, call: impl Fn() + Send + Sync + 'static) {
-        let _ = self.0.state.on_room.0.set(Box::new(call));
+        let _ = self.0.on_room.0.set(Box::new(call));
     }
 
     /// Has `call` called, by whichever thread drains or unlocks a shard, when what a `try_` of a
     /// buffer has said "not yet" of is to be tried again. It must not wait. Only the first such
     /// call has an effect.
     pub fn on_ready(&self, call: impl Fn() + Send + Sync + 'static) {
-        let _ = self.0.state.on_ready.0.set(Box::new(call));
+        let _ = self.0.on_ready.0.set(Box::new(call));
     }
 
-    /// Whether all of them are parked, or about to be. The feature `testing`.
+    /// Whether nobody serves, and there is nothing to be served. The feature `testing`.
     #[cfg(any(test, feature = "testing"))]
-    pub fn all_parked(&self) -> bool {
-        self.0.state.sleepers.num_parked() as usize == self.num_workers()
+    pub fn is_idle(&self) -> bool {
+        let PoolState { num_workers, slots, buffers, .. } = &*self.0;
+        let has_work = || buffers.lock().unwrap().iter().any(|served| served.ready.any());
+        !slots.is_asked() && slots.num_taken(*num_workers) == 0 && !has_work()
     }
 
     /// The way to the pool for a buffer that is being made.
@@ -198,23 +194,12 @@ impl WorkerPool {
             ready_since_ns: (0..num_shards).map(|_| AtomicU64::new(0)).collect(),
             shared: OnceLock::new(),
         };
-        WorkerLink { pool: Arc::clone(&self.0.state), served: Arc::new(served) }
-    }
-}
-
-impl Drop for Threads {
-    fn drop(&mut self) {
-        self.state.is_stopping.store(true, Ordering::SeqCst);
-        for thread in self.threads.drain(..) {
-            thread.thread().unpark();
-            // A worker that panicked has reported it.
-            let _ = thread.join();
-        }
+        WorkerLink { pool: Arc::clone(&self.0), served: Arc::new(served) }
     }
 }
 
 impl WorkerLink {
-    /// From now on the workers serve the buffer.
+    /// From now on workers serve the buffer.
     pub(crate) fn start(&self, shared: &Arc<Shared>) {
         let _ = self.served.shared.set(Arc::downgrade(shared));
         self.pool.change(|buffers| buffers.push(Arc::clone(&self.served)));
@@ -233,7 +218,7 @@ impl WorkerLink {
             since_ns.store(self.pool.now_ns(), Ordering::Relaxed);
         }
         if self.served.ready.set(shard) {
-            self.pool.wake_one();
+            self.pool.ask();
         }
     }
 }
@@ -258,47 +243,64 @@ impl PoolState {
     }
 
     #[inline]
-    fn wake_one(&self) {
-        if let Some(worker) = self.sleepers.wake_one().and_then(|worker| self.workers[worker].get()) {
-            worker.unpark();
+    fn ask(&self) {
+        if self.slots.ask() {
+            self.on_work.tell();
+        }
+    }
+}
+
+impl Worker {
+    /// Drains what is to be drained, of all buffers of the pool, one budget after the other until
+    /// nothing is left; unless as many threads as may do so already, who then do this, too. Waits
+    /// for no other thread.
+    pub fn serve(&mut self) {
+        let Some(pool) = self.pool.upgrade() else { return };
+        loop {
+            pool.slots.come();
+            self.look_for_buffers(&pool);
+            if !self.has_work() {
+                return;
+            }
+            let Some(slot) = pool.slots.take() else { return };
+            while self.serve_next(&pool, OwnerId(slot as u32)) {
+                // There is work for more than one.
+                if self.has_work() {
+                    pool.ask();
+                }
+                self.look_for_buffers(&pool);
+            }
+            pool.slots.give_back(slot);
         }
     }
 
-    fn work(&self, worker: usize) {
-        let (mut buffers, mut known) = (Vec::new(), u64::MAX);
-        let (mut first, mut is_chosen) = (worker, false);
-        loop {
-            let changes = self.changes.load(Ordering::SeqCst);
-            if changes != known {
-                buffers.clone_from(&self.buffers.lock().unwrap_or_else(PoisonError::into_inner));
-                known = changes;
-            }
-            if self.is_stopping.load(Ordering::SeqCst) {
-                return;
-            }
-            // From another buffer each time.
-            first = (first + 1) % buffers.len().max(1);
-            let in_turn = buffers[first..].iter().chain(&buffers[..first]);
-            let claimed = in_turn.filter_map(|served| Some((served, served.ready.claim()?))).next();
-            if let Some((served, shard)) = claimed {
-                // One that is committed to from here on waits for the next turn.
-                let since_ns = served.ready_since_ns[shard].swap(0, Ordering::Relaxed);
-                if std::mem::take(&mut is_chosen) && buffers.iter().any(|served| served.ready.any()) {
-                    self.wake_one();
-                }
-                serve(served, shard, OwnerId(worker as u32));
-                if since_ns != 0 {
-                    self.note_turn(since_ns);
-                }
-                continue;
-            }
-            let has_work = || {
-                buffers.iter().any(|served| served.ready.any())
-                    || self.changes.load(Ordering::SeqCst) != known
-                    || self.is_stopping.load(Ordering::SeqCst)
-            };
-            is_chosen = self.sleepers.sleep(worker, has_work, thread::park);
+    fn look_for_buffers(&mut self, pool: &PoolState) {
+        let changes = pool.changes.load(Ordering::SeqCst);
+        if changes != self.known {
+            self.buffers.clone_from(&pool.buffers.lock().unwrap_or_else(PoisonError::into_inner));
+            self.known = changes;
         }
+    }
+
+    fn has_work(&self) -> bool {
+        self.buffers.iter().any(|served| served.ready.any())
+    }
+
+    /// Drains a shard for one budget. False if none has work.
+    fn serve_next(&mut self, pool: &PoolState, owner: OwnerId) -> bool {
+        // From another buffer each time.
+        self.first = (self.first + 1) % self.buffers.len().max(1);
+        let (before, from_first) = self.buffers.split_at(self.first);
+        let in_turn = from_first.iter().chain(before);
+        let claimed = in_turn.filter_map(|served| Some((served, served.ready.claim()?))).next();
+        let Some((served, shard)) = claimed else { return false };
+        // One that is committed to from here on waits for the next turn.
+        let since_ns = served.ready_since_ns[shard].swap(0, Ordering::Relaxed);
+        serve(served, shard, owner);
+        if since_ns != 0 {
+            pool.note_turn(since_ns);
+        }
+        true
     }
 }
 

@@ -8,7 +8,7 @@
 //!   node_pool    the nodes of the queues
 //!   extent_pool  memory that no shard has                         (a stack of indices)
 //!   reclaim      requests for another shard's extent; drains that were deferred
-//!   ready        shards that wait for a worker, and workers for a shard
+//!   ready        shards that wait for a worker, and the threads that serve as one
 //!   once         a value that is made when it is first needed
 //! ```
 //!

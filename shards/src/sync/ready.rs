@@ -1,25 +1,25 @@
-//! Shards that wait for a worker, and workers that wait for a shard.
+//! Shards that wait for a worker, and the threads that serve as one.
 //!
 //! ```text
-//!   after a push:   set the shard's bit -> it was clear? -> is a wake-up under way? -> nothing
-//!                                                                | no
-//!                                                    choose one that says "parked", wake it
-//!   worker:         claim a bit, which clears it -> drain that shard
-//!                   no bit is set -> say "parked" -> look again -> park
-//!                   was chosen? -> say that it is up -> claim a bit -> more are set? Wake another
+//!   after a push:  set the shard's bit -> it was clear? -> may one more serve? -> was one asked?
+//!                                                                      | yes          | no
+//!                                                                   (nothing)    ask for one
+//!   any thread:    say that it has come -> is a bit set? -> take a slot: as many serve as there are
+//!                          ^                                   | claim bits, drain those shards
+//!                          +--- no bit is set: give it back <--+
 //! ```
 //!
-//! At most one wake-up is under way. It costs microseconds: who pushes to many shards pays for one,
-//! and the workers for the others.
+//! At most one thread is asked for at a time, however many shards are pushed to. Those that serve
+//! look again when they have given their slot back, so nobody is asked for while all slots are
+//! taken.
 //!
 //! - `Bits::words` as bits of shards: against `CommitQueue::head`: "push, then look at the bit;
-//!   clear the bit, then take the queue". And against those of parked workers: "set the bit, then
-//!   look who is parked; say parked, then look at the bits". SeqCst on both sides: one of the two
-//!   sees the other. Between two words of different types by argument, as for the lock.
-//! - `Bits::words` as bits of workers: publish nothing. SeqCst, as above; whoever clears a bit
-//!   wakes its worker, and nobody else does.
-//! - `Sleepers::is_waking`: publishes nothing. SeqCst: "set a shard's bit, then see a wake-up under
-//!   way; end the wake-up, then look at the bits".
+//!   clear the bit, then take the queue". And against the slots: "set the bit, then look for a free
+//!   slot; free a slot, then look at the bits". SeqCst on both sides: one of the two sees the
+//!   other. Between two words of different types by argument, as for the lock.
+//! - `Bits::words` as slots: publish nothing. SeqCst, as above. Whoever claims a bit has the slot.
+//! - `Slots::is_asked`: publishes nothing. SeqCst: "set a shard's bit, then see that one was asked;
+//!   say that it has come, then look at the bits".
 //!
 //! `models::ready` shows that no bit is lost, and that nobody sleeps while one is set. There a look
 //! is a read-modify-write ([`look`]), since loom treats SeqCst loads as Acquire.
@@ -33,8 +33,8 @@ fn look(word: &AtomicU64) -> u64 {
     if cfg!(loom) { word.fetch_or(0, Ordering::SeqCst) } else { word.load(Ordering::SeqCst) }
 }
 
-/// A bit for each shard of a buffer: somebody has left work there, and no worker has come yet. Or
-/// for each worker: it is parked, or looks a last time before it parks.
+/// A bit for each shard of a buffer: somebody has left work there, and no thread has come yet. Or
+/// for each slot: nobody has it.
 #[derive(Debug)]
 pub(crate) struct Bits {
     words: Box<[AtomicU64]>,
@@ -52,10 +52,8 @@ impl Bits {
         look(word) & bit == 0 && word.fetch_or(bit, Ordering::SeqCst) & bit == 0
     }
 
-    /// Clears a bit. Whether it was set.
-    fn clear(&self, at: usize) -> bool {
-        let bit = 1 << (at % 64);
-        self.words[at / 64].fetch_and(!bit, Ordering::SeqCst) & bit != 0
+    fn clear(&self, at: usize) {
+        self.words[at / 64].fetch_and(!(1 << (at % 64)), Ordering::SeqCst);
     }
 
     /// Clears the first bit that is set, and says which. Nobody else gets it.
@@ -78,51 +76,52 @@ impl Bits {
     }
 }
 
-/// The workers that are parked, or look a last time before they park.
+/// Who may serve: as many threads at a time as there are slots.
 #[derive(Debug)]
-pub(crate) struct Sleepers {
-    parked: CachePadded<Bits>,
-    /// A worker was chosen, and has not looked at the shards yet.
-    is_waking: CachePadded<Bits>,
+pub(crate) struct Slots {
+    free: CachePadded<Bits>,
+    /// A thread was asked for, and has not come yet.
+    is_asked: CachePadded<Bits>,
 }
 
-impl Sleepers {
-    pub(crate) fn new(num_workers: usize) -> Sleepers {
-        Sleepers { parked: Bits::new(num_workers).into(), is_waking: Bits::new(1).into() }
+impl Slots {
+    pub(crate) fn new(num_slots: usize) -> Slots {
+        let slots = Slots { free: Bits::new(num_slots).into(), is_asked: Bits::new(1).into() };
+        (0..num_slots).for_each(|slot| slots.give_back(slot));
+        slots
     }
 
-    #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn num_parked(&self) -> u32 {
-        self.parked.words.iter().map(|word| look(word).count_ones()).sum()
-    }
-
-    /// Chooses a parked worker for the caller to unpark, unless one was chosen that has not looked
-    /// at the shards yet.
+    /// Behind the bit of a shard. If true the caller has a thread come.
     #[inline]
-    pub(crate) fn wake_one(&self) -> Option<usize> {
-        while !self.is_waking.any() && self.parked.any() {
-            if !self.is_waking.set(0) {
-                return None;
-            }
-            if let Some(worker) = self.parked.claim() {
-                return Some(worker);
-            }
-            // Another caller may have left its shard to this wake-up, and a worker may have parked
-            // before that: who is parked is looked at again.
-            self.is_waking.clear(0);
-        }
-        None
+    pub(crate) fn ask(&self) -> bool {
+        self.free.any() && self.is_asked.set(0)
     }
 
-    /// Parks a worker unless there is work. Returns when somebody has woken it, or sooner; and
-    /// whether it was chosen. Then it looks at the shards next, and wakes another if there is work
-    /// for more than one.
-    pub(crate) fn sleep(&self, worker: usize, has_work: impl FnOnce() -> bool, park: impl FnOnce()) -> bool {
-        self.parked.set(worker);
-        if !has_work() {
-            park();
+    /// Whether a thread was asked for that has not come yet.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.is_asked.any()
+    }
+
+    /// A thread has come. It looks at the shards next, and takes a slot if a bit is set.
+    pub(crate) fn come(&self) {
+        if self.is_asked.any() {
+            self.is_asked.clear(0);
         }
-        // Who has chosen it has said that a wake-up is under way.
-        !self.parked.clear(worker) && self.is_waking.clear(0)
+    }
+
+    /// `None`: as many serve as may, and look at the shards again.
+    pub(crate) fn take(&self) -> Option<usize> {
+        self.free.claim()
+    }
+
+    /// Whoever had the slot looks at the shards again.
+    pub(crate) fn give_back(&self, slot: usize) {
+        self.free.set(slot);
+    }
+
+    #[cfg(all(not(loom), any(test, feature = "testing")))]
+    pub(crate) fn num_taken(&self, num_slots: usize) -> usize {
+        let num_free: u32 = self.free.words.iter().map(|word| look(word).count_ones()).sum();
+        num_slots - num_free as usize
     }
 }

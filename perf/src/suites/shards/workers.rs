@@ -8,11 +8,11 @@ use crate::workload::templates::{Shape, filled};
 use crate::workload::{CHUNK_PAYLOAD_BYTES, SourceChunk};
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use watershed_engine::{BufferConfig, HugePages};
 use watershed_shards::{
-    Batch, CommitError, Committer, Homes, ShardedBuffer, ShardedConfig, Source, Topology, WorkerPool,
+    Batch, CommitError, Committer, Homes, ShardedBuffer, ShardedConfig, Source, WorkerPool,
 };
 use watershed_smb::{ChunkFlags, ChunkHeader, PageLayout, SharedMemory, Smb};
 
@@ -104,6 +104,24 @@ impl Copier {
     }
 }
 
+/// A pool with so many threads that serve whenever one is asked for. They end after the pool.
+fn start_workers(num_workers: usize) -> WorkerPool {
+    let pool = WorkerPool::new(num_workers);
+    let (ask, asked) = mpsc::channel();
+    let asked = Arc::new(Mutex::new(asked));
+    pool.on_work(move || ask.send(()).expect("the threads end after the pool"));
+    for _ in 0..num_workers {
+        let (mut worker, asked) = (pool.worker(), Arc::clone(&asked));
+        let wait = move || asked.lock().expect("nobody panics with it").recv();
+        std::thread::spawn(move || {
+            while wait().is_ok() {
+                worker.serve();
+            }
+        });
+    }
+    pool
+}
+
 /// A buffer with its workers, and the producers that fill it.
 struct Pool {
     buffer: ShardedBuffer,
@@ -121,19 +139,17 @@ impl Pool {
         chunks: &[SourceChunk],
         options: &Options,
     ) -> Result<Pool, WrongAnswer> {
-        let said = |error: &dyn std::error::Error| error.to_string();
-        let workers = WorkerPool::start(num_workers, &Topology::of_this_process(), false);
         let size_bytes = num_workers * options.size(SHARD_BYTES, 2 << 20);
         let buffer = ShardedBuffer::create(ShardedConfig {
             num_shards: Some(num_workers),
             page_bytes: PAGE_BYTES,
             buffer: BufferConfig::ring(size_bytes),
-            workers: Some(workers.map_err(|error| said(&error))?),
+            workers: Some(start_workers(num_workers)),
             queue_capacity: QUEUE_CAPACITY,
             homes: Homes::RoundRobin,
             ..ShardedConfig::ring(size_bytes)
         });
-        let buffer = buffer.map_err(|error| said(&error))?;
+        let buffer = buffer.map_err(|error| error.to_string())?;
         let committer = buffer.committer().ok_or("no committer")?;
         let producer = |number: usize| Producer::new(number as u16 + 1, smb_bytes, chunks);
         let producers = (0..PRODUCERS * num_workers).map(producer).collect::<Result<_, _>>()?;
