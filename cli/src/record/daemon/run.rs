@@ -156,6 +156,9 @@ impl Run {
             }
             self.flush_failed = true;
         }
+        // Those that came before the flush was asked for are here by now. Their clones are flushed
+        // only while the session records.
+        self.take_rest();
         self.stopped = true;
         self.consumer.disable()?;
         Ok(None)
