@@ -188,7 +188,7 @@ fn a_reader_drains_what_was_queued_meanwhile() {
 }
 
 #[test]
-fn a_parked_worker_is_woken() {
+fn a_worker_is_asked_for_each_time() {
     let workers = common::workers(true);
     let config =
         ShardedConfig { num_shards: Some(2), workers: workers.clone(), ..ShardedConfig::ring(4 << 20) };

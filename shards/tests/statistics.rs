@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::log::{Log, commit_all};
 use common::{info, round_robin, wait_until};
 use watershed_engine::ChunkInfo;
-use watershed_shards::{Batch, ShardedBuffer, ShardedConfig, Source, Statistics, StatsPass};
+use watershed_shards::{Batch, ShardedBuffer, ShardedConfig, Source, Statistics, StatsPass, WorkerPool};
 
 /// Without workers the caller drains itself, for one budget a call.
 #[test]
@@ -41,7 +41,7 @@ fn a_call_drains_for_one_budget() {
 }
 
 fn with_workers() -> (ShardedBuffer, Receiver<()>) {
-    let workers = common::start_workers(2);
+    let workers = WorkerPool::with_threads(2);
     let (tell, told) = mpsc::channel();
     workers.on_ready(move || tell.send(()).unwrap());
     let config =

@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{info, payload, read_all, shared_chunk, start_workers, wait_until};
+use common::{info, payload, read_all, shared_chunk, wait_until};
 use watershed_shards::{Batch, CommitError, Homes, ShardedBuffer, ShardedConfig, Source, WorkerPool};
 use watershed_smb::{SharedMemory, Smb};
 
@@ -30,7 +30,7 @@ fn memory() -> Smb {
 /// What workers did is timed, from the commit on.
 #[test]
 fn turns_of_workers_are_counted() {
-    let workers = start_workers(1);
+    let workers = WorkerPool::with_threads(1);
     let (buffer, smb) = (buffer(&workers), memory());
     assert_eq!(workers.stats().turns, 0);
     let mut committer = buffer.committer().unwrap();
@@ -53,7 +53,7 @@ fn turns_of_workers_are_counted() {
 #[test]
 fn what_a_budget_leaves_is_done_by_whoever_is_free() {
     const BATCH: usize = 32;
-    let workers = start_workers(4);
+    let workers = WorkerPool::with_threads(4);
     let buffer = ShardedBuffer::create(ShardedConfig {
         num_shards: Some(4),
         workers: Some(workers),
@@ -88,7 +88,7 @@ fn what_a_budget_leaves_is_done_by_whoever_is_free() {
 #[test]
 fn one_pool_drains_all_buffers() {
     for num_workers in [1, 3] {
-        let workers = start_workers(num_workers);
+        let workers = WorkerPool::with_threads(num_workers);
         let buffers: Vec<ShardedBuffer> = (0..3).map(|_| buffer(&workers)).collect();
         thread::scope(|scope| {
             for (producer, buffer) in (1..).zip(&buffers) {
@@ -123,7 +123,7 @@ fn one_pool_drains_all_buffers() {
 /// ends with the last that has it.
 #[test]
 fn a_pool_outlives_its_buffers_and_buffers_their_pool() {
-    let workers = start_workers(2);
+    let workers = WorkerPool::with_threads(2);
     let (first, second) = (buffer(&workers), buffer(&workers));
     let smb = memory();
     let commit = |buffer: &ShardedBuffer, page: usize, id: u32| {
@@ -153,7 +153,7 @@ fn a_pool_outlives_its_buffers_and_buffers_their_pool() {
 /// A thread is asked for, however long none was and whichever buffer comes.
 #[test]
 fn a_buffer_that_comes_later_is_served() {
-    let workers = start_workers(1);
+    let workers = WorkerPool::with_threads(1);
     assert_eq!(workers.num_workers(), 1);
     for _ in 0..3 {
         let (smb, buffer) = (memory(), buffer(&workers));
@@ -175,7 +175,7 @@ fn a_buffer_that_comes_later_is_served() {
 #[test]
 fn who_waits_for_room_is_told() {
     for num_workers in [1, 3] {
-        let workers = start_workers(num_workers);
+        let workers = WorkerPool::with_threads(num_workers);
         let (tell, told) = mpsc::channel();
         workers.on_room(move || tell.send(()).unwrap());
         let buffer = buffer(&workers);

@@ -22,6 +22,8 @@ pub(crate) mod evict;
 pub(crate) mod guard;
 pub(crate) mod homes;
 pub(crate) mod smb_chunks;
+#[cfg(any(test, feature = "testing"))]
+mod testing;
 pub(crate) mod topology;
 pub(crate) mod worker;
 

@@ -6,7 +6,7 @@ pub(crate) mod log;
 pub(crate) mod numbered;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, LazyLock, Mutex, mpsc};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -274,25 +274,7 @@ pub(crate) fn panics(work: impl FnOnce()) -> bool {
 
 /// Workers of a buffer, as many as most tests have shards.
 pub(crate) fn workers(wanted: bool) -> Option<WorkerPool> {
-    wanted.then(|| start_workers(4))
-}
-
-/// A pool with so many threads that serve it. They end some time after the pool.
-pub(crate) fn start_workers(num_workers: usize) -> WorkerPool {
-    let pool = WorkerPool::new(num_workers);
-    let (ask, asked) = mpsc::channel();
-    let asked = Arc::new(Mutex::new(asked));
-    pool.on_work(move || ask.send(()).expect("the threads end after the pool"));
-    for _ in 0..num_workers {
-        let (mut worker, asked) = (pool.worker(), Arc::clone(&asked));
-        let wait = move || asked.lock().unwrap().recv();
-        thread::spawn(move || {
-            while wait().is_ok() {
-                worker.serve();
-            }
-        });
-    }
-    pool
+    wanted.then(|| WorkerPool::with_threads(4))
 }
 
 /// A ring of so many shards, which sequences get in turn.

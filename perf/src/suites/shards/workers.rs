@@ -8,7 +8,7 @@ use crate::workload::templates::{Shape, filled};
 use crate::workload::{CHUNK_PAYLOAD_BYTES, SourceChunk};
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use watershed_engine::{BufferConfig, HugePages};
 use watershed_shards::{
@@ -104,24 +104,6 @@ impl Copier {
     }
 }
 
-/// A pool with so many threads that serve whenever one is asked for. They end after the pool.
-fn start_workers(num_workers: usize) -> WorkerPool {
-    let pool = WorkerPool::new(num_workers);
-    let (ask, asked) = mpsc::channel();
-    let asked = Arc::new(Mutex::new(asked));
-    pool.on_work(move || ask.send(()).expect("the threads end after the pool"));
-    for _ in 0..num_workers {
-        let (mut worker, asked) = (pool.worker(), Arc::clone(&asked));
-        let wait = move || asked.lock().expect("nobody panics with it").recv();
-        std::thread::spawn(move || {
-            while wait().is_ok() {
-                worker.serve();
-            }
-        });
-    }
-    pool
-}
-
 /// A buffer with its workers, and the producers that fill it.
 struct Pool {
     buffer: ShardedBuffer,
@@ -144,7 +126,7 @@ impl Pool {
             num_shards: Some(num_workers),
             page_bytes: PAGE_BYTES,
             buffer: BufferConfig::ring(size_bytes),
-            workers: Some(start_workers(num_workers)),
+            workers: Some(WorkerPool::with_threads(num_workers)),
             queue_capacity: QUEUE_CAPACITY,
             homes: Homes::RoundRobin,
             ..ShardedConfig::ring(size_bytes)
