@@ -125,8 +125,8 @@ impl Turns {
             if self.is_over.load(Ordering::Acquire) {
                 return Ok(());
             }
-            if let (Some(pool), Some(worker)) = (&self.pool, &mut worker) {
-                if has_more && pool.is_asked() {
+            if let Some(worker) = &mut worker {
+                if has_more && worker.has_work() {
                     // Another one goes on as the loop, while this one copies.
                     self.wake.wake();
                 }

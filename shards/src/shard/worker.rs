@@ -149,12 +149,6 @@ impl WorkerPool {
         let _ = self.0.on_work.0.set(Box::new(call));
     }
 
-    /// Whether a thread that serves was asked for by [`on_work`](Self::on_work), and none has begun
-    /// since.
-    pub fn is_asked(&self) -> bool {
-        self.0.slots.is_asked()
-    }
-
     /// What they have done so far.
     pub fn stats(&self) -> WorkerStats {
         let Turns { number, latency_ns_sum, latency_ns_max } = &self.0.turns;
@@ -259,19 +253,27 @@ impl Worker {
         loop {
             pool.slots.come();
             self.look_for_buffers(&pool);
-            if !self.has_work() {
+            if !self.has_ready() {
                 return;
             }
             let Some(slot) = pool.slots.take() else { return };
             while self.serve_next(&pool, OwnerId(slot as u32)) {
                 // There is work for more than one.
-                if self.has_work() {
+                if self.has_ready() {
                     pool.ask();
                 }
                 self.look_for_buffers(&pool);
             }
             pool.slots.give_back(slot);
         }
+    }
+
+    /// Whether [`serve`](Self::serve) would find something to do now.
+    pub fn has_work(&mut self) -> bool {
+        if let Some(pool) = self.pool.upgrade() {
+            self.look_for_buffers(&pool);
+        }
+        self.has_ready()
     }
 
     fn look_for_buffers(&mut self, pool: &PoolState) {
@@ -282,7 +284,7 @@ impl Worker {
         }
     }
 
-    fn has_work(&self) -> bool {
+    fn has_ready(&self) -> bool {
         self.buffers.iter().any(|served| served.ready.any())
     }
 

@@ -98,6 +98,7 @@ impl Slots {
     }
 
     /// Whether a thread was asked for that has not come yet.
+    #[cfg(all(not(loom), any(test, feature = "testing")))]
     pub(crate) fn is_asked(&self) -> bool {
         self.is_asked.any()
     }
