@@ -46,13 +46,13 @@ pub(crate) struct Args {
     #[arg(long)]
     huge_pages: bool,
 
-    /// How many threads copy chunks out of shared memory, 0 for none beside the one that serves
-    /// connections [default: one for each CPU that this process may use but one, at least one; none
-    /// on a single CPU]
+    /// How many threads copy chunks out of shared memory at one time, 0 for none beside the one
+    /// that serves connections [default: one for each CPU that this process may use but one, at
+    /// least one; none on a single CPU]
     #[arg(long, value_name = "N", value_parser = parse_workers, allow_hyphen_values = true)]
     workers: Option<usize>,
 
-    /// Let each of these threads run on one CPU only
+    /// Let so many of the threads run on one CPU each
     #[arg(long, overrides_with = "no_pin_workers")]
     pin_workers: bool,
 

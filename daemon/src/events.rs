@@ -6,8 +6,8 @@
 //!                                                  thread, thread, thread: each waits there
 //! ```
 //!
-//! Of the threads that wait an event wakes one: it costs no thread of the daemon anything to have
-//! another one at hand. One that comes first to an event that has woken another takes it from that.
+//! Of the threads that wait an event wakes one, so no thread of the daemon has to wake another. A
+//! thread that begins to wait before the one that was woken has got a CPU gets its events.
 //!
 //! mio registers descriptors, for changes only. It has one waiting thread; several can wait for its
 //! descriptor, which is what `epoll` is made for.

@@ -26,9 +26,10 @@ pub struct DaemonOptions {
     pub shards: Shards,
     /// Which pages buffers are made of.
     pub huge_pages: HugePages,
-    /// Threads that copy chunks out of shared memory. 0: the one that serves connections does it.
+    /// How many threads copy chunks out of shared memory at one time. 0: the one that serves
+    /// connections does it.
     pub num_workers: usize,
-    /// Whether each of them runs on one CPU only.
+    /// Whether so many of the threads run on one CPU each.
     pub pin_workers: bool,
     /// Below this folder a config's `output_path` may make files. `None`: nowhere, such configs are
     /// refused.
