@@ -2,12 +2,14 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use watershed_service::Service;
 
 use crate::files::Files;
 use crate::log::Log;
 use crate::output_path;
+use crate::polling::Polling;
 use crate::waiting::WaitingThreads;
 
 #[derive(Debug)]
@@ -17,6 +19,7 @@ pub(crate) struct Core {
     pub(crate) waiting: WaitingThreads,
     pub(crate) log: Log,
     pub(crate) output_folder: Option<PathBuf>,
+    pub(crate) polling: Arc<Polling>,
 }
 
 /// Makes the file that a config's `output_path` names.

@@ -1,7 +1,9 @@
 //! The daemon as its program sees it: made with its sockets, run, stopped.
 
+use std::num::NonZero;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
+use std::thread;
 
 use mio::Poll;
 use watershed_service::{Service, ServiceOptions, WorkerPool};
@@ -16,6 +18,7 @@ use crate::files::Files;
 use crate::listen::Listener;
 use crate::log::Log;
 use crate::options::{DaemonError, DaemonOptions, FilePermissions};
+use crate::polling::Polling;
 use crate::turns;
 use crate::waiting::WaitingThreads;
 use crate::wake::{Stopper, Wake};
@@ -93,12 +96,14 @@ impl Daemon {
             never_waits: true,
             filter_clock: Some(machine::monotonic_ns),
         });
+        let num_cpus = thread::available_parallelism().map_or(1, NonZero::get);
         let core = Core {
             service,
             files: Files::new(Arc::clone(&wake)),
             waiting: WaitingThreads::new(Arc::clone(&wake)),
             log: Log::new(Box::new(log)),
             output_folder: options.output_folder,
+            polling: Arc::new(Polling::new(num_cpus)),
         };
         let event_loop = EventLoop::new(poll, wake, listeners, core)?;
         Ok(Daemon { event_loop, workers, pin_workers: options.pin_workers })

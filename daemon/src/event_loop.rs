@@ -43,6 +43,7 @@ use crate::listen::Listener;
 use crate::log::Topic;
 use crate::peer::Peer;
 use crate::peers::Peers;
+use crate::polling::Polling;
 use crate::producer_port::{self, ProducerPort};
 use crate::status::Status;
 use crate::waiting::{Job, JobResult};
@@ -120,6 +121,11 @@ impl EventLoop {
     /// For a thread that waits for the daemon's events.
     pub(crate) fn registry(&self) -> io::Result<Registry> {
         self.poll.registry().try_clone()
+    }
+
+    /// What its threads do before they wait.
+    pub(crate) fn polling(&self) -> Arc<Polling> {
+        Arc::clone(&self.core.polling)
     }
 
     /// Does what is to be done, for so long as one turn may take. Whether there is more to do that

@@ -25,6 +25,7 @@ use rustix::time::{
 };
 
 use crate::connection::Ready;
+use crate::polling::Polling;
 
 /// Events that one wait returns, at most. More of them come with the next one.
 const EVENTS_PER_WAIT: usize = 1024;
@@ -44,16 +45,31 @@ impl Waiter {
     }
 
     /// What has happened and was given to no other thread. If that is nothing it waits, unless
-    /// `is_busy`; a signal ends the wait.
-    pub(crate) fn wait(&mut self, is_busy: bool) -> io::Result<impl Iterator<Item = (Token, Ready)> + '_> {
+    /// `is_busy`, maybe after a while of `polling`; a signal ends the wait.
+    pub(crate) fn wait(
+        &mut self,
+        is_busy: bool,
+        polling: &Polling,
+    ) -> io::Result<impl Iterator<Item = (Token, Ready)> + '_> {
         self.events.clear();
-        let no_time = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let timeout = is_busy.then_some(&no_time);
-        match epoll::wait(self.registry.as_fd(), spare_capacity(&mut self.events), timeout) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+        let at_once = Some(&Timespec { tv_sec: 0, tv_nsec: 0 });
+        if is_busy {
+            self.take(at_once)?;
+        } else {
+            polling.poll(|| self.take(at_once))?;
+            if self.events.is_empty() {
+                self.take(None)?;
+            }
         }
         Ok(self.events.iter().map(|event| (Token(event.data.u64() as usize), ready(event.flags))))
+    }
+
+    /// Waits for so long at most. Whether there are events.
+    fn take(&mut self, timeout: Option<&Timespec>) -> io::Result<bool> {
+        match epoll::wait(self.registry.as_fd(), spare_capacity(&mut self.events), timeout) {
+            Ok(_) | Err(Errno::INTR) => Ok(!self.events.is_empty()),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
@@ -116,7 +132,7 @@ mod tests {
     const TIMER: Token = Token(8);
 
     fn tokens(waiter: &mut Waiter, is_busy: bool) -> Vec<Token> {
-        waiter.wait(is_busy).unwrap().map(|(token, _)| token).collect()
+        waiter.wait(is_busy, &Polling::new(2)).unwrap().map(|(token, _)| token).collect()
     }
 
     #[test]

@@ -31,6 +31,7 @@ mod options;
 mod output_path;
 mod peer;
 mod peers;
+mod polling;
 mod producer_port;
 mod status;
 mod turns;

@@ -31,11 +31,19 @@ pub(crate) struct ProducerPort {
     /// Where commands go.
     stream: Option<ReplyTo>,
     early: VecDeque<ProducerCommand>,
+    /// Of chunks, in monotonic time.
+    last_commit_ns: u64,
 }
 
 impl ProducerPort {
     pub(crate) fn new(connection: Connection<ProducerMethod>) -> ProducerPort {
-        ProducerPort { connection, producer_id: None, stream: None, early: VecDeque::new() }
+        ProducerPort {
+            connection,
+            producer_id: None,
+            stream: None,
+            early: VecDeque::new(),
+            last_commit_ns: 0,
+        }
     }
 
     pub(crate) fn handle(
@@ -53,7 +61,8 @@ impl ProducerPort {
                 self.bind_stream(reply_to, core, now)
             }
             Some(producer_id) => match perform(&call, producer_id, core, now) {
-                Performed::Done => {
+                Performed::Done { num_chunks } => {
+                    self.note_commit(producer_id, num_chunks, core, now);
                     self.hold_while_waiting(core);
                     self.connection.host.reply_bytes(reply_to, &[], false)
                 }
@@ -70,6 +79,20 @@ impl ProducerPort {
                 Ok(())
             }
         }
+    }
+
+    /// Has the daemon poll for the next commit, if that is likely to come soon and cannot wait.
+    fn note_commit(
+        &mut self,
+        producer_id: ProducerId,
+        num_chunks: usize,
+        core: &mut Core,
+        now: &ClockReadings,
+    ) {
+        let Some(memory) = core.service.shared_memory(producer_id).filter(|_| num_chunks > 0) else { return };
+        let interval_ns = now.monotonic_ns.saturating_sub(self.last_commit_ns);
+        self.last_commit_ns = now.monotonic_ns;
+        core.polling.note_commit(memory, num_chunks, interval_ns);
     }
 
     /// Takes no further calls while a commit waits for room in a queue.
@@ -196,7 +219,8 @@ fn scraping_mode(request: &protos::InitializeConnectionRequest) -> ScrapingMode 
 
 /// What became of a call.
 enum Performed {
-    Done,
+    /// Chunks were to be moved only by a commit.
+    Done { num_chunks: usize },
     /// Its arguments are no request.
     Malformed,
     /// It had no effect.
@@ -241,6 +265,7 @@ fn try_perform(
             if !service.handle_commit_data(producer_id, &request) {
                 return Ok(Performed::Ignored);
             }
+            return Ok(Performed::Done { num_chunks: request.chunks_to_move.len() });
         }
         ProducerMethod::RegisterTraceWriter => {
             let request = protos::RegisterTraceWriterRequest::decode(args)?;
@@ -270,7 +295,7 @@ fn try_perform(
         ProducerMethod::Sync => {}
         ProducerMethod::InitializeConnection | ProducerMethod::GetAsyncCommand => {}
     }
-    Ok(Performed::Done)
+    Ok(Performed::Done { num_chunks: 0 })
 }
 
 /// A command as it is sent, and the memory whose descriptor goes with it.

@@ -1,7 +1,7 @@
 //! The daemon's threads: one of them is the loop, the others copy or wait. Each may be either.
 //!
 //! ```text
-//!         +--> wait: an event wakes one of those that wait
+//!         +--> wait: an event wakes one of those that wait; maybe poll before (crate::polling)
 //!         |      |
 //!         |    note the events. Is another thread the loop? --yes--> it looks at them in its next
 //!         |      | no                                          |     turn, which begins at once
@@ -34,6 +34,7 @@ use crate::connection::Ready;
 use crate::event_loop::EventLoop;
 use crate::events::Waiter;
 use crate::options::DaemonError;
+use crate::polling::Polling;
 use crate::wake::Wake;
 
 thread_local! {
@@ -58,6 +59,7 @@ struct Turns {
     /// For the next turn. Whoever has been the loop looks here once more after that.
     noted: Mutex<Vec<(Token, Ready)>>,
     pool: Option<WorkerPool>,
+    polling: Arc<Polling>,
     wake: Arc<Wake>,
     /// The daemon has been shut down, or a thread has failed.
     is_over: AtomicBool,
@@ -73,12 +75,14 @@ pub(crate) fn run(
     let num_workers = pool.as_ref().map_or(0, WorkerPool::num_workers);
     let registry = event_loop.registry()?;
     let registries = (0..num_workers).map(|_| event_loop.registry()).collect::<io::Result<Vec<_>>>()?;
+    let polling = event_loop.polling();
     let (report, reports) = mpsc::channel();
     let wake = Arc::clone(&event_loop.wake);
     let turns = Turns {
         event_loop: Mutex::new(event_loop),
         noted: Mutex::default(),
         pool,
+        polling,
         wake,
         is_over: false.into(),
     };
@@ -118,7 +122,7 @@ impl Turns {
         let mut worker = self.pool.as_ref().map(WorkerPool::worker);
         let (mut waiter, mut events) = (Waiter::new(registry), Vec::new());
         loop {
-            let new = waiter.wait(has_more)?;
+            let new = waiter.wait(has_more, &self.polling)?;
             lock(&self.noted).extend(new);
             has_more = self.take_turns(&mut events)?;
             // Acquire: pairs with the release of who ended it, after whom nobody begins a turn.

@@ -63,6 +63,7 @@ fn an_idle_session_wakes_nobody() {
     assert!((3..=6).contains(&woken), "{woken} times in 4 s: {before:?}, {after:?}");
     a_commit_wakes_one_thread(&mut producer);
     drop((producer, consumer));
+    commits_that_follow_each_other_wake_nobody();
     files_have_threads_while_they_are_open(&daemon);
 }
 
@@ -90,6 +91,34 @@ fn a_commit_wakes_one_thread(producer: &mut support::Producer) {
     // Some, where the machine is busy, come before the last one has gone to sleep.
     assert!((COMMITS / 2..COMMITS * 3 / 2).contains(&woken), "{woken} times for {COMMITS} commits");
     producer.sync();
+}
+
+/// Without workers, of which an event wakes one that waits beside the one that polls.
+fn commits_that_follow_each_other_wake_nobody() {
+    const COMMITS: u64 = 200;
+    if std::thread::available_parallelism().unwrap().get() == 1 {
+        return;
+    }
+    let daemon = TestDaemon::start(0);
+    let (mut producer, mut consumer) = (daemon.producer(), daemon.consumer());
+    consumer.enable(&config());
+    producer.serve_until(|producer| !producer.buffers.is_empty());
+    let smb = producer.smb.clone().unwrap();
+    let is_free = || (0..smb.num_pages()).all(|page| smb.snapshot(page).unwrap().is_free());
+    let mut number = 0;
+    // Other programs may take a CPU from either side for a while.
+    support::settle("most commits wake nobody", || {
+        let before = turns(&sleeps());
+        for _ in 0..COMMITS {
+            number += 1;
+            producer.write(1, number);
+            while !is_free() {
+                std::hint::spin_loop();
+            }
+        }
+        producer.sync();
+        turns(&sleeps()) - before < COMMITS / 2
+    });
 }
 
 fn files_have_threads_while_they_are_open(daemon: &TestDaemon) {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use watershed_engine::ProducerId;
+use watershed_smb::Smb;
 
 use crate::buffers::BufferTable;
 use crate::buffers::Succession;
@@ -219,6 +220,11 @@ impl Service {
     /// must not hand over what the producer asks next. Only where there are workers.
     pub fn is_waiting(&self, producer_id: ProducerId) -> bool {
         self.buffers.is_waiting(producer_id)
+    }
+
+    /// The memory that the producer shares with the service, if there is any.
+    pub fn shared_memory(&self, producer_id: ProducerId) -> Option<&Smb> {
+        self.producers.get(&producer_id)?.memory()
     }
 
     /// Whether any commit waits for room: then [`Service::retry_commits`] is to be called when
