@@ -24,19 +24,19 @@
 //!
 //! Listed is whoever has something to do ([`Peers`]): the others cost nothing.
 
+mod accept;
+mod end;
+
 use std::io;
 use std::mem;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use mio::{Interest, Poll, Registry, Token};
 use watershed_service::{ClockReadings, Output};
 use watershed_shell::machine::{self, read_clocks};
-use watershed_shell::socket::peer_credentials;
 use watershed_wire::framing::RECEIVE_SIZE_BYTES_MAX;
 
-use crate::connection::{Closed, Connection, Ready};
-use crate::consumer_port::{self, ConsumerPort};
+use crate::connection::{Closed, Ready};
 use crate::core::Core;
 use crate::events::Timer;
 use crate::listen::Listener;
@@ -44,21 +44,13 @@ use crate::log::Topic;
 use crate::peer::Peer;
 use crate::peers::Peers;
 use crate::polling::Polling;
-use crate::producer_port::{self, ProducerPort};
 use crate::status::Status;
 use crate::waiting::{Job, JobResult};
 use crate::wake::Wake;
+use accept::Listening;
 
 /// Calls of one connection in one turn.
 const CALLS_PER_TURN: usize = 256;
-/// Connections accepted in one turn from one socket.
-const ACCEPTS_PER_TURN: usize = 64;
-/// Time until connections are accepted again that there were no descriptors or no memory for.
-const ACCEPT_RETRY_NS: u64 = 100_000_000;
-/// At the end it is looked so often whether workers have done what files wait for, and whether
-/// files have taken something.
-const SHARD_POLL_INTERVAL: Duration = Duration::from_micros(200);
-const FILE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Of another thread that wakes the loop.
 pub(crate) const WAKER: Token = Token(0);
 const TIMER: Token = Token(1);
@@ -79,16 +71,6 @@ pub(crate) struct EventLoop {
     scratch: Vec<u8>,
 }
 
-#[derive(Debug)]
-struct Listening {
-    listener: Listener,
-    /// Somebody may wait to be accepted.
-    is_ready: bool,
-    /// When to try again, from the first who could not be accepted until nobody waits. No event
-    /// tells of those who wait since before, nor of a descriptor that comes free.
-    retry_at_ns: Option<u64>,
-}
-
 impl EventLoop {
     /// For peers that connect to the listeners, of which the first one is the consumers'. `poll` is
     /// what `wake` wakes.
@@ -98,10 +80,7 @@ impl EventLoop {
         listeners: Vec<Listener>,
         core: Core,
     ) -> io::Result<EventLoop> {
-        let mut listeners: Vec<Listening> = listeners
-            .into_iter()
-            .map(|listener| Listening { listener, is_ready: false, retry_at_ns: None })
-            .collect();
+        let mut listeners: Vec<Listening> = listeners.into_iter().map(Listening::new).collect();
         for (index, listening) in listeners.iter_mut().enumerate() {
             let token = Token(FIRST_LISTENER + index);
             poll.registry().register(&mut listening.listener.socket, token, Interest::READABLE)?;
@@ -205,66 +184,6 @@ impl EventLoop {
         } else if let Some(peer) = self.peers.list(token) {
             peer.note_ready(ready);
         }
-    }
-
-    fn accept(&mut self, now: &ClockReadings) {
-        for index in 0..self.listeners.len() {
-            let listening = &mut self.listeners[index];
-            listening.is_ready |= listening.retry_at_ns.is_some_and(|at_ns| at_ns <= now.monotonic_ns);
-            for _ in 0..ACCEPTS_PER_TURN {
-                let listening = &mut self.listeners[index];
-                if !listening.is_ready {
-                    break;
-                }
-                match listening.listener.socket.accept() {
-                    Ok((socket, _)) => self.add_peer(socket, index == 0, now),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        (listening.is_ready, listening.retry_at_ns) = (false, None);
-                    }
-                    // The peer has gone already.
-                    Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                    // No descriptors or no memory.
-                    Err(error) => {
-                        let retry_at_ns = now.monotonic_ns.saturating_add(ACCEPT_RETRY_NS);
-                        listening.is_ready = false;
-                        if listening.retry_at_ns.replace(retry_at_ns).is_none() {
-                            let line = format_args!("cannot accept a connection: {error}");
-                            self.core.log.line(now.monotonic_ns, Topic::Accepting, None, line);
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    fn add_peer(&mut self, mut socket: mio::net::UnixStream, is_consumer: bool, now: &ClockReadings) {
-        self.last_token += 1;
-        let token = Token(self.last_token);
-        let both = Interest::READABLE | Interest::WRITABLE;
-        let credentials = peer_credentials(&socket)
-            .and_then(|peer| self.poll.registry().register(&mut socket, token, both).map(|()| peer));
-        let credentials = match credentials {
-            Ok(credentials) => credentials,
-            Err(error) => return self.log_refused(&error, now),
-        };
-        let peer = if is_consumer {
-            let connection = Connection::new(socket, credentials, consumer_port::SEND_LIMIT_MS);
-            let port = match ConsumerPort::new(connection, &mut self.core) {
-                Ok(port) => port,
-                // The connection is gone with its value.
-                Err(refused) => return self.log_refused(&refused, now),
-            };
-            Peer::Consumer(Box::new(port))
-        } else {
-            let connection = Connection::new(socket, credentials, producer_port::SEND_LIMIT_MS);
-            Peer::Producer(Box::new(ProducerPort::new(connection)))
-        };
-        self.peers.add(token, peer);
-    }
-
-    fn log_refused(&mut self, why: &dyn std::error::Error, now: &ClockReadings) {
-        let line = format_args!("a connection is closed: {why}");
-        self.core.log.line(now.monotonic_ns, Topic::Refused, None, line);
     }
 
     /// Gives each connection that has work its turn.
@@ -379,60 +298,5 @@ impl EventLoop {
         let service = &mut self.core.service;
         let waits_ns = self.peers.release(now.monotonic_ns, |producer_id| service.is_waiting(producer_id));
         waits_ns.into_iter().for_each(|wait_ns| service.note_producer_wait(wait_ns));
-    }
-
-    /// Ends a connection, as if its peer had done so.
-    fn close(&mut self, token: Token, why: &Closed, now: &ClockReadings) {
-        let Some(mut peer) = self.peers.remove(token) else { return };
-        if !matches!(why, Closed::ByPeer) {
-            let (topic, line) =
-                (Topic::Closed(mem::discriminant(why)), format_args!("{peer}: closed: {why}"));
-            self.core.log.line(now.monotonic_ns, topic, Some(peer.credentials()), line);
-        }
-        // The descriptor is closed with the value: the system forgets it then anyway.
-        let _ = self.poll.registry().deregister(peer.socket());
-        self.forget(peer, now);
-        self.deliver(now);
-    }
-
-    fn forget(&mut self, peer: Peer, now: &ClockReadings) {
-        match peer {
-            Peer::Producer(port) => {
-                if let Some(producer_id) = port.producer_id {
-                    self.core.service.handle_producer_disconnect(producer_id, now);
-                }
-            }
-            Peer::Consumer(port) => {
-                port.forget_clones(&mut self.core);
-                self.core.service.handle_consumer_disconnect(port.consumer_id, now);
-            }
-        }
-    }
-
-    /// Ends all sessions, and completes their files, unless one takes nothing for
-    /// [`FILE_STALL_MAX`](crate::files::FILE_STALL_MAX).
-    pub(crate) fn shut_down(&mut self) {
-        let (now, stopped) = (read_clocks(), Instant::now());
-        for peer in self.peers.take_all() {
-            if let Peer::Consumer(_) = peer {
-                self.forget(peer, &now);
-            }
-        }
-        self.core.service.finish_successions();
-        loop {
-            self.core.files.hand_out(&mut self.core.service, &now);
-            // Nobody is left but the operator.
-            self.deliver(&now);
-            let waits_for_shards = self.core.service.waits_for_shards();
-            if !waits_for_shards && !self.core.files.is_any_moving(stopped) {
-                break;
-            }
-            let at_most = if waits_for_shards { SHARD_POLL_INTERVAL } else { FILE_POLL_INTERVAL };
-            self.core.files.wait_for_result(&mut self.core.service, &now, at_most);
-            self.core.service.retry_commits();
-            self.core.service.handle_ready();
-        }
-        self.core.files.give_up(&mut self.core.service, &now);
-        self.deliver(&now);
     }
 }
