@@ -5,7 +5,7 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use support::{TestDaemon, config};
 use watershed_wire::protos;
@@ -112,7 +112,9 @@ fn commits_that_follow_each_other_wake_nobody() {
         for _ in 0..COMMITS {
             number += 1;
             producer.write(1, number);
-            while !is_free() {
+            // Long enough for a thread to go to sleep.
+            let written = Instant::now();
+            while !is_free() || written.elapsed() < Duration::from_micros(60) {
                 std::hint::spin_loop();
             }
         }
