@@ -56,7 +56,8 @@ impl Polling {
         Polling { is_wanted: false.into(), budget: (num_cpus > 1).then(|| Mutex::new(budget)) }
     }
 
-    /// A producer has committed so many chunks (> 0) of its memory, so long after its last commit.
+    /// A producer has committed so many chunks (> 0), so long after its last commit. The number is
+    /// what it says: one that lies gets no more than the budget.
     pub(crate) fn note_commit(&self, memory: &Smb, num_chunks: usize, interval_ns: u64) {
         let fill_ns = interval_ns.saturating_mul(memory.num_pages() as u64) / num_chunks as u64;
         if memory.size_bytes() <= SHARED_MEMORY_BYTES_MAX && fill_ns <= FILL_NS_MAX {
