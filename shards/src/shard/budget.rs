@@ -68,9 +68,11 @@ mod tests {
     fn a_budget_that_time_has_ended_stays_spent() {
         let mut budget = DrainBudget::new();
         budget.note(BYTES_PER_CLOCK_READ as usize);
-        budget.is_spent();
-        std::thread::sleep(MAX_TIME);
-        budget.note(BYTES_PER_CLOCK_READ as usize);
+        // The first reading ends it already if this thread loses its CPU in the middle of it.
+        if !budget.is_spent() {
+            std::thread::sleep(MAX_TIME);
+            budget.note(BYTES_PER_CLOCK_READ as usize);
+        }
         assert_eq!((budget.is_spent(), budget.is_spent()), (true, true));
     }
 }
