@@ -17,6 +17,8 @@
 //! load, repeat it, or base a decision on it. So a race gives bytes of unknown value and nothing
 //! worse.
 
+use crate::prefetch::{LINE_BYTES, LinesAhead};
+
 /// Copies `len` bytes.
 ///
 /// # Safety
@@ -42,27 +44,78 @@ pub unsafe fn try_copy_shared(from: *const u8, to: *mut u8, len: usize) -> bool 
     unsafe { crate::Kernels::chosen().try_copy_shared(from, to, len) }
 }
 
+/// From this length on it matters in which order a chunk is copied.
+pub(crate) const LONG_BYTES: usize = 8 << 10;
+
 /// A longer chunk and its place in the ring may not both fit the first-level cache, which has 32 to
 /// 64 KiB.
-pub(crate) const LONG_BYTES: usize = 16 << 10;
+const CACHED_BYTES: usize = 16 << 10;
 
-/// Bytes of a long chunk that are copied at once.
-const BLOCK_BYTES: usize = 4096;
+/// Lines of the target that are asked for before a copy that asks for the others.
+pub(crate) const LINES_BEFORE: usize = 32;
 
-/// Copies blocks from the end on, until what is left in front of them is not long: how much that
-/// is.
+/// Whether the copy of a long chunk asks for lines of the target: if it has so few fragments that
+/// their walk ends before these arrive. In a chunk that fits the cache the walk asks for more.
+#[inline(never)]
+pub(crate) fn asks_for_lines(fragments: usize, len: usize) -> bool {
+    let least_lines = if len > CACHED_BYTES { 5 } else { 8 };
+    fragments * least_lines * LINE_BYTES <= len
+}
+
+/// Copies a long chunk with so many fragments, which was just walked, at a level that copies shared
+/// bytes: whether it is one.
 ///
 /// # Safety
-/// As [`copy_raw`].
+/// As [`try_copy_shared`].
 #[inline(never)]
-pub(crate) unsafe fn copy_last_blocks(
+pub(crate) unsafe fn copy_long(
     kernels: crate::Kernels,
     from: *const u8,
     to: *mut u8,
     len: usize,
-) -> usize {
+    fragments: usize,
+) -> bool {
+    let (mut done, mut left) = (0, len);
+    let (asks, is_cached) = (asks_for_lines(fragments, len), len <= CACHED_BYTES);
+    // SAFETY: parts of the caller's ranges. More than a vector is left.
+    unsafe {
+        if !asks && !is_cached {
+            left = copy_last_blocks(kernels, from, to, len);
+        }
+        if asks || !is_cached {
+            done = copy_first_pieces(kernels, from, to, left);
+        }
+        kernels.copy_vectors(from.add(done), to.add(done), left - done)
+    }
+}
+
+/// Copies pieces from the beginning on. Before each of them it asks for as many lines of the
+/// target, [`LINES_BEFORE`] ahead, as long as there are any. How much it has copied.
+///
+/// # Safety
+/// As [`copy_raw`].
+unsafe fn copy_first_pieces(kernels: crate::Kernels, from: *const u8, to: *mut u8, len: usize) -> usize {
+    const PIECE_BYTES: usize = 16 * LINE_BYTES;
+    const AHEAD_BYTES: usize = LINES_BEFORE * LINE_BYTES;
+    let mut done = 0;
+    while done + AHEAD_BYTES + PIECE_BYTES <= len {
+        LinesAhead::new(to.wrapping_add(done + AHEAD_BYTES)).of_bytes(PIECE_BYTES).finish();
+        // SAFETY: a part of the caller's ranges.
+        unsafe { kernels.copy_raw(from.add(done), to.add(done), PIECE_BYTES) };
+        done += PIECE_BYTES;
+    }
+    done
+}
+
+/// Copies blocks from the end on, until what is left fits the cache: how much that is. What was
+/// walked last is still there.
+///
+/// # Safety
+/// As [`copy_raw`].
+unsafe fn copy_last_blocks(kernels: crate::Kernels, from: *const u8, to: *mut u8, len: usize) -> usize {
+    const BLOCK_BYTES: usize = 4096;
     let mut left = len;
-    while left > LONG_BYTES {
+    while left > CACHED_BYTES {
         left -= BLOCK_BYTES;
         // SAFETY: a part of the caller's ranges.
         unsafe { kernels.copy_raw(from.add(left), to.add(left), BLOCK_BYTES) };

@@ -24,9 +24,6 @@ pub struct SharedBytes<'a> {
     lent: PhantomData<&'a [u8]>,
 }
 
-/// With fewer bytes for each header a walk takes so long that all its lines arrive meanwhile.
-const NEAR_MEAN_BYTES: usize = 256;
-
 /// Shorter chunks with many headers are copied before they are walked.
 const LEAST_DENSE_BYTES: usize = 1024;
 
@@ -187,15 +184,18 @@ impl Fetched<'_> {
     /// `to` is writable for as many bytes as are visible, and does not overlap the chunk's.
     #[inline(always)]
     pub unsafe fn copy_to(&self, to: *mut u8) {
-        let (mut left, kernels) = (self.visible_bytes, self.kernels);
-        // What was walked last is still in the first-level cache.
-        if left > copy::LONG_BYTES && left < self.kept.len() * NEAR_MEAN_BYTES {
-            // SAFETY: as below.
-            left = unsafe { copy::copy_last_blocks(kernels, self.bytes.start, to, left) };
-        }
+        let (from, len, kernels, fragments) =
+            (self.bytes.start, self.visible_bytes, self.kernels, self.kept.len());
         // SAFETY: the fragments end inside of the bytes, and the target is the caller's promise.
         // Their length was checked when the headers were fetched.
-        let is_done = unsafe { kernels.copy_vectors(self.bytes.start, to, left) };
+        let is_done = unsafe {
+            // All lines of a private copy, which keeps no headers, are near.
+            if len >= copy::LONG_BYTES && fragments != 0 {
+                copy::copy_long(kernels, from, to, len, fragments)
+            } else {
+                kernels.copy_vectors(from, to, len)
+            }
+        };
         debug_assert!(is_done);
         let origin = to.wrapping_sub(first_position(self.bytes.len));
         // In this order: the bytes of a word behind its header may belong to the next header, whose

@@ -116,14 +116,42 @@ fn headers_that_change_meanwhile_are_those_that_were_fetched() {
 fn long_chunks_are_copied_whole() {
     for level in Level::available().filter(|level| has_any(*level)) {
         let kernels = Kernels::at(level).expect("it is available");
-        for (body_bytes, count) in [(130, 124), (130, 125), (130, 496), (250, 100), (60, 1000), (1000, 30)] {
+        let many = [(130, 124), (130, 125), (130, 496), (250, 100), (317, 100), (60, 1000)];
+        // The copy asks for lines of the target, if there are as many fragments or fewer.
+        let few = [(318, 25), (318, 26), (318, 200), (1000, 30), (4000, 2), (4093, 3), (4093, 16)];
+        for (body_bytes, count) in many.into_iter().chain(few) {
             let bytes = chunk(&vec![body_bytes; count], 0);
             let (mut headers, mut entries) = (Headers::default(), vec![0; count]);
             let fetched = headers.fetch(kernels, bytes.as_slice().into(), &mut entries, nothing());
-            let mut copy = vec![0; bytes.len()];
+            for place in [0, 16, 63] {
+                let mut target = vec![0xee; place + bytes.len() + 64];
+                // SAFETY: there is room, and nobody else knows of it.
+                unsafe { fetched.expect("an ordinary chunk").copy_to(target[place..].as_mut_ptr()) };
+                let (copy, behind) = target[place..].split_at(bytes.len());
+                assert!(copy == bytes, "{level}, {count} of {body_bytes}");
+                let beside = target[..place].iter().chain(behind);
+                assert!(beside.into_iter().all(|&byte| byte == 0xee), "{level}, {count} of {body_bytes}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_long_chunk_may_have_few_bytes_that_count() {
+    for level in Level::available().filter(|level| has_any(*level)) {
+        let kernels = Kernels::at(level).expect("it is available");
+        for (bodies, behind) in [(vec![300], 9_000), (vec![300], 30_000), (vec![90, 4000], 20_000)] {
+            let bytes = chunk(&bodies, behind);
+            let visible_bytes = bytes.len() - behind;
+            let (mut headers, mut entries) = (Headers::default(), vec![0; bodies.len()]);
+            let fetched = headers.fetch(kernels, bytes.as_slice().into(), &mut entries, nothing());
+            let fetched = fetched.expect("an ordinary chunk");
+            assert_eq!(fetched.visible_bytes(), visible_bytes, "{level}, {behind}");
+            let mut copy = vec![0xee; visible_bytes + 64];
             // SAFETY: there is room, and nobody else knows of it.
-            unsafe { fetched.expect("an ordinary chunk").copy_to(copy.as_mut_ptr()) };
-            assert!(copy == bytes, "{level}, {count} of {body_bytes}");
+            unsafe { fetched.copy_to(copy.as_mut_ptr()) };
+            assert!(copy[..visible_bytes] == bytes[..visible_bytes], "{level}, {behind}");
+            assert!(copy[visible_bytes..].iter().all(|&byte| byte == 0xee), "{level}, {behind}");
         }
     }
 }

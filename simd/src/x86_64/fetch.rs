@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use crate::copy::{LEAST_BYTES, LENGTHS};
+use crate::copy::{self, LEAST_BYTES, LENGTHS};
 use crate::prefetch::{self, LINE_BYTES, LinesAhead};
 use crate::shared::{self, Headers};
 use crate::walk::ENTRY_HEADER_SHIFT;
@@ -17,6 +17,9 @@ const FIRST_LINES: usize = 8;
 /// more, the rest of the ring's are asked for after the last header, and the rest of the source's
 /// by the copy.
 const MOST_BESIDE: u32 = 7;
+
+/// Of a chunk whose copy asks for the rest of both, as many.
+const BESIDE_FEW: usize = 4;
 
 /// The walk of [`crate::walk::ordinary`] over bytes that may change: the word of each header is
 /// read once and kept.
@@ -33,27 +36,16 @@ pub(crate) unsafe fn fetch_headers(
     ahead: LinesAhead,
 ) -> usize {
     let count = entries.len();
+    if len >= copy::LONG_BYTES && copy::asks_for_lines(count, len) {
+        // SAFETY: the caller's promise.
+        return unsafe { fetch_few_headers(start, len, entries, headers, ahead) };
+    }
     let Some(count_u32) = NonZeroU32::new(count as u32).filter(|_| LENGTHS.contains(&len)) else { return 0 };
     if headers.kept.len() < count {
         headers.grow(count);
     }
     let first = shared::first_position(len);
-    let mut walk = Fetching {
-        origin: start.wrapping_sub(first),
-        at: first,
-        last: 0,
-        next: ahead.next,
-        to_source: start.addr().wrapping_sub(ahead.next.addr()),
-    };
-    // None behind the last byte, where another core may be writing.
-    let mut lines = len / LINE_BYTES;
-    if lines >= FIRST_LINES {
-        lines -= FIRST_LINES;
-        let (ring, source) = (walk.next, start);
-        (0..FIRST_LINES).for_each(|line| prefetch::for_read(source.wrapping_add(line * LINE_BYTES)));
-        (0..FIRST_LINES).for_each(|line| prefetch::for_write(ring.wrapping_add(line * LINE_BYTES)));
-        walk.next = ring.wrapping_add(FIRST_LINES * LINE_BYTES);
-    }
+    let (mut walk, lines) = Fetching::begin(start, len, first, ahead);
     let (mut beside, mut rest) = (lines as u32 / count_u32, lines as u32 % count_u32);
     // Where the walk comes to, line by line, unless a fragment is not ordinary.
     let mut last_line = walk.next.wrapping_add(lines * LINE_BYTES);
@@ -83,12 +75,44 @@ pub(crate) unsafe fn fetch_headers(
     if rest != 0 {
         LinesAhead::new(walk.next).of_bytes(rest as usize * LINE_BYTES).finish();
     }
-    let end = walk.at.wrapping_sub(first);
-    // The word at the last header must not end behind the fragments, and they must be long enough
-    // for a copy. One test does both: an end that is too small wraps around.
-    let is_taken = end.wrapping_sub(LEAST_BYTES) <= len - LEAST_BYTES && walk.last >= size_of::<u64>();
-    // The position may overflow at the last header.
-    if left >= -2 && is_taken && walk.next == last_line { end } else { 0 }
+    walk.end(len, first, left, last_line)
+}
+
+/// The same for a chunk whose copy asks for most of its lines.
+///
+/// # Safety
+/// As [`fetch_headers`].
+#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+#[inline(never)]
+unsafe fn fetch_few_headers(
+    start: *const u8,
+    len: usize,
+    entries: &mut [u16],
+    headers: &mut Headers,
+    ahead: LinesAhead,
+) -> usize {
+    let count = entries.len();
+    if count == 0 || !LENGTHS.contains(&len) {
+        return 0;
+    }
+    if headers.kept.len() < count {
+        headers.grow(count);
+    }
+    let first = shared::first_position(len);
+    let (mut walk, lines) = Fetching::begin(start, len, first, ahead);
+    let beside = if count == 1 { 0 } else { BESIDE_FEW };
+    let last_line = walk.next.wrapping_add(beside * count * LINE_BYTES);
+    let (kept, entries) = (headers.kept.as_mut_ptr(), entries.as_mut_ptr());
+    // SAFETY: a word is readable at the first byte, and there is room for `count` headers.
+    let left = unsafe {
+        match beside {
+            0 => fetch!(walk, count, kept, entries, 0, []),
+            _ => fetch_beside!(walk, count, kept, entries, 4, ["0", "64", "128", "192"]),
+        }
+    };
+    let rest = copy::LINES_BEFORE.saturating_sub(FIRST_LINES + beside * count).min(lines);
+    LinesAhead::new(walk.next).of_bytes(rest * LINE_BYTES).finish();
+    walk.end(len, first, left, last_line)
 }
 
 /// A walk that has come to a position where a word may be read; or to one that has overflowed,
@@ -104,6 +128,40 @@ struct Fetching {
 }
 
 impl Fetching {
+    /// At a chunk's first byte, with the first lines asked for. How many others it has.
+    #[inline(always)]
+    fn begin(start: *const u8, len: usize, first: usize, ahead: LinesAhead) -> (Fetching, usize) {
+        let mut walk = Fetching {
+            origin: start.wrapping_sub(first),
+            at: first,
+            last: 0,
+            next: ahead.next,
+            to_source: start.addr().wrapping_sub(ahead.next.addr()),
+        };
+        // None behind the last byte, where another core may be writing.
+        let mut lines = len / LINE_BYTES;
+        if lines >= FIRST_LINES {
+            lines -= FIRST_LINES;
+            let (ring, source) = (walk.next, start);
+            (0..FIRST_LINES).for_each(|line| prefetch::for_read(source.wrapping_add(line * LINE_BYTES)));
+            (0..FIRST_LINES).for_each(|line| prefetch::for_write(ring.wrapping_add(line * LINE_BYTES)));
+            walk.next = ring.wrapping_add(FIRST_LINES * LINE_BYTES);
+        }
+        (walk, lines)
+    }
+
+    /// The bytes of all fragments, or 0 if they are none for this walk. Twice as many headers were
+    /// left as `left` says below 0, and the lines up to `last_line` were to be asked for.
+    #[inline(always)]
+    fn end(self, len: usize, first: usize, left: isize, last_line: *const u8) -> usize {
+        let end = self.at.wrapping_sub(first);
+        // The word at the last header must not end behind the fragments, and they must be long
+        // enough for a copy. One test does both: an end that is too small wraps around.
+        let is_taken = end.wrapping_sub(LEAST_BYTES) <= len - LEAST_BYTES && self.last >= size_of::<u64>();
+        // The position may overflow at the last header.
+        if left >= -2 && is_taken && self.next == last_line { end } else { 0 }
+    }
+
     /// Asks for so many more lines of both, one by one.
     #[inline(always)]
     fn ask(&mut self, lines: u32) {
