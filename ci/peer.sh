@@ -175,12 +175,12 @@ END
 case_many_events() {
     start load bash -c 'while :; do find /usr/share >/dev/null; done'
     perfetto --txt -c - -o trace <<'END'
-buffers { size_kb: 131072 }
+buffers { size_kb: 393216 }
 buffers { size_kb: 8192 }
 data_sources { config { name: "linux.ftrace" target_buffer: 0 ftrace_config {
     ftrace_events: "sched/*" ftrace_events: "task/*" ftrace_events: "irq/*"
     ftrace_events: "raw_syscalls/sys_enter" ftrace_events: "raw_syscalls/sys_exit"
-    buffer_size_kb: 16384 drain_period_ms: 100 } } }
+    buffer_size_kb: 32768 drain_period_ms: 100 } } }
 data_sources { config { name: "linux.process_stats" target_buffer: 1
     process_stats_config { proc_stats_poll_ms: 100 } } }
 duration_ms: 3000
