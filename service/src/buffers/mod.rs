@@ -41,28 +41,22 @@ impl WaitingByProducer {
     }
 }
 
-/// Slots by id. An id is reused only after it was freed; ids are allocated round-robin, so that a
+/// Buffers by id. An id is reused only after it was freed; ids are allocated round-robin, so that a
 /// producer that still sends to a buffer that is gone rarely meets another.
 #[derive(Debug, Default)]
 pub(crate) struct BufferTable {
-    slots: Vec<Option<Buffer>>,
+    buffers: BTreeMap<BufferId, Buffer>,
     last_id: u16,
-    live: usize,
     waiting: WaitingByProducer,
 }
 
 impl BufferTable {
     /// `None` if all ids are in use.
     pub(crate) fn insert(&mut self, buffer: Buffer) -> Option<BufferId> {
-        let candidate = |offset: usize| (usize::from(self.last_id) + offset) % BUFFERS_MAX;
-        let slot =
-            (0..BUFFERS_MAX).map(candidate).find(|slot| self.slots.get(*slot).is_none_or(Option::is_none))?;
-        if slot >= self.slots.len() {
-            self.slots.resize_with(slot + 1, || None);
-        }
-        self.slots[slot] = Some(buffer);
-        self.live += 1;
-        self.last_id = u16::try_from(slot + 1).expect("slots are below the largest u16");
+        let last_id = usize::from(self.last_id);
+        let mut ids = (0..BUFFERS_MAX).map(|offset| ((last_id + offset) % BUFFERS_MAX + 1) as u16);
+        self.last_id = ids.find(|id| !self.buffers.contains_key(&BufferId(*id)))?;
+        self.buffers.insert(BufferId(self.last_id), buffer);
         Some(BufferId(self.last_id))
     }
 
@@ -76,7 +70,7 @@ impl BufferTable {
         keeps_waiting: bool,
         now: &ClockReadings,
     ) -> Option<(Buffer, Arc<Succession>)> {
-        let buffer = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut())?;
+        let buffer = self.buffers.get_mut(&id)?;
         let mut replaced = std::mem::replace(buffer, other);
         let deadline = Deadline::after_ms(TimerClock::Monotonic, SUCCESSION_WAIT_MAX_MS, now);
         let before = replaced.succession.take();
@@ -93,27 +87,26 @@ impl BufferTable {
     /// A buffer that has taken the place of another one knows what it has to: what has waited for
     /// that may be [tried again](Self::retry).
     pub(crate) fn succeeded(&mut self, id: BufferId, succession: &Arc<Succession>) {
-        let buffer = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut());
+        let buffer = self.buffers.get_mut(&id);
         if let Some(buffer) = buffer {
             buffer.succession.take_if(|other| Arc::ptr_eq(other, succession));
         }
     }
 
     pub(crate) fn remove(&mut self, id: BufferId) -> Option<Buffer> {
-        let removed = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.take())?;
-        self.live -= 1;
+        let removed = self.buffers.remove(&id)?;
         removed.waiting.iter().for_each(|waiting| self.waiting.remove(waiting.producer_id));
         Some(removed)
     }
 
     pub(crate) fn get(&self, id: BufferId) -> Option<&Buffer> {
-        self.slot(id).and_then(|slot| self.slots.get(slot)?.as_ref())
+        self.buffers.get(&id)
     }
 
     /// Commits everything in the batch of a producer, which is empty afterwards. Returns how many
     /// chunks were not taken.
     pub(crate) fn commit(&mut self, id: BufferId, producer_id: ProducerId, batch: &mut Batch<'_>) -> u64 {
-        let buffer = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut());
+        let buffer = self.buffers.get_mut(&id);
         buffer.map_or(0, |buffer| buffer.commit(producer_id, batch, &mut self.waiting))
     }
 
@@ -142,8 +135,9 @@ impl BufferTable {
 
     /// For what another thread does batches may wait, and in which buffers.
     pub(crate) fn successions(&self) -> Vec<(BufferId, Arc<Succession>)> {
-        let ids = (1..).map(BufferId).zip(&self.slots);
-        ids.filter_map(|(id, slot)| Some((id, Arc::clone(slot.as_ref()?.succession.as_ref()?)))).collect()
+        let succession =
+            |(&id, buffer): (&BufferId, &Buffer)| Some((id, Arc::clone(buffer.succession.as_ref()?)));
+        self.buffers.iter().filter_map(succession).collect()
     }
 
     /// Until when commits wait for [them](Self::successions).
@@ -163,20 +157,20 @@ impl BufferTable {
 
     /// Tries again what waits. Returns how many chunks were not taken.
     pub(crate) fn retry(&mut self) -> u64 {
-        let BufferTable { slots, waiting, .. } = self;
-        slots.iter_mut().flatten().map(|buffer| buffer.retry(waiting)).sum()
+        let BufferTable { buffers, waiting, .. } = self;
+        buffers.values_mut().map(|buffer| buffer.retry(waiting)).sum()
     }
 
     /// Commits all that waits for a buffer, before somebody looks at it. Returns how many chunks it
     /// did not take.
     pub(crate) fn settle(&mut self, id: BufferId) -> u64 {
-        let buffer = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut());
+        let buffer = self.buffers.get_mut(&id);
         buffer.map_or(0, |buffer| buffer.settle(&mut self.waiting))
     }
 
     /// How many shards of the buffer have failed, if there are more than the last call has said.
     pub(crate) fn newly_poisoned(&mut self, id: BufferId) -> Option<u64> {
-        let buffer = self.slot(id).and_then(|slot| self.slots.get_mut(slot)?.as_mut())?;
+        let buffer = self.buffers.get_mut(&id)?;
         let num_shards = buffer.trace.num_poisoned();
         let is_new = num_shards > std::mem::replace(&mut buffer.poisoned_told, num_shards);
         is_new.then_some(num_shards)
@@ -184,16 +178,11 @@ impl BufferTable {
 
     /// All buffers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Buffer> {
-        self.slots.iter().flatten()
+        self.buffers.values()
     }
 
     /// How many buffers there are.
     pub(crate) fn len(&self) -> usize {
-        self.live
-    }
-
-    /// Id 1 lies in slot 0; id 0 is nobody's.
-    fn slot(&self, id: BufferId) -> Option<usize> {
-        usize::from(id.0).checked_sub(1)
+        self.buffers.len()
     }
 }
