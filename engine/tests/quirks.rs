@@ -321,6 +321,22 @@ fn qp_a_patch_of_a_size_is_refused() {
     buffer.reads(&["ABCD....+z"]);
 }
 
+/// Q-P, in a chunk whose fragments are so long that their sizes are kept.
+#[test]
+fn qp_a_patch_of_a_size_that_is_kept_is_refused() {
+    let mut buffer = Buffer::ring(4096);
+    let body = "x".repeat(39);
+    buffer.commit(chunk(1, 0).whole(&body).whole(&body));
+    for offset in [0, 37, 38, 39, 40, 77, 80] {
+        assert!(!buffer.patch(1, 0, offset, "....", true), "offset {offset}");
+    }
+    for offset in [1, 36, 41, 76] {
+        assert!(buffer.patch(1, 0, offset, "....", true), "offset {offset}");
+    }
+    let patched = format!("....{}....", "x".repeat(31));
+    buffer.reads(&[patched.as_str(); 2]);
+}
+
 /// Q-S: a reader that throws a packet away gives its losses back.
 #[test]
 fn qs_the_losses_of_a_dropped_packet_can_be_given_back() {

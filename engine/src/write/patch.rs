@@ -27,7 +27,8 @@ impl WriteParts<'_> {
             self.store.accounts.stats.patches_failed += 1;
             return false;
         };
-        let offset = self.store.index.records.get(slot).offset();
+        let record = *self.store.index.records.get(slot);
+        let offset = record.offset();
         let mut header = self.store.ring.header(offset);
         if !are_applicable(self.store, slot, usize::from(header.visible_bytes), patches) {
             self.store.accounts.stats.patches_failed += 1;
@@ -36,9 +37,8 @@ impl WriteParts<'_> {
         for patch in patches {
             self.store.ring.write_few(offset + HEADER_BYTES + patch.offset_untrusted as usize, &patch.data);
         }
-        let record = self.store.index.records.get_mut(slot);
         if !other_patches_pending && record.has(bit::NEEDS_PATCHING) {
-            record.bits &= !bit::NEEDS_PATCHING;
+            self.store.index.records.get_mut(slot).bits &= !bit::NEEDS_PATCHING;
             header.flags &= !(bit::NEEDS_PATCHING as u8);
             self.store.ring.set_header(offset, header);
         }
@@ -54,29 +54,53 @@ fn find_chunk(index: &mut Index, key: u64, id: ChunkId) -> Option<Slot> {
     }
     let sequence = index.sequences.find_live(key)?;
     let sequence = index.sequences.get(sequence);
-    let at = sequence.find_to_patch(&index.records, id)?;
-    Some(sequence.queue.get(at))
+    sequence.find_to_patch(&index.records, id)
 }
 
-#[inline]
+#[inline(always)]
 fn are_applicable(store: &Store, slot: Slot, visible_bytes: usize, patches: &[Patch]) -> bool {
     let is_inside = |patch: &Patch| patch.offset_untrusted as usize + PATCH_BYTES <= visible_bytes;
-    if !patches.iter().all(is_inside) {
-        return false;
-    }
     match patches {
         [] => true,
-        [one] => !touch_a_size(store, slot, visible_bytes, &[one.offset_untrusted]),
-        many => {
-            // In order, one pass over the fragments is enough for all of them.
-            let mut offsets: Vec<u32> = many.iter().map(|patch| patch.offset_untrusted).collect();
-            offsets.sort_unstable();
-            !touch_a_size(store, slot, visible_bytes, &offsets)
-        }
+        [one] if !is_inside(one) => false,
+        // Of most chunks the sizes are kept.
+        [one] => match is_in_a_body(store.index.records.sizes(slot), one.offset_untrusted) {
+            Some(is_in_one) => is_in_one,
+            None => !touch_a_size(store, slot, visible_bytes, &[one.offset_untrusted]),
+        },
+        many => many.iter().all(is_inside) && are_beside_sizes(store, slot, visible_bytes, many),
     }
+}
+
+/// Whether a patch lies in one fragment, behind its size. None if the sizes of the record's
+/// fragments are not kept.
+#[inline(always)]
+fn is_in_a_body(mut sizes: &[u16], offset: u32) -> Option<bool> {
+    let mut start = 0;
+    loop {
+        let (extent, rest) = sizes::split_first(sizes)?;
+        sizes = rest;
+        let end = start + extent.total_bytes;
+        if offset < end {
+            // Behind the size, and not over the next one.
+            return Some(offset >= start + extent.header_bytes && offset + PATCH_BYTES as u32 <= end);
+        }
+        start = end;
+    }
+}
+
+/// The same for more patches. In order, one pass over the fragments is enough for all of them.
+#[cold]
+#[inline(never)]
+fn are_beside_sizes(store: &Store, slot: Slot, visible_bytes: usize, patches: &[Patch]) -> bool {
+    let mut offsets: Vec<u32> = patches.iter().map(|patch| patch.offset_untrusted).collect();
+    offsets.sort_unstable();
+    !touch_a_size(store, slot, visible_bytes, &offsets)
 }
 
 /// Whether one of the patches at `offsets`, in ascending order, covers a byte of a fragment's size.
+#[cold]
+#[inline(never)]
 fn touch_a_size(store: &Store, slot: Slot, visible_bytes: usize, mut offsets: &[u32]) -> bool {
     let payload = store.index.records.get(slot).offset() + HEADER_BYTES;
     let mut sizes = store.index.records.sizes(slot);

@@ -2,7 +2,7 @@
 
 use super::Sequence;
 use crate::ids::ChunkId;
-use crate::index::records::{Records, bit};
+use crate::index::records::{Records, Slot, bit};
 
 impl Sequence {
     /// The index in the queue of a chunk of the newest life (`Ok`), or where it belongs (`Err`).
@@ -54,11 +54,21 @@ impl Sequence {
         Err(low)
     }
 
-    /// The index of a chunk that a patch is for, from the newest life back. In lives that have
+    /// The slot of a chunk that a patch is for, from the newest life back. In lives that have
     /// ended it must wait for patches: a whole chunk there has the id of one of the next life that
     /// is gone or was never taken. Only the last 64 lives are searched: a patch that comes so late
     /// fails.
-    pub(crate) fn find_to_patch(&self, records: &Records, id: ChunkId) -> Option<usize> {
+    #[inline(always)]
+    pub(crate) fn find_to_patch(&self, records: &Records, id: ChunkId) -> Option<Slot> {
+        // Most patches are for the newest chunk of a writer.
+        if id == self.back_id && self.newest_start == 0 && self.ended.is_none() {
+            return self.queue.back();
+        }
+        self.find_older_to_patch(records, id).map(|index| self.queue.get(index))
+    }
+
+    #[inline(never)]
+    fn find_older_to_patch(&self, records: &Records, id: ChunkId) -> Option<usize> {
         if self.ended.is_some() {
             return self.find_in_ended_lives(records, id);
         }
