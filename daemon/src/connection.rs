@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use mio::Interest;
 use mio::net::UnixStream;
 use thiserror::Error;
 use watershed_shell::machine::read_clocks;
@@ -61,6 +62,8 @@ pub(crate) struct Connection<M> {
     /// The peer sends no more: what is left is read to its end.
     is_read_closed: bool,
     is_writable: bool,
+    /// An event tells when it takes something again.
+    watches_room: bool,
     /// Its last bytes are here; what they ask for is done before the connection is closed.
     has_ended: bool,
     /// It takes nothing any more: killed, say. What it has sent is still there.
@@ -94,6 +97,7 @@ impl<M: Method> Connection<M> {
             is_readable: false,
             is_read_closed: false,
             is_writable: true,
+            watches_room: false,
             has_ended: false,
             is_gone: false,
             is_held: false,
@@ -214,6 +218,17 @@ impl<M: Method> Connection<M> {
             Some(deadline_ns) if deadline_ns <= now_ns => Err(Closed::Stuck { limit_ms: self.send_limit_ms }),
             _ => Ok(()),
         }
+    }
+
+    /// What events shall tell of it from now on, if that is something else than before: of room
+    /// only while something waits for it. Else each reply that a peer reads would be an event.
+    pub(crate) fn take_new_interest(&mut self) -> Option<Interest> {
+        let waits_for_room = !self.is_writable && !self.host.out().is_empty();
+        if self.watches_room == waits_for_room {
+            return None;
+        }
+        self.watches_room = waits_for_room;
+        Some(if waits_for_room { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE })
     }
 
     fn discard_unsent(&mut self) {

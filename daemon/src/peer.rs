@@ -61,6 +61,14 @@ impl Peer {
         }
     }
 
+    /// See [`Connection::take_new_interest`](crate::connection::Connection::take_new_interest).
+    pub(crate) fn take_new_interest(&mut self) -> Option<mio::Interest> {
+        match self {
+            Peer::Producer(port) => port.connection.take_new_interest(),
+            Peer::Consumer(port) => port.connection.take_new_interest(),
+        }
+    }
+
     pub(crate) fn receive(&mut self, scratch: &mut [u8]) -> Result<(), Closed> {
         match self {
             Peer::Producer(port) => port.connection.receive(scratch),

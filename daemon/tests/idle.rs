@@ -62,6 +62,7 @@ fn an_idle_session_wakes_nobody() {
     let woken = turns(&after) - turns(&before);
     assert!((3..=6).contains(&woken), "{woken} times in 4 s: {before:?}, {after:?}");
     a_commit_wakes_one_thread(&mut producer);
+    a_reply_that_is_read_wakes_nobody(&mut producer);
     drop((producer, consumer));
     commits_that_follow_each_other_wake_nobody();
     files_have_threads_while_they_are_open(&daemon);
@@ -91,6 +92,18 @@ fn a_commit_wakes_one_thread(producer: &mut support::Producer) {
     // Some, where the machine is busy, come before the last one has gone to sleep.
     assert!((COMMITS / 2..COMMITS * 3 / 2).contains(&woken), "{woken} times for {COMMITS} commits");
     producer.sync();
+}
+
+/// A call with a reply wakes one thread, once.
+fn a_reply_that_is_read_wakes_nobody(producer: &mut support::Producer) {
+    const CALLS: u64 = 200;
+    let before = turns(&sleeps());
+    for _ in 0..CALLS {
+        producer.sync();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let woken = turns(&sleeps()) - before;
+    assert!((CALLS / 2..CALLS * 3 / 2).contains(&woken), "{woken} times for {CALLS} calls");
 }
 
 /// Without workers, of which an event wakes one that waits beside the one that polls.

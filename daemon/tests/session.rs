@@ -59,6 +59,23 @@ fn a_ring_takes_what_comes_though_nobody_reads() {
     }
 }
 
+/// A read is longer than what a socket holds: it goes on as soon as its consumer has taken some,
+/// not only when the consumer's time is over.
+#[test]
+fn a_read_goes_on_when_its_consumer_does() {
+    let daemon = TestDaemon::start(1);
+    let (mut producer, mut consumer) = (daemon.producer(), daemon.consumer());
+    consumer.enable(&config());
+    producer.serve_until(|producer| !producer.buffers.is_empty());
+    (1..=20_000).for_each(|number| producer.write(1, number));
+    producer.sync();
+    let read = consumer.0.call(ConsumerMethod::ReadBuffers, &protos::ReadBuffersRequest {});
+    std::thread::sleep(Duration::from_millis(300));
+    let started = Instant::now();
+    assert_eq!(numbers(&consumer.read_of(read)).len(), 20_000);
+    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+}
+
 #[test]
 fn what_a_config_asks_for_wrongly_is_said() {
     let daemon = TestDaemon::start(0);

@@ -71,9 +71,9 @@ impl EventLoop {
     fn add_peer(&mut self, mut socket: mio::net::UnixStream, is_consumer: bool, now: &ClockReadings) {
         self.last_token += 1;
         let token = Token(self.last_token);
-        let both = Interest::READABLE | Interest::WRITABLE;
+        let registry = self.poll.registry();
         let credentials = peer_credentials(&socket)
-            .and_then(|peer| self.poll.registry().register(&mut socket, token, both).map(|()| peer));
+            .and_then(|peer| registry.register(&mut socket, token, Interest::READABLE).map(|()| peer));
         let credentials = match credentials {
             Ok(credentials) => credentials,
             Err(error) => return self.log_refused(&error, now),

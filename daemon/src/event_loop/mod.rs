@@ -285,10 +285,9 @@ impl EventLoop {
     /// Reads for consumers, and sends what sockets take.
     fn send(&mut self, now: &ClockReadings) {
         for token in self.peers.take_listed() {
-            let sent = self.peers.get_mut(token).map(|peer| peer.send(&mut self.core, now));
-            match sent {
-                Some(Err(why)) => self.close(token, &why, now),
-                _ => self.peers.settle(token, now.monotonic_ns),
+            match self.send_to(token, now) {
+                Err(why) => self.close(token, &why, now),
+                Ok(()) => self.peers.settle(token, now.monotonic_ns),
             }
         }
         // Reading makes events: the file of another session is never touched by it, but a warning
@@ -298,5 +297,15 @@ impl EventLoop {
         let service = &mut self.core.service;
         let waits_ns = self.peers.release(now.monotonic_ns, |producer_id| service.is_waiting(producer_id));
         waits_ns.into_iter().for_each(|wait_ns| service.note_producer_wait(wait_ns));
+    }
+
+    fn send_to(&mut self, token: Token, now: &ClockReadings) -> Result<(), Closed> {
+        let Some(peer) = self.peers.get_mut(token) else { return Ok(()) };
+        peer.send(&mut self.core, now)?;
+        // There is an event at once if the socket has taken something meanwhile.
+        if let Some(interest) = peer.take_new_interest() {
+            self.poll.registry().reregister(peer.socket(), token, interest)?;
+        }
+        Ok(())
     }
 }
