@@ -4,7 +4,8 @@
 //! within the lengths that chunks have. The block of instructions below copies every length of a
 //! chunk the same way: full vectors at aligned addresses of the target, and both ends as vectors
 //! that overlap them. Other lengths, and levels without such a block, use the C library, and so do
-//! copies of less than 129 bytes that are no part of a walk: for these it is faster.
+//! copies of less than 129 bytes that are no part of a walk: for these it is faster. The shortest
+//! of them, of at most 64 bytes, are made in place: two words that overlap.
 //!
 //! ```text
 //!   from  |head........|                                |........tail|     loaded first, stored last
@@ -42,6 +43,43 @@ pub unsafe fn copy_raw(from: *const u8, to: *mut u8, len: usize) {
 pub unsafe fn try_copy_shared(from: *const u8, to: *mut u8, len: usize) -> bool {
     // SAFETY: the caller's promise.
     unsafe { crate::Kernels::chosen().try_copy_shared(from, to, len) }
+}
+
+/// The most bytes of a short copy: a packet, say, or the end of one.
+pub(crate) const SHORT_BYTES: usize = 64;
+
+/// Copies at most [`SHORT_BYTES`], without a call: both halves as words that overlap.
+///
+/// # Safety
+/// As [`copy_raw`], and there are no more.
+#[inline(always)]
+pub(crate) unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
+    /// Copies two words of `N` bytes, of which one begins where the range does, and one ends where
+    /// it does.
+    ///
+    /// # Safety
+    /// As [`copy_raw`], and `N <= len <= 2 * N`.
+    #[inline(always)]
+    unsafe fn copy_ends<const N: usize>(from: *const u8, to: *mut u8, len: usize) {
+        // SAFETY: both words lie inside of the ranges.
+        unsafe {
+            let (first, last) = (from.cast::<[u8; N]>().read(), from.add(len - N).cast::<[u8; N]>().read());
+            to.cast::<[u8; N]>().write(first);
+            to.add(len - N).cast::<[u8; N]>().write(last);
+        }
+    }
+    // SAFETY: the caller's promise, and the lengths were tested.
+    unsafe {
+        match len {
+            33.. => copy_ends::<32>(from, to, len),
+            17.. => copy_ends::<16>(from, to, len),
+            8.. => copy_ends::<8>(from, to, len),
+            4.. => copy_ends::<4>(from, to, len),
+            2.. => copy_ends::<2>(from, to, len),
+            1 => to.write(from.read()),
+            0 => {}
+        }
+    }
 }
 
 /// From this length on it matters in which order a chunk is copied.

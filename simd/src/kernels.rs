@@ -127,9 +127,16 @@ impl Kernels {
     #[inline]
     pub unsafe fn copy_raw(self, from: *const u8, to: *mut u8, len: usize) {
         // SAFETY: the caller's promise, which says more than is needed here.
-        if !unsafe { self.try_copy_shared(from, to, len) } {
-            // SAFETY: the caller's promise.
-            unsafe { std::ptr::copy_nonoverlapping(from, to, len) }
+        if unsafe { self.try_copy_shared(from, to, len) } {
+            return;
+        }
+        // SAFETY: the caller's promise, and the length was tested.
+        unsafe {
+            if len <= crate::copy::SHORT_BYTES {
+                crate::copy::copy_short(from, to, len);
+            } else {
+                std::ptr::copy_nonoverlapping(from, to, len);
+            }
         }
     }
 
