@@ -67,6 +67,7 @@ impl Sequence {
         self.find_older_to_patch(records, id).map(|index| self.queue.get(index))
     }
 
+    /// Its index in the queue, of any chunk.
     #[inline(never)]
     fn find_older_to_patch(&self, records: &Records, id: ChunkId) -> Option<usize> {
         if self.ended.is_some() {
