@@ -50,6 +50,10 @@ unsafe impl Send for Mapped {}
 // SAFETY: a shared region hands out shared slices only.
 unsafe impl Sync for Mapped {}
 
+/// So much is made ready by one system call. Meanwhile no thread of the process can map or unmap
+/// memory, nor the C library grow its heap.
+const PREFAULT_PIECE_BYTES: usize = 64 << 10;
+
 impl Region {
     /// Maps `size_bytes` (at least 1) with the pages that are asked for, as far as the system has
     /// them.
@@ -138,8 +142,11 @@ impl Region {
     pub fn prefault(&self, range: Range<usize>) -> bool {
         assert!(range.start <= range.end && range.end <= self.0.size_bytes);
         let start = range.start / page_size_bytes() * page_size_bytes();
-        // SAFETY: start <= range.start, and the assertion keeps that inside the mapping.
-        page::advise(unsafe { self.0.base.add(start) }, range.end - start, Advice::Populate)
+        (start..range.end).step_by(PREFAULT_PIECE_BYTES).all(|piece| {
+            let piece_bytes = PREFAULT_PIECE_BYTES.min(range.end - piece);
+            // SAFETY: piece < range.end, and the assertion keeps that inside the mapping.
+            page::advise(unsafe { self.0.base.add(piece) }, piece_bytes, Advice::Populate)
+        })
     }
 
     /// From the first whole page behind `start` on, pages that are not ready yet will be plain
