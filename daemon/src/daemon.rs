@@ -15,6 +15,7 @@ use watershed_smb::SharedMemory;
 use crate::core::Core;
 use crate::event_loop::{EventLoop, WAKER};
 use crate::files::Files;
+use crate::heap;
 use crate::listen::Listener;
 use crate::log::Log;
 use crate::options::{DaemonError, DaemonOptions, FilePermissions};
@@ -34,6 +35,9 @@ pub struct Daemon {
 impl Daemon {
     /// Makes the sockets. From here on peers can connect; they are served once [`Daemon::run`] is
     /// called. `log` gets lines for the operator.
+    ///
+    /// A daemon has a process of its own: with glibc, all threads that are started from here on
+    /// share one heap, which grows in steps of 4 MiB.
     ///
     /// # Errors
     ///
@@ -61,6 +65,7 @@ impl Daemon {
         if options.producer_sockets.is_empty() {
             return Err(DaemonError::NoProducerSocket);
         }
+        heap::grow_in_steps();
         let poll = Poll::new()?;
         let wake = Arc::new(Wake::new(poll.registry(), WAKER)?);
         let (for_producers, for_consumers) = match &options.permissions {

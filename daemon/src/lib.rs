@@ -15,7 +15,7 @@
 //! to it is disconnected, with a line in the log.
 //!
 //! The protocol is Perfetto's (spec, service 1 to 3); its frames are in [`watershed_wire::ipc`].
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod connection;
 mod consumer_port;
@@ -25,6 +25,7 @@ mod event_loop;
 mod events;
 mod file_thread;
 mod files;
+mod heap;
 mod listen;
 mod log;
 mod options;
