@@ -140,8 +140,8 @@ fn with(codec: Codec) -> TraceConfig {
 fn all_thread_s(daemon: &RunningDaemon) -> Result<f64, WrongAnswer> {
     /// Some of the periods in which the file is written.
     const QUIET: Duration = Duration::from_millis(350);
-    /// What statistics at the end of each take at most.
-    const QUIET_S_MAX: f64 = 0.002;
+    /// What statistics at the end of each take at most: 1.2 ms in a debug build on an idle machine.
+    const QUIET_S_MAX: f64 = 0.005;
     const TRIES: usize = 100;
     let thread_s = || {
         let ns = cpu_ns(daemon.pid())?.get(THREAD).copied();
