@@ -140,7 +140,7 @@ fn with(codec: Codec) -> TraceConfig {
 fn all_thread_s(daemon: &RunningDaemon) -> Result<f64, WrongAnswer> {
     /// Some of the periods in which the file is written.
     const QUIET: Duration = Duration::from_millis(350);
-    /// What statistics at the end of each take at most: 1.2 ms in a debug build on an idle machine.
+    /// What statistics at the end of each take at most, in a debug build on a slow machine, too.
     const QUIET_S_MAX: f64 = 0.005;
     const TRIES: usize = 100;
     let thread_s = || {
