@@ -105,7 +105,7 @@ fn run(codec: Codec, options: &Options) -> Result<Run, WrongAnswer> {
     let of_ring_written = ring.write(options.size(RING_BYTES_PER_S, 20_000_000), duration)?;
     let mut written = into_file.end()?;
     check_nothing_refused(&flushed_stats(&mut of_file)?)?;
-    let thread_s = all_thread_s(&daemon)?;
+    let thread_s = all_thread_s(&daemon, &file)?;
     disable(&mut of_file)?;
     let stats = of_file.stats().map_err(|error| error.to_string())?;
     let file_bytes = file.metadata().map_err(text)?.len();
@@ -136,25 +136,32 @@ fn with(codec: Codec) -> TraceConfig {
     TraceConfig { compression, ..config_into_file(FILE, FILE_BUFFER_KB) }
 }
 
-/// CPU time of the thread, once it has written everything that was flushed.
-fn all_thread_s(daemon: &RunningDaemon) -> Result<f64, WrongAnswer> {
+/// CPU time of the thread, once it has written everything that was flushed: the file grows by no
+/// more than the statistics that a session writes at rest, and the thread does not work on a part.
+fn all_thread_s(daemon: &RunningDaemon, file: &File) -> Result<f64, WrongAnswer> {
     /// Some of the periods in which the file is written.
-    const QUIET: Duration = Duration::from_millis(350);
-    /// What statistics at the end of each take at most, in a debug build on a slow machine, too.
-    const QUIET_S_MAX: f64 = 0.005;
+    const LOOK: Duration = Duration::from_millis(350);
+    /// Statistics of a session at rest are some hundred bytes; a part of what was flushed is more.
+    const GROWTH_BYTES_MAX: u64 = 1 << 10;
+    /// Of a look: a part that is compressed takes all of it.
+    const BUSY_SHARE_MAX: f64 = 0.2;
     const TRIES: usize = 100;
-    let thread_s = || {
+    let look = || {
         let ns = cpu_ns(daemon.pid())?.get(THREAD).copied();
-        ns.map(|ns| ns as f64 / 1e9).ok_or_else(|| format!("the daemon has no thread {THREAD}"))
+        let thread_s =
+            ns.map(|ns| ns as f64 / 1e9).ok_or_else(|| format!("the daemon has no thread {THREAD}"))?;
+        let file_bytes = file.metadata().map_err(|error| error.to_string())?.len();
+        Ok::<_, WrongAnswer>((thread_s, file_bytes))
     };
-    let mut before_s = f64::NEG_INFINITY;
+    let (mut before_s, mut before_bytes) = look()?;
     for _ in 0..TRIES {
-        let now_s = thread_s()?;
-        if now_s - before_s < QUIET_S_MAX {
+        std::thread::sleep(LOOK);
+        let (now_s, now_bytes) = look()?;
+        let is_idle = now_s - before_s < LOOK.as_secs_f64() * BUSY_SHARE_MAX;
+        if is_idle && now_bytes.saturating_sub(before_bytes) <= GROWTH_BYTES_MAX {
             return Ok(now_s);
         }
-        before_s = now_s;
-        std::thread::sleep(QUIET);
+        (before_s, before_bytes) = (now_s, now_bytes);
     }
     Err(format!("the daemon's thread {THREAD} does not come to rest"))
 }
