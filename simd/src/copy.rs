@@ -5,7 +5,7 @@
 //! chunk the same way: full vectors at aligned addresses of the target, and both ends as vectors
 //! that overlap them. Other lengths, and levels without such a block, use the C library, and so do
 //! copies of less than 129 bytes that are no part of a walk: for these it is faster. The shortest
-//! of them, of at most 64 bytes, are made in place: two words that overlap.
+//! of them, of at most 64 bytes, are made in place: two words or vectors that overlap.
 //!
 //! ```text
 //!   from  |head........|                                |........tail|     loaded first, stored last
@@ -160,6 +160,11 @@ unsafe fn copy_last_blocks(kernels: crate::Kernels, from: *const u8, to: *mut u8
     }
     left
 }
+
+/// The lengths of short copies that are two vectors of 32 bytes. With words of the half size, which
+/// each processor has, they would be eight moves for four.
+#[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
+pub(crate) const IN_TWO_VECTORS: std::ops::RangeInclusive<usize> = 33..=SHORT_BYTES;
 
 /// The lengths that are copied here: at least a vector of any level, at most a chunk. Longer copies
 /// go to the C library, which knows when a processor's string instructions win.

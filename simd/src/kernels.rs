@@ -130,8 +130,12 @@ impl Kernels {
         if unsafe { self.try_copy_shared(from, to, len) } {
             return;
         }
-        // SAFETY: the caller's promise, and the length was tested.
+        // SAFETY: the caller's promise, and the length was tested; these levels have AVX2.
         unsafe {
+            #[cfg(all(feature = "intrinsics", target_arch = "x86_64"))]
+            if crate::copy::IN_TWO_VECTORS.contains(&len) && self.copies_beside_walk() {
+                return crate::x86_64::copy_two_vectors(from, to, len);
+            }
             if len <= crate::copy::SHORT_BYTES {
                 crate::copy::copy_short(from, to, len);
             } else {

@@ -115,3 +115,32 @@ impl Header for Bmi2 {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
     }
 }
+
+/// Copies as many bytes as two vectors have that overlap: both loaded first.
+///
+/// # Safety
+/// As [`crate::copy::copy_raw`], the length is one of [`crate::copy::IN_TWO_VECTORS`], and the
+/// processor has AVX2.
+#[inline(always)]
+pub(crate) unsafe fn copy_two_vectors(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: one begins where the ranges do, one ends there, and none is longer.
+    unsafe {
+        std::arch::asm!(
+            "vmovdqu ymm0, [{from}]",
+            "vmovdqu ymm1, [{from} + {last}]",
+            "vmovdqu [{to}], ymm0",
+            "vmovdqu [{to} + {last}], ymm1",
+            // Without it each SSE instruction that follows would wait for the upper halves. It
+            // clears those of all registers.
+            "vzeroupper",
+            from = in(reg) from,
+            to = in(reg) to,
+            last = in(reg) len - 32,
+            out("ymm0") _, out("ymm1") _, out("ymm2") _, out("ymm3") _,
+            out("ymm4") _, out("ymm5") _, out("ymm6") _, out("ymm7") _,
+            out("ymm8") _, out("ymm9") _, out("ymm10") _, out("ymm11") _,
+            out("ymm12") _, out("ymm13") _, out("ymm14") _, out("ymm15") _,
+            options(nostack, preserves_flags),
+        );
+    }
+}
