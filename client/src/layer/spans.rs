@@ -90,7 +90,8 @@ pub(super) struct Place {
     span_id: AtomicU64,
     /// Number of the layer that has the span: ids are those of its registry.
     layer: AtomicU32,
-    /// Words of `fields` that are used, and [`IS_RECORDED`].
+    /// Words of `fields` that are used, in the lowest byte; the bytes of an event that they are, in
+    /// the next one; and [`IS_RECORDED`].
     state: AtomicU32,
     site: AtomicUsize,
     flow_id: AtomicU64,
@@ -98,6 +99,10 @@ pub(super) struct Place {
 }
 
 const _: () = assert!(size_of::<Place>() == 128);
+
+/// See [`Place::state`]. Fields have fewer than 256 bytes.
+const BYTES_SHIFT: usize = 8;
+const _: () = assert!(WORDS * size_of::<u64>() <= u8::MAX as usize);
 
 /// Fields were recorded after the span was made.
 const IS_RECORDED: u32 = 1 << 31;
@@ -130,11 +135,17 @@ impl Taken {
         &self.0.fields
     }
 
-    /// It is the span's from now on, and has so many words of fields.
+    /// It is the span's from now on, and has so many words of fields, for so many bytes.
     #[inline]
-    pub(super) fn give(self, span_id: u64, site: &'static Site, flow_id: u64, num_words: usize) {
+    pub(super) fn give(
+        self,
+        span_id: u64,
+        site: &'static Site,
+        flow_id: u64,
+        (num_words, bytes): (usize, usize),
+    ) {
         let place = self.0;
-        place.state.store(num_words as u32, Ordering::Relaxed);
+        place.state.store((num_words | bytes << BYTES_SHIFT) as u32, Ordering::Relaxed);
         place.site.store(site.key(), Ordering::Relaxed);
         place.flow_id.store(flow_id, Ordering::Relaxed);
         // Release: with the acquire in `find`.
@@ -202,12 +213,9 @@ impl Place {
     /// Those that the span was made with.
     #[inline]
     pub(super) fn fields(&self) -> StoredArgs<'_> {
-        StoredArgs::new(self.fields.get(..self.num_words()).unwrap_or_default())
-    }
-
-    #[inline]
-    fn num_words(&self) -> usize {
-        (self.state.load(Ordering::Relaxed) & !IS_RECORDED) as usize
+        let state = self.state.load(Ordering::Relaxed);
+        let (num_words, bytes) = (state as u8, (state >> BYTES_SHIFT) as u8);
+        StoredArgs::new(self.fields.get(..num_words.into()).unwrap_or_default(), bytes.into())
     }
 
     /// From now on the extensions have to be looked at, too.
@@ -233,16 +241,21 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::track_event::ArgStore;
+    use crate::track_event::{ArgName, ArgStore};
 
     fn keep(layer: u32, span_id: u64, site: &'static Site, flow_id: u64, numbers: usize) -> bool {
         let Some(taken) = take(layer, span_id) else { return false };
+        static NAME: ArgName = ArgName::new("kept");
         let mut store = ArgStore::new(taken.fields());
-        let have_fitted = (0..numbers).all(|number| store.unsigned(0, number as u64));
+        let have_fitted = (0..numbers).all(|number| store.unsigned(&NAME, number as u64));
         have_fitted && {
             taken.give(span_id, site, flow_id, store.used());
             true
         }
+    }
+
+    fn num_words(place: &Place) -> usize {
+        place.state.load(Ordering::Relaxed) as usize % (1 << BYTES_SHIFT)
     }
 
     /// The first id of a block that no other test and no registry of a test uses.
@@ -263,15 +276,15 @@ mod tests {
         assert!(find(1, ANOTHER).is_none() && find(2, ID).is_none());
         let place = find(1, ID).expect("it was kept");
         let known = place.known().map(|(known, _)| std::ptr::eq(known, site));
-        assert_eq!((known, place.flow_id(), place.num_words()), (Some(true), 7, 5 * 2));
+        assert_eq!((known, place.flow_id(), num_words(place)), (Some(true), 7, 5 * 2));
         place.set_recorded();
-        assert!(place.known().is_none() && place.num_words() == 5 * 2);
+        assert!(place.known().is_none() && num_words(place) == 5 * 2);
         place.close();
         assert!(find(1, ID).is_none());
         assert!(!keep(1, ANOTHER, site, 8, 30), "it does not fit");
         assert!(keep(1, ANOTHER, site, 8, 0));
         let place = find(1, ANOTHER).expect("it was kept");
-        assert!(place.known().is_some() && place.num_words() == 0);
+        assert!(place.known().is_some() && num_words(place) == 0);
         place.close();
     }
 

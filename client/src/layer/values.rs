@@ -8,7 +8,7 @@ use tracing_core::field::Visit;
 
 use super::site::{LOG_FIELDS, LOG_TARGET, MESSAGE, Site};
 use crate::sync::AtomicU64;
-use crate::track_event::{ArgStore, ArgValue, EncodedArgs, EventWriter, StoredArgs, debug};
+use crate::track_event::{ArgName, ArgStore, ArgValue, EncodedArgs, EventWriter, debug};
 
 /// What takes the fields of a span or an event.
 pub(super) trait Put {
@@ -80,7 +80,6 @@ impl Put for OfSpan<'_> {
 /// them elsewhere.
 pub(super) struct OfNewSpan<'a> {
     site: &'static Site,
-    words: &'a [AtomicU64],
     store: ArgStore<'a>,
     /// In a box, since nearly all spans have none.
     elsewhere: Option<Box<EncodedArgs>>,
@@ -88,12 +87,12 @@ pub(super) struct OfNewSpan<'a> {
 
 impl<'a> OfNewSpan<'a> {
     pub(super) fn new(site: &'static Site, words: &'a [AtomicU64]) -> Self {
-        Self { site, words, store: ArgStore::new(words), elsewhere: None }
+        Self { site, store: ArgStore::new(words), elsewhere: None }
     }
 
-    /// How many words of the place are used; or else all of the fields.
+    /// How many words of the place are used, for how many bytes; or else all of the fields.
     #[inline]
-    pub(super) fn finish(self) -> Result<usize, Box<EncodedArgs>> {
+    pub(super) fn finish(self) -> Result<(usize, usize), Box<EncodedArgs>> {
         self.elsewhere.map_or(Ok(self.store.used()), Err)
     }
 
@@ -102,17 +101,17 @@ impl<'a> OfNewSpan<'a> {
         &mut self,
         field: &Field,
         value: impl ArgValue,
-        keep: impl FnOnce(&mut ArgStore<'a>, usize) -> bool,
+        keep: impl FnOnce(&mut ArgStore<'a>, &ArgName) -> bool,
     ) {
-        if self.elsewhere.is_some() || !keep(&mut self.store, field.index()) {
-            self.encode(field, value);
+        let Some(name) = self.site.args().get(field.index()) else { return };
+        if self.elsewhere.is_some() || !keep(&mut self.store, name) {
+            self.encode(name, value);
         }
     }
 
     /// A value that has to be formatted, or for which there is no room.
     #[inline(never)]
-    fn encode(&mut self, field: &Field, value: impl ArgValue) {
-        let Some(name) = self.site.args().get(field.index()) else { return };
+    fn encode(&mut self, name: &ArgName, value: impl ArgValue) {
         if let Some(fields) = &mut self.elsewhere {
             fields.arg(name, value);
             return;
@@ -135,7 +134,7 @@ impl<'a> OfNewSpan<'a> {
     #[cold]
     fn leave(&mut self, args: &EncodedArgs) {
         let mut fields = Box::<EncodedArgs>::default();
-        fields.append_stored(self.site.args(), StoredArgs::new(&self.words[..self.store.used()]));
+        fields.append_stored(self.store.args());
         fields.append(args);
         self.elsewhere = Some(fields);
     }
@@ -168,7 +167,7 @@ impl Visit for OfNewSpan<'_> {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.encode(field, debug(value));
+        self.put(field, debug(value), |_, _| false);
     }
 }
 

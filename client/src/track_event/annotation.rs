@@ -45,11 +45,6 @@ impl Tag {
         (self.0 >> 3) as u32
     }
 
-    #[cfg(feature = "tracing")]
-    pub(super) const fn is_sized(self) -> bool {
-        self.0 & 7 == SIZED
-    }
-
     const fn is_fixed64(self) -> bool {
         self.0 & 7 == FIXED64
     }
@@ -57,6 +52,9 @@ impl Tag {
 
 /// An argument with its name, behind the byte for its size.
 const ARG: Prefix = Prefix::NONE.open(DEBUG_ANNOTATIONS).varint(1);
+
+/// The most bytes in front of a value: a name has at most two.
+pub(super) const HEAD_BYTES_MAX: usize = ARG.len + 4;
 
 /// All in front of a value of so many bytes, and how long it is. `None`: it does not fit a word, or
 /// the size of the argument takes more than a byte.
@@ -73,15 +71,25 @@ fn head(name: u32, tag: Tag, value_bytes: usize) -> Option<(u64, usize)> {
     (size < 0x80).then_some((ARG.word | name << (8 * ARG.len) | word, len))
 }
 
+/// All in front of a number, and the number, each with its length. `None` as for [`head`].
+#[inline(always)]
+pub(super) fn number_words(name: u32, tag: Tag, value: u64) -> Option<[(u64, usize); 2]> {
+    let value = if tag.is_fixed64() { (value, size_of::<u64>()) } else { varint_word(value)? };
+    Some([head(name, tag, value.1)?, value])
+}
+
+/// All in front of a text of so many bytes: its length is the last byte. `None` as for [`head`].
+#[inline(always)]
+pub(super) fn sized_head(name: u32, tag: Tag, size: usize) -> Option<(u64, usize)> {
+    let (head, len) = head(name, tag, 1 + size)?;
+    (len < HEAD_BYTES_MAX).then_some((head | (size as u64) << (8 * len), len + 1))
+}
+
 /// Adds one with a number.
 #[inline(always)]
 pub(super) fn put_number(event: &mut Tail<'_>, name: u32, tag: Tag, value: u64) {
-    let value_word = if tag.is_fixed64() { Some((value, size_of::<u64>())) } else { varint_word(value) };
-    if let Some((value, len)) = value_word
-        && let Some((head, head_len)) = head(name, tag, len)
-    {
-        event.word(head, head_len);
-        event.word(value, len);
+    if let Some(words) = number_words(name, tag, value) {
+        words.into_iter().for_each(|(word, len)| event.word(word, len));
     } else {
         event.by_message(|event| put_any(event, name, |arg| put_value(arg, tag, value)));
     }
@@ -98,12 +106,12 @@ pub(super) fn put_value(arg: &mut Message, tag: Tag, value: u64) {
 /// Adds one with a text of so many bytes, which `put` appends.
 #[inline(always)]
 pub(super) fn put_sized(event: &mut Tail<'_>, name: u32, tag: Tag, size: usize, put: impl Fn(&mut Tail<'_>)) {
-    match head(name, tag, 1 + size) {
-        Some((head, len)) if len < size_of::<u64>() => {
-            event.word(head | (size as u64) << (8 * len), len + 1);
+    match sized_head(name, tag, size) {
+        Some((head, len)) => {
+            event.word(head, len);
             put(event);
         }
-        _ => event.by_message(|event| {
+        None => event.by_message(|event| {
             put_any(event, name, |arg| {
                 let mut tail = arg.tail();
                 tail.number(Prefix::NONE.sized(tag.field()), size as u64);

@@ -2,6 +2,7 @@
 
 use super::args::{ArgValue, ArgWriter};
 use super::category::Category;
+use super::heads::Begin;
 use super::message::Message;
 use super::names::{ArgName, EventName};
 use super::stored::StoredArgs;
@@ -19,6 +20,7 @@ pub(crate) struct SliceSite {
     category: &'static Category,
     name: EventName,
     args: Box<[ArgName]>,
+    begin: Begin,
 }
 
 impl SliceSite {
@@ -30,7 +32,9 @@ impl SliceSite {
         static LAST: AtomicU32 = AtomicU32::new(0);
         // Relaxed: the number is all there is to it.
         let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        Self { number, category, name: EventName::new(name), args: args.map(ArgName::new).collect() }
+        let name = EventName::new(name);
+        let begin = Begin::new(category.number(), name.number());
+        Self { number, category, name, args: args.map(ArgName::new).collect(), begin }
     }
 
     #[inline]
@@ -51,6 +55,11 @@ impl SliceSite {
     #[inline]
     pub(crate) fn args(&self) -> &[ArgName] {
         &self.args
+    }
+
+    #[inline]
+    pub(super) fn begin(&self) -> Begin {
+        self.begin
     }
 
     /// Of its category's name, and of its own.
@@ -92,9 +101,9 @@ impl EncodedArgs {
     }
 
     /// Adds those that are kept.
-    pub(crate) fn append_stored(&mut self, names: &[ArgName], args: StoredArgs<'_>) {
+    pub(crate) fn append_stored(&mut self, args: StoredArgs<'_>) {
         let mut tail = self.0.tail();
-        args.put(names, &mut tail);
+        args.put(&mut tail);
         tail.end();
     }
 

@@ -4,8 +4,12 @@ use super::args::{ArgValue, ArgWriter};
 use super::category::Category;
 #[cfg(feature = "tracing")]
 use super::encoded::SliceSite;
-use super::message::{Message, Open, Tail};
+#[cfg(feature = "tracing")]
+use super::heads::FLOW;
+use super::heads::{END, EVENT, open_named};
+use super::message::Message;
 use super::names::{ArgName, EventName, Seen};
+#[cfg(feature = "tracing")]
 use super::prefix::Prefix;
 #[cfg(feature = "tracing")]
 use super::stored::StoredArgs;
@@ -13,22 +17,17 @@ use super::tracks::{CounterValue, Described, Track};
 
 /// Field of `TracePacket`.
 pub(super) const TRACK_EVENT: u32 = 11;
-/// A packet begins with its event, and that with its type.
-const EVENT: Prefix = Prefix::NONE.open(TRACK_EVENT);
-/// The event that ends a slice of the thread.
-const END: Prefix = Prefix::NONE.sized(TRACK_EVENT).byte(END_BYTES).with(TYPE, Kind::SliceEnd as u8);
-const END_BYTES: u8 = 2;
 
 // Fields of TrackEvent.
-const CATEGORY_IIDS: u32 = 3;
+pub(super) const CATEGORY_IIDS: u32 = 3;
 pub(super) const DEBUG_ANNOTATIONS: u32 = 4;
-const TYPE: u32 = 9;
-const NAME_IID: u32 = 10;
+pub(super) const TYPE: u32 = 9;
+pub(super) const NAME_IID: u32 = 10;
 const TRACK_UUID: u32 = 11;
 const NAME: u32 = 23;
 const COUNTER_VALUE: u32 = 30;
 const DOUBLE_COUNTER_VALUE: u32 = 44;
-const FLOW_IDS: u32 = 47;
+pub(super) const FLOW_IDS: u32 = 47;
 const TERMINATING_FLOW_IDS: u32 = 48;
 
 // Fields of InternedData.
@@ -125,18 +124,28 @@ impl Composer {
     #[inline]
     pub(super) fn compose_begin(&mut self, site: &SliceSite, flow_id: u64, args: StoredArgs<'_>) {
         self.interned.clear();
-        let (category, name) = site.numbers();
+        let args = if self.contents.without_args { StoredArgs::NONE } else { args };
         let mut tail = self.packet.tail();
-        let open = open_named(&mut tail, Kind::SliceBegin, category, name);
-        tail.fixed64(FLOW_IDS, flow_id);
-        if !self.contents.without_args {
-            args.put(site.args(), &mut tail);
-        }
+        let open = match site.begin().sized(args.size_bytes()) {
+            Some(word) => {
+                tail.word(word, Prefix::LEN_MAX);
+                None
+            }
+            None => {
+                let (category, name) = site.numbers();
+                Some(open_named(&mut tail, Kind::SliceBegin, category, name))
+            }
+        };
+        tail.word(FLOW.word, FLOW.len);
+        tail.word(flow_id, size_of::<u64>());
+        args.put(&mut tail);
         tail.end();
+        if let Some(open) = open {
+            self.packet.close(open);
+        }
         if self.sites.is_new(site.number()) {
             self.explain_site(site);
         }
-        self.packet.close(open);
     }
 
     /// Begins the packet of an event of the thread, whose name is one of the program.
@@ -224,20 +233,6 @@ impl Composer {
     }
 }
 
-/// Begins an event that has a category and a name.
-#[inline(always)]
-fn open_named(tail: &mut Tail<'_>, kind: Kind, category: u32, name: u32) -> Open {
-    let event = EVENT.with(TYPE, kind as u8);
-    if category < 0x80 && name < 0x80 {
-        let named = event.with(CATEGORY_IIDS, category as u8).with(NAME_IID, name as u8);
-        return tail.open_constant(named);
-    }
-    let open = tail.open_constant(event);
-    tail.number(Prefix::NONE.varint(CATEGORY_IIDS), category.into());
-    tail.number(Prefix::NONE.varint(NAME_IID), name.into());
-    open
-}
-
 #[cold]
 fn explain(interned: &mut Message, field: u32, number: u32, text: &str) {
     interned.nested(field, |name| {
@@ -284,7 +279,7 @@ impl EventWriter<'_> {
     pub(crate) fn stored_args(&mut self, site: &SliceSite, args: StoredArgs<'_>) {
         if self.explains(site) {
             let mut tail = self.0.packet.tail();
-            args.put(site.args(), &mut tail);
+            args.put(&mut tail);
             tail.end();
         }
     }

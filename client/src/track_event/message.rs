@@ -23,8 +23,6 @@ use watershed_smb::Slot;
 use super::prefix::Prefix;
 use crate::writer::put_varint as put;
 
-const FIXED64: u32 = 1;
-
 /// Bytes of the longest number.
 const NUMBER_BYTES_MAX: usize = 10;
 
@@ -138,7 +136,7 @@ impl Message {
     /// A field of type fixed64 or double.
     #[inline]
     pub(super) fn fixed64(&mut self, field: u32, value: u64) {
-        let tag = Prefix::NONE.tag(field, FIXED64);
+        let tag = Prefix::NONE.fixed64(field);
         self.word(tag.word, tag.len);
         self.word(value, size_of::<u64>());
     }

@@ -46,6 +46,7 @@ mod category;
 mod encoded;
 mod event;
 mod filter;
+mod heads;
 mod macros;
 mod message;
 mod names;

@@ -83,6 +83,12 @@ impl ArgName {
         Self { text, number: AtomicU32::new(0) }
     }
 
+    /// One with a number of its own.
+    #[cfg(all(test, feature = "tracing"))]
+    pub(super) const fn numbered(number: u32) -> Self {
+        Self { text: "numbered", number: AtomicU32::new(number) }
+    }
+
     pub(super) fn text(&self) -> &'static str {
         self.text
     }

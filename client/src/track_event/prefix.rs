@@ -1,6 +1,7 @@
 //! What stands in front of a number in a packet, as constants.
 
 const VARINT: u32 = 0;
+const FIXED64: u32 = 1;
 const LENGTH_DELIMITED: u32 = 2;
 
 /// Bytes that are the same each time, at most a word of them. Behind six or less there is room for
@@ -42,6 +43,12 @@ impl Prefix {
     #[inline(always)]
     pub(super) const fn sized(self, field: u32) -> Self {
         self.tag(field, LENGTH_DELIMITED)
+    }
+
+    /// The tag of eight bytes that follow.
+    #[inline(always)]
+    pub(super) const fn fixed64(self, field: u32) -> Self {
+        self.tag(field, FIXED64)
     }
 
     /// A tag of any type.

@@ -26,9 +26,13 @@ fn backend() -> InProcess {
 
 fn start(backend: &InProcess, enabled_tags: &[&str]) -> Session {
     let enabled_tags = enabled_tags.iter().map(|&tag| tag.to_owned()).collect();
+    start_with(backend, TrackEventConfig { enabled_tags, ..Default::default() })
+}
+
+fn start_with(backend: &InProcess, events: TrackEventConfig) -> Session {
     let config = DataSourceConfig {
         name: Some(track_event::NAME.to_owned()),
-        track_event_config: Some(TrackEventConfig { enabled_tags, ..Default::default() }),
+        track_event_config: Some(events),
         ..Default::default()
     };
     let config = TraceConfig {
@@ -145,6 +149,29 @@ fn a_span_that_is_entered_again_is_one_flow() {
     assert!(first.iter().all(|&flow| flow == first[0]) && second.iter().all(|&flow| flow == second[0]));
     assert_ne!(first[0], second[0]);
     assert!(begins.iter().all(|event| event.args.len() == 1), "fields are there each time");
+}
+
+/// Two sessions have the same slices, of which one must not see the fields.
+#[test]
+fn a_session_without_fields_has_all_else() {
+    let backend = backend();
+    let filtered = TrackEventConfig { filter_debug_annotations: Some(true), ..Default::default() };
+    let (all, without) = (start(&backend, &[]), start_with(&backend, filtered));
+    on_thread("both", || {
+        for number in 0..3 {
+            let span = info_span!("kept", number, text = "of some words");
+            span.in_scope(|| ());
+            span.in_scope(|| ());
+            info_span!("elsewhere", text = "x".repeat(200)).in_scope(|| ());
+        }
+    });
+    let (all, without) = (stop(&all), stop(&without));
+    let (all, without) = (all.on("both"), without.on("both"));
+    assert_eq!((all.len(), without.len()), (3 * 6, 3 * 6));
+    for (one, other) in all.iter().zip(&without) {
+        assert_eq!((one.kind, &one.name, &one.flows), (other.kind, &other.name, &other.flows));
+        assert!(one.args.is_empty() == (one.kind == Type::SliceEnd) && other.args.is_empty());
+    }
 }
 
 /// What `enter` tells of a span is with whoever enters it, on any thread, and so is what was

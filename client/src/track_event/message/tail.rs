@@ -1,7 +1,5 @@
 //! The end of a message, to which words are added, and bytes as words.
 
-#[cfg(feature = "tracing")]
-use super::FIXED64;
 use super::{LONG, Message, Open, SHORT_BYTES};
 use crate::track_event::prefix::Prefix;
 
@@ -58,14 +56,19 @@ impl<'a> Tail<'a> {
     /// The first `len` bytes of words.
     #[cfg(feature = "tracing")]
     #[inline(always)]
-    pub(in crate::track_event) fn append_words(&mut self, len: usize, words: impl Iterator<Item = u64>) {
+    pub(in crate::track_event) fn append_words(&mut self, len: usize, mut words: impl Iterator<Item = u64>) {
         let start = self.len;
         if start >= SHORT_BYTES || len >= SHORT_BYTES - start {
             return self.by_message(|message| message.append_long_words(len, words));
         }
-        let places = (start..start + len).step_by(size_of::<u64>());
-        places.zip(words).for_each(|(at, word)| self.message.store(at, word));
+        let mut at = start;
         self.len = start + len;
+        while at < self.len
+            && let Some(word) = words.next()
+        {
+            self.message.store(at, word);
+            at += size_of::<u64>();
+        }
     }
 
     /// What is done rarely, by the message itself.
@@ -86,15 +89,6 @@ impl<'a> Tail<'a> {
             _ => return self.by_message(|message| message.long_number(prefix, value)),
         };
         self.word(prefix.word | bytes << (8 * prefix.len), prefix.len + len);
-    }
-
-    /// As [`Message::fixed64`].
-    #[cfg(feature = "tracing")]
-    #[inline(always)]
-    pub(in crate::track_event) fn fixed64(&mut self, field: u32, value: u64) {
-        let tag = Prefix::NONE.tag(field, FIXED64);
-        self.word(tag.word, tag.len);
-        self.word(value, size_of::<u64>());
     }
 
     /// As [`Message::open_constant`].
