@@ -58,8 +58,8 @@ pub(super) fn one_thread(name: &str, kind: Kind, options: &Options) -> Result<Me
     Ok(beside_rival(result, &laps[0], &ours, rival_at.map(|at| &laps[at]), &theirs))
 }
 
-/// Spans of `tracing` through the layer, in turns with slices, with a layer that does nothing, and
-/// with the layer of a rival.
+/// Spans of `tracing` through the layer, in turns with slices, with layers that do nothing or little,
+/// and with the layer of a rival.
 pub(super) fn layer(name: &str, options: &Options) -> Result<Measurement, WrongAnswer> {
     let program = RefCell::new(Program::start()?);
     let lap = |kind| program.borrow_mut().lap(kind, 1, options);
@@ -69,6 +69,7 @@ pub(super) fn layer(name: &str, options: &Options) -> Result<Measurement, WrongA
         Box::new(|| Ok(ours.add(lap(Kind::Span)?))),
         Box::new(|| Ok(lap(Kind::Slice)?.lap)),
         Box::new(|| without_session(Kind::EmptySpan, 1, options)),
+        Box::new(|| Ok(lap(Kind::BareSpan)?.lap)),
     ];
     if let Some(rival) = &mut rival {
         contestants.push(Box::new(|| Ok(theirs.add(rival.lap(Kind::Span, 1, options)?))));
@@ -79,10 +80,11 @@ pub(super) fn layer(name: &str, options: &Options) -> Result<Measurement, WrongA
     let result = Measurement::ns_per("event", name, &laps[0])
         .with("ns_slice", laps[1].median())
         .with("ns_empty_layer", laps[2].median())
+        .with("ns_bare_layer", laps[3].median())
         .with("of_limit", of_limit.median())
         .with("of_limit_noise", of_limit.noise())
         .with("percent_dropped", ours.percent_dropped());
-    Ok(beside(result, "tracing_perfetto", &laps[0], laps.get(3)))
+    Ok(beside(result, "tracing_perfetto", &laps[0], laps.get(4)))
 }
 
 /// Instant events of two threads, against two loops that read the clock.
@@ -90,6 +92,7 @@ pub(super) fn two_threads(name: &str, options: &Options) -> Result<Measurement, 
     // One program, of which one thread writes in some laps and two in others.
     let program = RefCell::new(Program::start()?);
     let lap = |threads| program.borrow_mut().lap(Kind::Instant, threads, options);
+    let ready_lap = |threads| program.borrow_mut().lap_in_ready_ring(threads, options);
     let mut ours = Tally::default();
     let (mut rival, mut theirs) = (Rival::start()?, Tally::default());
     let mut lttng = Lttng::start()?;
@@ -98,6 +101,8 @@ pub(super) fn two_threads(name: &str, options: &Options) -> Result<Measurement, 
         Box::new(|| Ok(ours.add(lap(2)?))),
         Box::new(|| without_session(Kind::Clock, 1, options)),
         Box::new(|| without_session(Kind::Clock, 2, options)),
+        Box::new(|| Ok(ready_lap(1)?.lap)),
+        Box::new(|| Ok(ready_lap(2)?.lap)),
     ];
     let rival_at = rival.as_mut().map(|rival| {
         contestants.push(Box::new(|| Ok(theirs.add(rival.lap(Kind::Instant, 2, options)?))));
@@ -108,15 +113,17 @@ pub(super) fn two_threads(name: &str, options: &Options) -> Result<Measurement, 
         contestants.len() - 1
     });
     let laps = interleave_all(&longer(options), contestants)?;
-    let [one, two, clock_one, clock_two] = [0, 1, 2, 3].map(|contestant| &laps[contestant]);
-    let scaling = one.by_round(two, |one, two| one / two);
-    let clock_scaling = clock_one.by_round(clock_two, |one, two| one / two);
+    let scaling_of = |first: usize| laps[first].by_round(&laps[first + 1], |one, two| one / two);
+    let (two, clock_two) = (&laps[1], &laps[3]);
+    let (scaling, clock_scaling, ready_scaling) = (scaling_of(0), scaling_of(2), scaling_of(4));
     let of_clock = scaling.by_round(&clock_scaling, |ours, clocks| ours / clocks);
+    let ready_of_clock = ready_scaling.by_round(&clock_scaling, |ours, clocks| ours / clocks);
     let result = Measurement::ns_per("event", name, two)
         .with("scaling", scaling.median())
         .with("clock_scaling", clock_scaling.median())
         .with("of_clock", of_clock.median())
         .with("of_clock_noise", of_clock.noise())
+        .with("of_clock_ready_ring", ready_of_clock.median())
         .with("ns_clock", clock_two.median());
     let result = beside(result, "lttng_ust", two, lttng_at.map(|at| &laps[at]));
     Ok(beside_rival(result, two, &ours, rival_at.map(|at| &laps[at]), &theirs))

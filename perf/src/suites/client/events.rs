@@ -2,12 +2,16 @@
 //! same names.
 
 use crate::measure::{Lap, Options, cpu_time};
+use std::cell::Cell;
+use std::fmt::Debug;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tracing_subscriber::layer::{Layer, SubscriberExt as _};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::registry;
-use watershed_client::track_event::Category;
+use watershed_client::track_event::{Category, SliceGuard};
 use watershed_client::{clock, instant, slice};
 
 pub(super) static ON: Category = Category::new("on");
@@ -31,6 +35,9 @@ pub(super) enum Kind {
     Span,
     /// The same with a layer that does nothing.
     EmptySpan,
+    /// The same with a layer that writes a slice where a span is entered and left, and keeps
+    /// nothing of it: the least that a layer can do.
+    BareSpan,
     /// Reads the system's clock, of which the time of events is made. Most of them read the
     /// processor's counter instead, for which the client has no public function.
     Clock,
@@ -53,7 +60,7 @@ impl Counts {
 
     /// Events that the trace of such a lap should have, slices as one.
     pub(super) fn written(self, kind: Kind, threads: u64) -> u64 {
-        let is_recorded = matches!(kind, Kind::Instant | Kind::Slice | Kind::Span);
+        let is_recorded = kind == Kind::Instant || kind.has_ends();
         if is_recorded { threads * (self.warm + self.each) } else { 0 }
     }
 }
@@ -68,6 +75,7 @@ impl Kind {
             Kind::Empty => "empty",
             Kind::Span => "span",
             Kind::EmptySpan => "empty_span",
+            Kind::BareSpan => "bare_span",
             Kind::Clock => "clock",
         }
     }
@@ -77,11 +85,16 @@ impl Kind {
     pub(super) fn counts(self, threads: u64, options: &Options) -> Counts {
         let (warm, all) = match self {
             Kind::Instant => (100_000, 300_000),
-            Kind::Slice | Kind::Span | Kind::EmptySpan => (30_000, 120_000),
+            Kind::Slice | Kind::Span | Kind::EmptySpan | Kind::BareSpan => (30_000, 120_000),
             Kind::Disabled | Kind::Empty => (100_000, 5_000_000),
             Kind::Clock => (10_000, 300_000),
         };
         Counts { warm: options.size(warm, 100) / threads, each: options.size(all, 1000) / threads }
+    }
+
+    /// Whether its events are begins, each with an end.
+    pub(super) fn has_ends(self) -> bool {
+        matches!(self, Kind::Slice | Kind::Span | Kind::BareSpan)
     }
 
     /// Events that the trace of such a lap should have, slices as one.
@@ -93,9 +106,7 @@ impl Kind {
     pub(super) fn run(self, count: u64) {
         match self {
             Kind::Instant => instants(count),
-            Kind::Slice => {
-                (0..count).for_each(|i| drop(slice!(ON, "slice", number = i, text = "a string of twenty b")))
-            }
+            Kind::Slice => (0..count).for_each(|i| drop(slice!(ON, "slice", number = i, text = TEXT))),
             Kind::Disabled => (0..count).for_each(|i| {
                 instant!(OFF, "instant", number = i);
                 black_box(i);
@@ -105,6 +116,7 @@ impl Kind {
             }),
             Kind::Span => spans(count, registry().with(watershed_client::layer())),
             Kind::EmptySpan => spans(count, registry().with(Nothing)),
+            Kind::BareSpan => spans(count, registry().with(Bare)),
             Kind::Clock => (0..count).for_each(|_| {
                 black_box(clock::boottime_ns());
             }),
@@ -123,10 +135,44 @@ struct Nothing;
 
 impl<S: tracing::Subscriber> Layer<S> for Nothing {}
 
+/// A layer for spans that do not nest, whose text is always the same.
+struct Bare;
+
+const TEXT: &str = "a string of twenty b";
+
+thread_local! {
+    static NUMBER: Cell<u64> = const { Cell::new(0) };
+    static ENTERED: Cell<Option<SliceGuard>> = const { Cell::new(None) };
+}
+
+impl<S: tracing::Subscriber> Layer<S> for Bare {
+    fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
+        attributes.record(&mut Number);
+    }
+
+    fn on_enter(&self, _: &Id, _: Context<'_, S>) {
+        ENTERED.set(Some(slice!(ON, "slice", number = NUMBER.get(), text = TEXT)));
+    }
+
+    fn on_exit(&self, _: &Id, _: Context<'_, S>) {
+        drop(ENTERED.take());
+    }
+}
+
+struct Number;
+
+impl Visit for Number {
+    fn record_u64(&mut self, _: &Field, number: u64) {
+        NUMBER.set(number);
+    }
+
+    fn record_debug(&mut self, _: &Field, _: &dyn Debug) {}
+}
+
 fn spans(count: u64, subscriber: impl tracing::Subscriber + Send + Sync) {
     tracing::subscriber::with_default(subscriber, || {
         for i in 0..count {
-            let text = "a string of twenty b";
+            let text = TEXT;
             tracing::info_span!(target: "on", "slice", number = i, text).in_scope(|| ());
         }
     });

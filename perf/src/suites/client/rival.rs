@@ -56,8 +56,7 @@ impl Rival {
         let (elapsed, _) = ask(&mut self.program, kind, threads, counts)?;
         let trace = std::fs::read(self.trace.path()).map_err(|error| error.to_string())?;
         let (written, contents) = (counts.written(kind, threads), Contents::of(&trace)?);
-        let has_ends = matches!(kind, Kind::Slice | Kind::Span);
-        contents.check(written, has_ends, None).map_err(|error| format!("{}: {error}", self.path))?;
+        contents.check(written, kind.has_ends(), None).map_err(|error| format!("{}: {error}", self.path))?;
         let lap = Lap { elapsed, units: threads * counts.each };
         Ok(Outcome { lap, cpu_ns: None, written, contents })
     }

@@ -2,7 +2,7 @@
 //! an event, in which the system and the hypervisor stop the thread as well.
 
 use super::events::{ON, RECORDED, instants};
-use super::recording::{Program, config};
+use super::recording::{Program, RING_KB, config};
 use super::trace::Contents;
 use crate::measure::{Contestant, Lap, Options, WrongAnswer, interleave};
 use crate::report::Measurement;
@@ -37,7 +37,7 @@ pub(super) fn service_stopped(name: &str, options: &Options) -> Result<Measureme
     let producer = RemoteProducer::connect(remote, |_| ()).map_err(|error| error.to_string())?;
     producer.register(track_event::data_source());
     let mut consumer = daemon.consumer()?;
-    enable(&mut consumer, &config(), None)?;
+    enable(&mut consumer, &config(RING_KB), None)?;
     let started = Instant::now();
     while !ON.is_enabled() {
         if started.elapsed() > PATIENCE {
