@@ -22,10 +22,11 @@ use watershed_shards::ShardedBuffer;
 use crate::output::{Output, Warning};
 use crate::service::Service;
 
-/// How far memory is made ready ahead of commits.
-const PREFAULT_BYTES: usize = 4 << 20;
-/// Somebody is to go on with it when less is ready.
-pub(crate) const PREFAULT_DUE_BYTES: usize = PREFAULT_BYTES / 2;
+/// How far memory is made ready ahead of commits, at least and at most: an eighth of the buffer. It
+/// must last while the system lets the thread wait that makes it ready; 4 MiB are written in 4 ms
+/// at 1 GB/s. Small buffers are not for so much, and shall not take memory that they may not need.
+const AHEAD_BYTES_MIN: usize = 4 << 20;
+const AHEAD_BYTES_MAX: usize = 8 << 20;
 
 /// A huge page that takes so long is slow. To clear one takes some tenths of a millisecond; 4 MiB
 /// of shared memory last for 4 ms at 1 GB/s.
@@ -74,12 +75,26 @@ fn has_slow_pages(mut cpu_time: impl FnMut() -> Duration) -> bool {
         })
 }
 
+fn ahead_bytes(buffer: &ShardedBuffer) -> usize {
+    (buffer.size_bytes() / 8).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX)
+}
+
+/// Whether somebody is to go on making a buffer's memory ready: half of it is used.
+pub(crate) fn is_due(buffer: &ShardedBuffer) -> bool {
+    buffer.is_prefault_due(ahead_bytes(buffer) / 2)
+}
+
+/// Makes one more page ready. Whether there was one to do.
+fn prefault_one(buffer: &ShardedBuffer) -> bool {
+    buffer.prefault_ahead(ahead_bytes(buffer)) != 0
+}
+
 /// Makes memory of buffers ready. Whether there were slow pages.
 fn prefault(buffers: &[Arc<ShardedBuffer>], mut cpu_time: impl FnMut() -> Duration) -> bool {
     let mut has_slow_pages = false;
     for buffer in buffers {
         let mut before = cpu_time();
-        while buffer.prefault_ahead(PREFAULT_BYTES) != 0 {
+        while prefault_one(buffer) {
             let now = cpu_time();
             if now.saturating_sub(before) >= SLOW_PAGE {
                 buffer.use_plain_pages();
@@ -105,8 +120,7 @@ impl Service {
             return Some(PrefaultWork(Prefault::Trial));
         }
         let buffers = self.buffers.iter().map(|buffer| &buffer.trace);
-        let short: Vec<_> =
-            buffers.filter(|trace| trace.is_prefault_due(PREFAULT_DUE_BYTES)).map(Arc::clone).collect();
+        let short: Vec<_> = buffers.filter(|trace| is_due(trace)).map(Arc::clone).collect();
         self.is_prefaulting = !short.is_empty();
         self.is_prefaulting.then_some(PrefaultWork(Prefault::Buffers(short)))
     }
@@ -124,7 +138,6 @@ impl Service {
     /// As that, a page of one buffer, by this thread where there is no other one. True if a page
     /// was made ready: there may be more.
     pub(crate) fn prefault_one_page(&self) -> bool {
-        !self.options.never_waits
-            && self.buffers.iter().any(|buffer| buffer.trace.prefault_ahead(PREFAULT_BYTES) != 0)
+        !self.options.never_waits && self.buffers.iter().any(|buffer| prefault_one(&buffer.trace))
     }
 }

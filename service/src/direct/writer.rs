@@ -11,7 +11,7 @@ use super::handshake::{Handshake, Left, Own, Pending};
 use super::table::{Answer, Target};
 use crate::buffers::release;
 use crate::ids::BufferId;
-use crate::prefault::PREFAULT_DUE_BYTES;
+use crate::prefault;
 use crate::sync::{Arc, MutexGuard, Ordering, lock};
 
 /// Writers of other threads are not in its cache lines, which processors fetch in pairs.
@@ -107,8 +107,7 @@ impl Writer {
 
     /// Commits what waits. Where the service holds the entry it is left to it.
     pub(super) fn commit(&self, shared: &Shared) {
-        let needs_service =
-            |trace: &ShardedBuffer| trace.has_left_work() || trace.is_prefault_due(PREFAULT_DUE_BYTES);
+        let needs_service = |trace: &ShardedBuffer| trace.has_left_work() || prefault::is_due(trace);
         let is_work_left =
             |access: &Access| matches!(access, Access::Granted(_, trace) if needs_service(trace));
         let commit =
