@@ -58,8 +58,8 @@ pub(super) fn one_thread(name: &str, kind: Kind, options: &Options) -> Result<Me
     Ok(beside_rival(result, &laps[0], &ours, rival_at.map(|at| &laps[at]), &theirs))
 }
 
-/// Spans of `tracing` through the layer, in turns with slices, with layers that do nothing or little,
-/// and with the layer of a rival.
+/// Spans of `tracing` through the layer, in turns with slices, with layers that do nothing or
+/// little, and with the layer of a rival.
 pub(super) fn layer(name: &str, options: &Options) -> Result<Measurement, WrongAnswer> {
     let program = RefCell::new(Program::start()?);
     let lap = |kind| program.borrow_mut().lap(kind, 1, options);
