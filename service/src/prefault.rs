@@ -75,6 +75,7 @@ fn has_slow_pages(mut cpu_time: impl FnMut() -> Duration) -> bool {
         })
 }
 
+/// How far a buffer's memory is made ready ahead.
 fn ahead_bytes(buffer: &ShardedBuffer) -> usize {
     (buffer.size_bytes() / 8).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX)
 }
